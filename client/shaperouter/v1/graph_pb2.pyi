@@ -1,0 +1,74 @@
+from shaperouter.v1 import signature_pb2 as _signature_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GraphState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GRAPH_STATE_UNSPECIFIED: _ClassVar[GraphState]
+    GRAPH_STATE_COLD: _ClassVar[GraphState]
+    GRAPH_STATE_TRACING: _ClassVar[GraphState]
+    GRAPH_STATE_COMPILING: _ClassVar[GraphState]
+    GRAPH_STATE_READY: _ClassVar[GraphState]
+    GRAPH_STATE_FAILED: _ClassVar[GraphState]
+GRAPH_STATE_UNSPECIFIED: GraphState
+GRAPH_STATE_COLD: GraphState
+GRAPH_STATE_TRACING: GraphState
+GRAPH_STATE_COMPILING: GraphState
+GRAPH_STATE_READY: GraphState
+GRAPH_STATE_FAILED: GraphState
+
+class ListGraphsRequest(_message.Message):
+    __slots__ = ("model", "include_cold")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_COLD_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    include_cold: bool
+    def __init__(self, model: _Optional[str] = ..., include_cold: bool = ...) -> None: ...
+
+class ListGraphsResponse(_message.Message):
+    __slots__ = ("graphs",)
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    graphs: _containers.RepeatedCompositeFieldContainer[Graph]
+    def __init__(self, graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ...) -> None: ...
+
+class Histogram(_message.Message):
+    __slots__ = ("bounds", "counts", "sum")
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    bounds: _containers.RepeatedScalarFieldContainer[float]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    sum: float
+    def __init__(self, bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[float] = ...) -> None: ...
+
+class Graph(_message.Message):
+    __slots__ = ("signature", "worker", "state", "traces", "compiles", "failures", "trace_seconds", "compile_seconds", "stall_seconds", "device_seconds", "error")
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    COMPILES_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    TRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    signature: _signature_pb2.Signature
+    worker: str
+    state: GraphState
+    traces: int
+    compiles: int
+    failures: int
+    trace_seconds: float
+    compile_seconds: Histogram
+    stall_seconds: Histogram
+    device_seconds: Histogram
+    error: str
+    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., worker: _Optional[str] = ..., state: _Optional[_Union[GraphState, str]] = ..., traces: _Optional[int] = ..., compiles: _Optional[int] = ..., failures: _Optional[int] = ..., trace_seconds: _Optional[float] = ..., compile_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., stall_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...

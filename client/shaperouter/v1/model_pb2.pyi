@@ -1,0 +1,75 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[Model]
+    def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: Model
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
+
+class Ladders(_message.Message):
+    __slots__ = ("prefill_lengths", "decode_lengths", "decode_rows", "beams")
+    PREFILL_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BEAMS_FIELD_NUMBER: _ClassVar[int]
+    prefill_lengths: _containers.RepeatedScalarFieldContainer[int]
+    decode_lengths: _containers.RepeatedScalarFieldContainer[int]
+    decode_rows: _containers.RepeatedScalarFieldContainer[int]
+    beams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., decode_lengths: _Optional[_Iterable[int]] = ..., decode_rows: _Optional[_Iterable[int]] = ..., beams: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "eos_token_ids", "default_do_sample", "default_temperature", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "slots", "ladders", "ready_workers")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    LADDERS_FIELD_NUMBER: _ClassVar[int]
+    READY_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    family: str
+    tokenizer: str
+    vocab_size: int
+    max_length: int
+    eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    default_do_sample: bool
+    default_temperature: float
+    dtype: str
+    parameters: int
+    weight_bytes: int
+    kv_cache_bytes: int
+    slots: int
+    ladders: Ladders
+    ready_workers: int
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., default_do_sample: bool = ..., default_temperature: _Optional[float] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,110 @@
+from shaperouter.v1 import generation_pb2 as _generation_pb2
+from shaperouter.v1 import graph_pb2 as _graph_pb2
+from shaperouter.v1 import model_pb2 as _model_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RunRequest(_message.Message):
+    __slots__ = ("request_id", "model", "token_ids", "options")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    model: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    options: RunOptions
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ...) -> None: ...
+
+class RunOptions(_message.Message):
+    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids")
+    MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    max_new_tokens: int
+    do_sample: bool
+    temperature: float
+    seed: int
+    eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RunResponse(_message.Message):
+    __slots__ = ("stall", "tokens", "completion")
+    STALL_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    stall: _generation_pb2.Stall
+    tokens: RunTokens
+    completion: RunCompletion
+    def __init__(self, stall: _Optional[_Union[_generation_pb2.Stall, _Mapping]] = ..., tokens: _Optional[_Union[RunTokens, _Mapping]] = ..., completion: _Optional[_Union[RunCompletion, _Mapping]] = ...) -> None: ...
+
+class RunTokens(_message.Message):
+    __slots__ = ("token_ids",)
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RunCompletion(_message.Message):
+    __slots__ = ("finish_reason", "padded_prompt_tokens", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "graphs")
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    finish_reason: _generation_pb2.FinishReason
+    padded_prompt_tokens: int
+    queue_seconds: float
+    stall_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
+    def __init__(self, finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., padded_prompt_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    incarnation: str
+    device: str
+    models: _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]
+    graphs: _containers.RepeatedCompositeFieldContainer[_graph_pb2.Graph]
+    lanes: _containers.RepeatedCompositeFieldContainer[Lane]
+    compile_queue_depth: int
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ...) -> None: ...
+
+class Lane(_message.Message):
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "prefill_padding_tokens", "decode_padding_tokens")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    BEAMS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    beams: int
+    active_slots: int
+    total_slots: int
+    queued: int
+    prefill_padding_tokens: int
+    decode_padding_tokens: int
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...

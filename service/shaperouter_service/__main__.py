@@ -1,0 +1,5 @@
+"""Runs the `shaperouterd` command: `python -m shaperouter_service`."""
+
+from shaperouter_service.cli import main
+
+main()

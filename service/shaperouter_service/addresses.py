@@ -1,0 +1,15 @@
+"""Addresses as users write them."""
+
+from shaperouter_service.errors import StartupError
+
+
+def split_address(address: str, *, option: str) -> tuple[str, int]:
+    """Splits `HOST:PORT`; an IPv6 host stands in brackets.
+
+    Raises:
+        StartupError: It is not of that form.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise StartupError(f"{option}: must be HOST:PORT with a port up to 65535, got {address!r}")
+    return host.strip("[]"), int(port)

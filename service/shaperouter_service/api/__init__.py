@@ -1,0 +1,1 @@
+"""The gRPC edge: one module a service, and the checks of what comes in."""

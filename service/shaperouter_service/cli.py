@@ -1,0 +1,282 @@
+"""The `shaperouterd` command: options from the command line, the environment and a file."""
+
+import asyncio
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shaperouter_service import __version__
+from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.sources import ModelSource, parse_models
+from shaperouter_service.telemetry.logs import LogFormat, configure_logs
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OFF = "off"
+
+
+def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that is also a SHAPEROUTER_ variable, and says so and its default in --help."""
+    variable = "SHAPEROUTER_" + names[0].removeprefix("--").replace("-", "_").upper()
+    settings = {"envvar": variable, "show_envvar": True, "show_default": True} | settings
+    return click.option(*names, **settings)
+
+
+def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Takes defaults from a TOML file whose keys are the options' names."""
+    if path is None:
+        return
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+    known = {parameter.opts[0].removeprefix("--"): parameter for parameter in ctx.command.params}
+    for key in values:
+        if key not in known or key in ("config", "help"):
+            raise click.BadParameter(f"{path}: no option {key!r}; there are {', '.join(known)}")
+    ctx.default_map = {known[key].name: value for key, value in values.items()}
+
+
+def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def apply(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return apply
+
+
+_common = _together(
+    _option(
+        "--model",
+        "models",
+        multiple=True,
+        default=("demo",),
+        metavar="NAME[=DIRECTORY|HUB_ID]",
+        help="A model to serve: a built-in one, or a name for a checkpoint in the Hugging Face "
+        "layout. May be given several times.",
+    ),
+    _option(
+        "--metrics-listen",
+        default="127.0.0.1:9464",
+        metavar="HOST:PORT",
+        help="Address of Prometheus metrics, at /metrics.",
+    ),
+    _option(
+        "--grace",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        metavar="SECONDS",
+        help="Time that running requests have to finish when the service is told to stop.",
+    ),
+    _option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        help="Least level of the logs, which go to standard error.",
+    ),
+    _option(
+        "--log-format",
+        type=click.Choice(["auto", "console", "json"]),
+        default="auto",
+        help="Form of the logs; auto is console on a terminal and json elsewhere.",
+    ),
+    _option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=_read_config,
+        is_eager=True,
+        expose_value=False,
+        help="A TOML file of defaults: keys are the names of these options without dashes in "
+        "front. The command line goes before the environment, and both before the file.",
+    ),
+)
+
+_public = _option(
+    "--listen",
+    default="127.0.0.1:50051",
+    metavar="ADDRESS",
+    help="Address of the gRPC server: HOST:PORT or unix:PATH.",
+)
+
+_engine = _together(
+    _option(
+        "--slots",
+        type=click.IntRange(1, 256),
+        default=8,
+        metavar="N",
+        help="Requests that a worker runs at a time, for each model.",
+    ),
+    _option(
+        "--queue-limit",
+        type=click.IntRange(1, 100_000),
+        default=256,
+        metavar="N",
+        help="Requests that wait for a slot of a worker, for each model; more are refused.",
+    ),
+    _option(
+        "--compile-threads",
+        type=click.IntRange(1, 64),
+        default=min(2, os.cpu_count() or 1),
+        metavar="N",
+        help="Graphs that a worker compiles at a time. Default: 2, or 1 on a single core.",
+        show_default=False,
+    ),
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="shaperouterd")
+def cli() -> None:
+    """Serves Hugging Face generation models with TensorFlow and XLA over gRPC."""
+
+
+@cli.command()
+@_common
+@_public
+@_option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Local worker processes, each with all models.",
+)
+@_engine
+def serve(
+    *,
+    models: tuple[str, ...],
+    metrics_listen: str,
+    grace: float,
+    log_level: str,
+    log_format: LogFormat,
+    listen: str,
+    workers: int,
+    slots: int,
+    queue_limit: int,
+    compile_threads: int,
+) -> None:
+    """A router with local workers: all there is to it on one machine."""
+    from shaperouter_service.roles.router import RouterConfig
+    from shaperouter_service.roles.serve import LocalWorkers, run_serve
+
+    configure_logs(log_level, log_format)
+    sources = parse_models(models)
+    config = RouterConfig(
+        models=sources,
+        listen=listen,
+        metrics_listen=metrics_listen,
+        grace=grace,
+        own_workers=True,
+    )
+    arguments = (
+        *(f"--model={source.name}={source.directory}" for source in sources),
+        f"--metrics-listen={OFF}",
+        f"--grace={grace}",
+        f"--log-level={log_level}",
+        f"--log-format={log_format}",
+        f"--slots={slots}",
+        f"--queue-limit={queue_limit}",
+        f"--compile-threads={compile_threads}",
+        "--exit-with-parent",
+    )
+    asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
+
+
+@cli.command()
+@_common
+@_public
+@_option(
+    "--worker",
+    "workers",
+    multiple=True,
+    required=True,
+    metavar="ADDRESS",
+    help="Address of a worker: HOST:PORT or unix:PATH. May be given several times.",
+)
+def router(
+    *,
+    models: tuple[str, ...],
+    metrics_listen: str,
+    grace: float,
+    log_level: str,
+    log_format: LogFormat,
+    listen: str,
+    workers: tuple[str, ...],
+) -> None:
+    """A router over workers that run elsewhere; it needs no TensorFlow."""
+    from shaperouter_service.roles.router import RouterConfig, run_router
+
+    configure_logs(log_level, log_format)
+    config = RouterConfig(
+        models=parse_models(models),
+        listen=listen,
+        metrics_listen=metrics_listen,
+        grace=grace,
+        own_workers=False,
+    )
+    asyncio.run(run_router(config, workers))
+
+
+@cli.command()
+@_common
+@_option(
+    "--listen",
+    default="127.0.0.1:50052",
+    metavar="ADDRESS",
+    help="Address of the worker's gRPC server, for routers only: HOST:PORT or unix:PATH.",
+)
+@_option("--name", default="worker-0", metavar="NAME", help="Name of the worker.")
+@_engine
+@click.option("--exit-with-parent", is_flag=True, hidden=True)
+def worker(
+    *,
+    models: tuple[str, ...],
+    metrics_listen: str,
+    grace: float,
+    log_level: str,
+    log_format: LogFormat,
+    listen: str,
+    name: str,
+    slots: int,
+    queue_limit: int,
+    compile_threads: int,
+    exit_with_parent: bool,
+) -> None:
+    """A worker: one device, its models and its graphs."""
+    configure_logs(log_level, log_format)
+    sources: list[ModelSource] = parse_models(models)
+    # TensorFlow greets with pages of hardware notes otherwise.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        from shaperouter_service.roles.worker import WorkerConfig, run_worker
+    except ModuleNotFoundError as error:
+        raise StartupError(
+            f"{error.name} is not installed; a worker needs shaperouter-service[worker]"
+        ) from error
+
+    config = WorkerConfig(
+        name=name,
+        models={source.name: source.directory for source in sources},
+        listen=listen,
+        metrics_listen=None if metrics_listen == OFF else metrics_listen,
+        slots=slots,
+        queue_limit=queue_limit,
+        compile_threads=compile_threads,
+        grace=grace,
+        exit_with_parent=exit_with_parent,
+    )
+    asyncio.run(run_worker(config))
+
+
+def main() -> None:
+    """Runs the command; a start-up error is one line and exit code 78."""
+    try:
+        cli()
+    except StartupError as error:
+        click.echo(f"shaperouterd: {error}", err=True)
+        sys.exit(EXIT_CONFIG)

@@ -1,0 +1,61 @@
+"""Randomness as a function of (seed, position, token) alone.
+
+A counter-based generator needs no state: the number of a token at a position of a request is the
+same whatever the batch, the graph or the chunk, and a generation can be continued elsewhere.
+"""
+
+import tensorflow as tf
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def threefry2x32(
+    key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+
+    Args:
+        key: Two uint32 tensors.
+        counter: Two uint32 tensors; all four broadcast together.
+
+    Returns:
+        Two uint32 tensors of uniformly distributed bits.
+    """
+    schedule = (key[0], key[1], key[0] ^ key[1] ^ tf.constant(_PARITY, tf.uint32))
+    x, y = counter[0] + schedule[0], counter[1] + schedule[1]
+    for group in range(5):
+        for bits in _ROTATIONS[group % 2]:
+            x += y
+            y = tf.bitwise.left_shift(y, tf.constant(bits, tf.uint32)) | tf.bitwise.right_shift(
+                y, tf.constant(32 - bits, tf.uint32)
+            )
+            y ^= x
+        x += schedule[(group + 1) % 3]
+        y += schedule[(group + 2) % 3] + tf.constant(group + 1, tf.uint32)
+    return x, y
+
+
+def gumbel(seed: tf.Tensor, positions: tf.Tensor, vocab_size: int) -> tf.Tensor:
+    """Standard Gumbel noise for every token.
+
+    Args:
+        seed: [R, 2] uint32.
+        positions: [R] int32, the place in the sequence that the token is chosen for.
+        vocab_size: V.
+
+    Returns:
+        [R, V] float32.
+    """
+    tokens = tf.range(vocab_size, dtype=tf.int32)
+    bits, _ = threefry2x32(
+        key=(seed[:, :1], seed[:, 1:]),
+        counter=(
+            tf.cast(positions, tf.uint32)[:, tf.newaxis],
+            tf.cast(tokens, tf.uint32)[tf.newaxis, :],
+        ),
+    )
+    # 23 bits, centred, so that float32 holds each exactly and neither 0 nor 1 comes up.
+    high = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), tf.float32)
+    uniform = (high + 0.5) * 2.0**-23
+    return -tf.math.log(-tf.math.log(uniform))

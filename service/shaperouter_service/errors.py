@@ -1,0 +1,135 @@
+"""The service's errors, each with the gRPC status that callers see.
+
+::
+
+    ServiceError
+    ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
+    ├── UnknownModelError        NOT_FOUND           api: no such model
+    ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
+    ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
+    ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
+    ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
+    └── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
+    StartupError                 exit code 78        a model, an option or a port is unusable
+"""
+
+from dataclasses import dataclass
+
+import grpc
+
+# sysexits.h EX_CONFIG: starting again without a change of configuration cannot help.
+EXIT_CONFIG = 78
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One thing wrong with a request.
+
+    Attributes:
+        field: Path of the field in the request message, e.g. `options.temperature`.
+        description: The rule and the value received.
+    """
+
+    field: str
+    description: str
+
+
+class ServiceError(Exception):
+    """An error with a gRPC status.
+
+    Attributes:
+        code: The status code.
+        reason: Constant of google.rpc.ErrorInfo, for programs.
+        retry_after: Seconds after which trying again is sensible; None when it is not.
+    """
+
+    code: grpc.StatusCode
+    reason: str
+    retry_after: float | None = None
+
+
+class InvalidRequestError(ServiceError):
+    """A request breaks a rule; carries every violation found, not only the first."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "INVALID_REQUEST"
+
+    def __init__(self, *violations: Violation) -> None:
+        """Takes the violations, at least one."""
+        super().__init__("; ".join(f"{v.field}: {v.description}" for v in violations))
+        self.violations = violations
+
+
+class UnknownModelError(ServiceError):
+    """The service has no model of that name."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "UNKNOWN_MODEL"
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        """Takes the name asked for and the names there are."""
+        super().__init__(f"model: no model {name!r}; this service has {', '.join(known) or 'none'}")
+
+
+class ModelLoadingError(ServiceError):
+    """A model is the service's, but no worker has loaded it yet."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "MODEL_LOADING"
+    retry_after = 1.0
+
+    def __init__(self, name: str) -> None:
+        """Takes the model's name."""
+        super().__init__(f"model: {name} is still being loaded")
+
+
+class QueueFullError(ServiceError):
+    """A lane's queue has no room."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "QUEUE_FULL"
+    retry_after = 1.0
+
+    def __init__(self, model: str, limit: int) -> None:
+        """Takes the model and the queue's limit, in requests."""
+        super().__init__(f"queue of {model} is full: limit {limit} waiting requests")
+
+
+class WorkerLostError(ServiceError):
+    """The worker that ran the request is gone."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "WORKER_LOST"
+    retry_after = 0.5
+
+    def __init__(self, worker: str) -> None:
+        """Takes the worker's name."""
+        super().__init__(
+            f"{worker} was lost while it ran the request; send the request again"
+        )
+
+
+class DeadlinePassedError(ServiceError):
+    """The deadline ended before a worker could take the request."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "NO_WORKER_IN_TIME"
+
+    def __init__(self, model: str) -> None:
+        """Takes the model that no worker could serve."""
+        super().__init__(f"no worker was ready to serve {model} before the deadline")
+
+
+class GraphFailedError(ServiceError):
+    """A graph that the request cannot do without failed to compile."""
+
+    code = grpc.StatusCode.INTERNAL
+    reason = "GRAPH_FAILED"
+
+    def __init__(self, signature: object, error: str) -> None:
+        """Takes the signature and what TensorFlow said."""
+        super().__init__(f"graph {signature} could not be compiled: {error}")
+
+
+class StartupError(Exception):
+    """The service cannot start as configured; the message says what to change."""

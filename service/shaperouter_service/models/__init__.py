@@ -1,0 +1,11 @@
+"""Model families as functional TensorFlow: one file each, with shared layers and checkpoints.
+
+Letters of shapes, here and in `decoding`:
+R rows, B beams, S slots, H heads, D head size, E width, T cache length, P prompt length,
+V vocabulary, L layers.
+"""
+
+from shaperouter_service.models.family import Family
+from shaperouter_service.models.loading import DTYPE, Model, load_model
+
+__all__ = ["DTYPE", "Family", "Model", "load_model"]

@@ -1,0 +1,112 @@
+"""What a family of models supplies."""
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.layers import Attend
+
+T = TypeVar("T", int, float, bool, str)
+
+
+def config_value(config: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
+    """Reads one value of config.json; null counts as left out, as in Transformers.
+
+    Raises:
+        StartupError: It has another type, or is a number that is not positive.
+    """
+    value = config.get(name)
+    if value is None:
+        return default
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise StartupError(f"config.json: {name} must be of type {kind.__name__}, got {value!r}")
+    if kind in (int, float) and not value > 0:
+        raise StartupError(f"config.json: {name} must be positive, got {value!r}")
+    return value
+
+
+class Family(abc.ABC):
+    """The dimensions of a model and its forward pass: pure functions over a mapping of weights.
+
+    A family never sees slots, caches or padding: it embeds tokens at the positions it is given and
+    leaves attention to `attend`. Instances are immutable and safe to share between threads.
+
+    Attributes:
+        name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
+        default_eos_token_id: End token of a config that names none, as in Transformers.
+        vocab_size: V, token ids.
+    """
+
+    name: ClassVar[str]
+    default_eos_token_id: ClassVar[int]
+    vocab_size: int
+
+    @classmethod
+    @abc.abstractmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Reads the dimensions from the content of config.json.
+
+        Raises:
+            StartupError: A value is unusable.
+        """
+
+    @property
+    @abc.abstractmethod
+    def max_length(self) -> int:
+        """Most tokens of a sequence, prompt and generation together."""
+
+    @property
+    @abc.abstractmethod
+    def layers(self) -> int:
+        """L, layers that have a cache."""
+
+    @property
+    @abc.abstractmethod
+    def heads(self) -> int:
+        """H, heads of keys and values."""
+
+    @property
+    @abc.abstractmethod
+    def head_size(self) -> int:
+        """D, size of a head."""
+
+    @abc.abstractmethod
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields every weight, converted, one at a time.
+
+        Raises:
+            StartupError: One is missing or has a wrong shape.
+        """
+
+    @abc.abstractmethod
+    def forward(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        token_ids: tf.Tensor,
+        positions: tf.Tensor,
+        attend: Attend,
+    ) -> tf.Tensor:
+        """Runs all layers.
+
+        Args:
+            weights: As named by `read_weights`.
+            token_ids: [R, P] int32.
+            positions: [R, P] int32, each token's place in its sequence.
+            attend: Attention of every layer.
+
+        Returns:
+            Hidden states after the last norm, [R, P, E].
+        """
+
+    @abc.abstractmethod
+    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+        """Projects hidden states [R, E] to the vocabulary, [R, V]."""

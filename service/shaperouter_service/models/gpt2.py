@@ -1,0 +1,177 @@
+"""GPT-2 (Radford et al. 2019), as in Transformers' `GPT2LMHeadModel`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.family import Family, config_value
+from shaperouter_service.models.layers import (
+    ACTIVATIONS,
+    Attend,
+    layer_norm,
+    linear,
+    merge_heads,
+    split_heads,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT2(Family):
+    """A GPT-2, by the names of its config.json.
+
+    Attributes:
+        vocab_size: V, token ids.
+        n_positions: Most tokens of a sequence.
+        n_embd: E, width.
+        n_layer: L, layers.
+        n_head: H, attention heads.
+        n_inner: Width of the feed-forward layer; 4 E unless given.
+        activation_function: Of the feed-forward layer.
+        layer_norm_epsilon: Added to variances.
+        scale_attn_weights: Divide scores by the square root of D.
+        scale_attn_by_inverse_layer_idx: Divide scores by the layer's number, too.
+        tie_word_embeddings: The output projection is the token embedding.
+    """
+
+    vocab_size: int
+    n_positions: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_inner: int
+    activation_function: str
+    layer_norm_epsilon: float
+    scale_attn_weights: bool
+    scale_attn_by_inverse_layer_idx: bool
+    tie_word_embeddings: bool
+
+    name = "gpt2"
+    default_eos_token_id = 50256
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        n_embd = config_value(config, "n_embd", int, 768)
+        dims = cls(
+            vocab_size=config_value(config, "vocab_size", int, 50257),
+            n_positions=config_value(config, "n_positions", int, 1024),
+            n_embd=n_embd,
+            n_layer=config_value(config, "n_layer", int, 12),
+            n_head=config_value(config, "n_head", int, 12),
+            n_inner=config_value(config, "n_inner", int, 4 * n_embd),
+            activation_function=config_value(config, "activation_function", str, "gelu_new"),
+            layer_norm_epsilon=config_value(config, "layer_norm_epsilon", float, 1e-5),
+            scale_attn_weights=config_value(config, "scale_attn_weights", bool, True),
+            scale_attn_by_inverse_layer_idx=config_value(
+                config, "scale_attn_by_inverse_layer_idx", bool, False
+            ),
+            tie_word_embeddings=config_value(config, "tie_word_embeddings", bool, True),
+        )
+        if dims.n_embd % dims.n_head:
+            raise StartupError(
+                f"config.json: n_embd must be a multiple of n_head, got {dims.n_embd} and "
+                f"{dims.n_head}"
+            )
+        if dims.activation_function not in ACTIVATIONS:
+            raise StartupError(
+                f"config.json: activation_function must be one of {', '.join(ACTIVATIONS)}, got "
+                f"{dims.activation_function!r}"
+            )
+        if config_value(config, "add_cross_attention", bool, False):
+            raise StartupError("config.json: add_cross_attention is not supported for gpt2")
+        return dims
+
+    @property
+    def max_length(self) -> int:
+        return self.n_positions
+
+    @property
+    def layers(self) -> int:
+        return self.n_layer
+
+    @property
+    def heads(self) -> int:
+        return self.n_head
+
+    @property
+    def head_size(self) -> int:
+        return self.n_embd // self.n_head
+
+    def _shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        width, inner = self.n_embd, self.n_inner
+        yield "wte.weight", (self.vocab_size, width)
+        yield "wpe.weight", (self.n_positions, width)
+        for layer in range(self.n_layer):
+            for norm in ("ln_1", "ln_2"):
+                yield f"h.{layer}.{norm}.weight", (width,)
+                yield f"h.{layer}.{norm}.bias", (width,)
+            for name, inputs, outputs in (
+                ("attn.c_attn", width, 3 * width),
+                ("attn.c_proj", width, width),
+                ("mlp.c_fc", width, inner),
+                ("mlp.c_proj", inner, width),
+            ):
+                yield f"h.{layer}.{name}.weight", (inputs, outputs)
+                yield f"h.{layer}.{name}.bias", (outputs,)
+        yield "ln_f.weight", (width,)
+        yield "ln_f.bias", (width,)
+
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        # Checkpoints of the bare `GPT2Model`, such as the original one, have no prefix.
+        prefix = "" if "wte.weight" in checkpoint.names else "transformer."
+        for name, shape in self._shapes():
+            yield name, checkpoint.read(prefix + name, shape, dtype)
+        if not self.tie_word_embeddings:
+            shape = (self.vocab_size, self.n_embd)
+            yield "lm_head.weight", checkpoint.read("lm_head.weight", shape, dtype)
+
+    def forward(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        token_ids: tf.Tensor,
+        positions: tf.Tensor,
+        attend: Attend,
+    ) -> tf.Tensor:
+        x = tf.gather(weights["wte.weight"], token_ids)
+        x += tf.gather(weights["wpe.weight"], positions)
+        for layer in range(self.n_layer):
+            x = self._block(weights, layer, x, attend)
+        return self._norm(weights, "ln_f", x)
+
+    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+        head = "wte.weight" if self.tie_word_embeddings else "lm_head.weight"
+        return tf.einsum("re,ve->rv", hidden, weights[head])
+
+    def _block(
+        self, weights: Mapping[str, tf.Tensor], layer: int, x: tf.Tensor, attend: Attend
+    ) -> tf.Tensor:
+        h = f"h.{layer}"
+        normed = self._norm(weights, f"{h}.ln_1", x)
+        projected = self._linear(weights, f"{h}.attn.c_attn", normed)  # [R, P, 3E]
+        query, key, value = (
+            split_heads(part, self.n_head) for part in tf.split(projected, 3, axis=-1)
+        )
+        context = attend(layer, query, key, value, self._attention_scale(layer))
+        x += self._linear(weights, f"{h}.attn.c_proj", merge_heads(context))
+        normed = self._norm(weights, f"{h}.ln_2", x)
+        inner = self._linear(weights, f"{h}.mlp.c_fc", normed)
+        inner = ACTIVATIONS[self.activation_function](inner)
+        return x + self._linear(weights, f"{h}.mlp.c_proj", inner)
+
+    def _attention_scale(self, layer: int) -> float:
+        scale = self.head_size**-0.5 if self.scale_attn_weights else 1.0
+        return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
+
+    def _norm(self, weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+        gain, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return layer_norm(x, gain, bias, self.layer_norm_epsilon)
+
+    def _linear(self, weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+        return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])

@@ -1,0 +1,52 @@
+"""The serve role: a router, and local workers as its child processes."""
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from shaperouter_service.fleet import WorkerProcess
+from shaperouter_service.roles.router import RouterConfig, run_router
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalWorkers:
+    """How local workers are started.
+
+    Attributes:
+        count: Number of them.
+        arguments: Options they all get; their names and addresses come from here.
+    """
+
+    count: int
+    arguments: tuple[str, ...]
+
+
+async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
+    """Serves until SIGTERM or SIGINT; no worker outlives it.
+
+    Raises:
+        StartupError: A port, a model or an option is unusable.
+    """
+    with tempfile.TemporaryDirectory(prefix="shaperouter-") as directory:
+        sockets = [f"unix:{Path(directory) / f'worker-{i}.sock'}" for i in range(workers.count)]
+        processes = [
+            WorkerProcess(
+                f"worker-{index}",
+                [f"--name=worker-{index}", f"--listen={socket}", *workers.arguments],
+            )
+            for index, socket in enumerate(sockets)
+        ]
+        supervision = [asyncio.create_task(process.supervise()) for process in processes]
+        router = asyncio.create_task(run_router(config, sockets))
+        try:
+            # The router ends when it is told to; a supervisor only when its worker can't start.
+            await asyncio.wait([router, *supervision], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (router, *supervision):
+                task.cancel()
+            results = await asyncio.gather(router, *supervision, return_exceptions=True)
+            await asyncio.gather(*(process.stop(config.grace) for process in processes))
+        for result in results:
+            if isinstance(result, Exception):
+                raise result

@@ -1,0 +1,116 @@
+"""The worker role: a gRPC server over one device. The only role that imports TensorFlow."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from shaperouter.v1 import worker_pb2, worker_pb2_grpc
+from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.rpc.server import listen, make_server
+from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
+from shaperouter_service.telemetry.workers import WorkerMetrics
+from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.server import Changes, WorkerServicer
+
+log = structlog.get_logger(__name__)
+
+# sysexits.h EX_SOFTWARE: a defect; starting again is the way out.
+EXIT_DEFECT = 70
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    """What a worker needs to know.
+
+    Attributes:
+        name: Of the worker, stable over restarts.
+        models: Directory of each model by name.
+        listen: Address of the gRPC server.
+        metrics_listen: Address of /metrics; None where the router shows this worker's metrics.
+        slots: Requests that run at a time, for each model.
+        queue_limit: Requests that wait for a slot, for each model.
+        compile_threads: Compilations at a time.
+        grace: Seconds that running requests have to finish when the worker stops.
+        exit_with_parent: End when standard input ends, which the parent holds the other end of.
+    """
+
+    name: str
+    models: Mapping[str, Path]
+    listen: str
+    metrics_listen: str | None
+    slots: int
+    queue_limit: int
+    compile_threads: int
+    grace: float
+    exit_with_parent: bool
+
+
+async def run_worker(config: WorkerConfig) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        StartupError: A port or a model is unusable.
+    """
+    if config.exit_with_parent:
+        threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
+    stop = stop_signal()
+    changes = Changes(asyncio.get_running_loop())
+    server = make_server([worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]])
+    with _metrics(config.metrics_listen) as metrics:
+        listen(server, config.listen)
+        engine = await asyncio.to_thread(
+            Engine,
+            config.models,
+            slots=config.slots,
+            queue_limit=config.queue_limit,
+            compile_threads=config.compile_threads,
+            on_change=changes.notify,
+            on_defect=lambda: os._exit(EXIT_DEFECT),
+        )
+        servicer = WorkerServicer(engine, changes, config.name)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+        async with _observed(servicer, metrics):
+            await server.start()
+            log.info("worker listening", worker=config.name, address=config.listen)
+            await stop.wait()
+            await server.stop(config.grace)
+
+
+def _exit_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
+    if address is None:
+        yield None
+        return
+    registry = make_registry()
+    with serve_metrics(registry, address):
+        yield WorkerMetrics(registry)
+
+
+@contextlib.asynccontextmanager
+async def _observed(
+    servicer: WorkerServicer, metrics: WorkerMetrics | None
+) -> AsyncIterator[None]:
+    """Keeps this process's own metrics true, if it has any."""
+
+    async def follow() -> None:
+        async for snapshot in servicer.snapshots():
+            if metrics:
+                metrics.observe(snapshot)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()

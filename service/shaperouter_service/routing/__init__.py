@@ -1,0 +1,1 @@
+"""Signatures, ladders and the catalog: pure, without I/O and without TensorFlow."""

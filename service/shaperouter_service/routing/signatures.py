@@ -1,0 +1,50 @@
+"""Signatures: the static shapes that graphs are compiled for."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class GraphKind(StrEnum):
+    """What a graph computes."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Signature:
+    """The static shape of one graph; everything else about a request is a tensor.
+
+    Attributes:
+        model: Name of the model.
+        kind: What the graph computes.
+        beams: Rows that belong to one request; 1 without beam search.
+        rows: Sequences computed together.
+        length: Padded tokens: of the prompt for prefill, of the attended cache for decode.
+    """
+
+    model: str
+    kind: GraphKind
+    beams: int
+    rows: int
+    length: int
+
+    def covers(self, other: "Signature") -> bool:
+        """Tells whether a request for `other` gets the same answer from a graph of this shape."""
+        return (
+            self.model == other.model
+            and self.kind == other.kind
+            and self.beams == other.beams
+            and self.rows >= other.rows
+            and self.length >= other.length
+        )
+
+    @property
+    def area(self) -> int:
+        """Tokens a call computes or attends to; orders covers from cheap to dear."""
+        return self.rows * self.length
+
+    def __str__(self) -> str:
+        """The short form of logs and tables, e.g. `gpt2 decode 4x256`."""
+        beams = f" beams {self.beams}" if self.beams > 1 else ""
+        return f"{self.model} {self.kind} {self.rows}x{self.length}{beams}"

@@ -1,0 +1,71 @@
+"""Telling what is wrong with bytes that are not a valid message.
+
+Protobuf only says that parsing failed, and gRPC would answer INTERNAL or UNKNOWN. What callers get
+wrong in practice is text that is not UTF-8, from stubs of languages that don't check; so the bytes
+are parsed once more by a twin of the schema in which every string is bytes, to name the field.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from shaperouter_service.errors import InvalidRequestError, Violation
+
+
+def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
+    """Finds out why `data` cannot be parsed as a message of the type."""
+    descriptor = message_type.DESCRIPTOR
+    twin = _twin_pool(descriptor.file).FindMessageTypeByName(descriptor.full_name)
+    try:
+        message = message_factory.GetMessageClass(twin).FromString(data)
+    except DecodeError:
+        broken = "the bytes are not a protobuf message of this type"
+        return InvalidRequestError(Violation(field=descriptor.full_name, description=broken))
+    strings = set(_string_fields(descriptor.file))
+    return InvalidRequestError(*_not_utf8(message, strings, prefix=""))
+
+
+def _not_utf8(message: Message, strings: set[str], prefix: str) -> Iterator[Violation]:
+    for field, value in message.ListFields():
+        for item in value if field.is_repeated else [value]:
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                yield from _not_utf8(item, strings, f"{prefix}{field.name}.")
+            elif field.full_name in strings:
+                try:
+                    item.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    yield Violation(
+                        field=prefix + field.name,
+                        description=f"must be UTF-8, got byte 0x{item[error.start]:02x} at offset "
+                        f"{error.start}",
+                    )
+
+
+def _files(file: FileDescriptor) -> Iterator[descriptor_pb2.FileDescriptorProto]:
+    """The file after all that it imports."""
+    for dependency in file.dependencies:
+        yield from _files(dependency)
+    yield descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+
+
+def _string_fields(file: FileDescriptor) -> Iterator[str]:
+    for proto in _files(file):
+        for message in proto.message_type:
+            for field in message.field:
+                if field.type == FieldDescriptor.TYPE_STRING:
+                    yield f"{proto.package}.{message.name}.{field.name}"
+
+
+@cache
+def _twin_pool(file: FileDescriptor) -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for proto in _files(file):
+        for message in proto.message_type:
+            for field in message.field:
+                if field.type == FieldDescriptor.TYPE_STRING:
+                    field.type = FieldDescriptor.TYPE_BYTES
+        pool.Add(proto)
+    return pool

@@ -1,0 +1,81 @@
+"""Where a model comes from: built in, a directory, or a hub."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from shaperouter_service.errors import StartupError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model as users name it.
+
+    Attributes:
+        name: What requests call it.
+        directory: Its checkpoint.
+    """
+
+    name: str
+    directory: Path
+
+
+def parse_models(specs: Iterable[str]) -> list[ModelSource]:
+    """Reads `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, downloading where needed.
+
+    Raises:
+        StartupError: A name is not one, is there twice, or its model is not to be found.
+    """
+    sources: dict[str, ModelSource] = {}
+    for spec in specs:
+        name, equals, place = spec.partition("=")
+        if not _NAME.fullmatch(name):
+            raise StartupError(
+                "model: a name has up to 64 letters, digits, dots, dashes and underscores, got "
+                f"{name!r}"
+            )
+        if name in sources:
+            raise StartupError(f"model: {name} is there twice")
+        directory = _locate(place) if equals else _built_in(name)
+        sources[name] = ModelSource(name=name, directory=directory)
+    return list(sources.values())
+
+
+def _built_in(name: str) -> Path:
+    root = Path(str(files("shaperouter_service"))) / "builtin"
+    directory = root / name
+    if not directory.is_dir():
+        known = ", ".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
+        raise StartupError(
+            f"model: {name!r} is not built in (there is {known}); for a checkpoint of your own "
+            f"write {name}=DIRECTORY or {name}=HUB_ID"
+        )
+    return directory
+
+
+def _locate(place: str) -> Path:
+    path = Path(place).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    # A hub id is `name` or `owner/name`; anything else can only have been meant as a path.
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
+        raise StartupError(f"model: no directory {place!r}")
+    return _download(place)
+
+
+def _download(hub_id: str) -> Path:
+    # Imported late: most services read local directories.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+    except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise StartupError(
+            f"model: {hub_id!r} is no directory here, and could not be had from the hub: {error}"
+        ) from error

@@ -1,0 +1,49 @@
+"""Serving /metrics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
+
+from shaperouter_service.addresses import split_address
+from shaperouter_service.errors import StartupError
+
+
+def make_registry() -> CollectorRegistry:
+    """Makes a registry with the usual metrics of a Python process."""
+    # Times of creation double the number of series and answer no question we have.
+    disable_created_metrics()
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def serve_metrics(registry: CollectorRegistry, address: str) -> Iterator[int]:
+    """Serves /metrics over HTTP in a thread; yields the port.
+
+    Raises:
+        StartupError: The address is in use or is not one.
+    """
+    host, port = split_address(address, option="metrics-listen")
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise StartupError(
+            f"metrics-listen: cannot listen on {address}: {error.strerror}"
+        ) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,34 @@
+"""Durations counted in ranges, in the form that travels from worker to router."""
+
+from bisect import bisect_left
+
+from shaperouter.v1 import graph_pb2
+
+# Upper bounds in seconds. Device: a step of a tiny model (0.2 ms) to a long prompt on a large one.
+DEVICE_BOUNDS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10,
+)  # fmt: skip
+# Compilations, and requests waiting for them: a cache hit (50 ms) to a large model (minutes).
+COMPILE_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
+
+
+class Durations:
+    """A histogram of durations in seconds.
+
+    Not locked: one thread observes, and readers may be one observation behind.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Starts at zero, with upper bounds in seconds."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one duration."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum += seconds
+
+    def to_proto(self) -> graph_pb2.Histogram:
+        """The message of `shaperouter.v1`."""
+        return graph_pb2.Histogram(bounds=self.bounds, counts=self.counts, sum=self.sum)

@@ -1,0 +1,199 @@
+"""What happened to each request: metrics, and one line in the log at its end.
+
+==================== ============================================================
+event                when
+==================== ============================================================
+arrived              the router has read the message
+first token          the router has the first token
+end                  the router has said its last word, or the caller has gone
+==================== ============================================================
+
+Time to first token and end-to-end latency are differences of these; queue time is measured by the
+worker, between the run's arrival there and its slot.
+"""
+
+import time
+from typing import Self
+
+import grpc
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.messages import signature_from_proto
+
+log = structlog.get_logger("shaperouter.request")
+
+# Seconds. From a warm tiny model to a cold start on a large one.
+_LATENCY_BOUNDS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300,
+)  # fmt: skip
+# Seconds. From a tiny model to one slower than anybody reads.
+_TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5)
+
+
+class RequestMetrics:
+    """The metrics that are made of requests, for one router."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Registers them."""
+        by_model = ["model"]
+        self.requests = Counter(
+            "shaperouter_requests",
+            "Requests that have ended, by gRPC status code.",
+            ["model", "code"],
+            registry=registry,
+        )
+        self.running = Gauge(
+            "shaperouter_num_requests_running",
+            "Requests that have had their first token.",
+            by_model,
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "shaperouter_num_requests_waiting",
+            "Requests that wait for their first token.",
+            by_model,
+            registry=registry,
+        )
+        self.queue_time = Histogram(
+            "shaperouter_request_queue_time_seconds",
+            "Time from a request's arrival at the worker until it had a slot, in seconds.",
+            by_model,
+            buckets=_LATENCY_BOUNDS,
+            registry=registry,
+        )
+        self.time_to_first_token = Histogram(
+            "shaperouter_time_to_first_token_seconds",
+            "Time from a request's arrival at the router to its first token, in seconds.",
+            by_model,
+            buckets=_LATENCY_BOUNDS,
+            registry=registry,
+        )
+        self.inter_token_latency = Histogram(
+            "shaperouter_inter_token_latency_seconds",
+            "Time between tokens of a request, in seconds; tokens of one chunk share its time.",
+            by_model,
+            buckets=_TOKEN_BOUNDS,
+            registry=registry,
+        )
+        self.e2e_latency = Histogram(
+            "shaperouter_e2e_request_latency_seconds",
+            "Time from a request's arrival at the router to its end, in seconds.",
+            by_model,
+            buckets=_LATENCY_BOUNDS,
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "shaperouter_prompt_tokens", "Tokens of prompts.", by_model, registry=registry
+        )
+        self.generation_tokens = Counter(
+            "shaperouter_generation_tokens", "Tokens generated.", by_model, registry=registry
+        )
+        self.cover_served = Counter(
+            "shaperouter_cover_served",
+            "Calls of graphs for requests: tight if the graph was no larger than the smallest "
+            "signature that covers them, else loose.",
+            ["model", "kind", "fit"],
+            registry=registry,
+        )
+
+
+class RequestRecord:
+    """One request's events, as they happen; a context manager around its handling.
+
+    Attributes:
+        request_id: Given at its arrival.
+        code: How it ended; set before leaving the context otherwise than well.
+        error: What was wrong, if anything was.
+        generated_tokens: Tokens that have come.
+    """
+
+    def __init__(self, metrics: RequestMetrics, request_id: str, model: str) -> None:
+        """The request arrives."""
+        self.request_id = request_id
+        self.code = grpc.StatusCode.OK
+        self.error = ""
+        self._metrics = metrics
+        self._model = model
+        self._arrived = time.monotonic()
+        self._first_token: float | None = None
+        self._newest_token = 0.0
+        self._prompt_tokens = 0
+        self.generated_tokens = 0
+        self._completion = generation_pb2.Completion()
+
+    def __enter__(self) -> Self:
+        """It waits from now on."""
+        self._metrics.waiting.labels(self._model).inc()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It has ended."""
+        metrics, model = self._metrics, self._model
+        gauge = metrics.waiting if self._first_token is None else metrics.running
+        gauge.labels(model).dec()
+        metrics.requests.labels(model, self.code.name).inc()
+        metrics.e2e_latency.labels(model).observe(self.total_seconds)
+        timings = self._completion.timings
+        fields = {
+            "request_id": self.request_id,
+            "model": model,
+            "code": self.code.name,
+            "prompt_tokens": self._prompt_tokens,
+            "generated_tokens": self.generated_tokens,
+            "first_token_seconds": round(self.time_to_first_token, 4),
+            "total_seconds": round(self.total_seconds, 4),
+            "queue_seconds": round(timings.queue_seconds, 4),
+            "stall_seconds": round(timings.stall_seconds, 4),
+            "worker": self._completion.worker,
+            "graphs": [str(signature_from_proto(u.served)) for u in self._completion.graphs],
+        }
+        if self.code is grpc.StatusCode.INTERNAL:
+            log.error("request", error=self.error, **fields)
+        elif self.error:
+            log.info("request", error=self.error, **fields)
+        else:
+            log.info("request", **fields)
+
+    def prompt(self, tokens: int) -> None:
+        """Its prompt has been tokenized and found good."""
+        self._prompt_tokens = tokens
+        self._metrics.prompt_tokens.labels(self._model).inc(tokens)
+
+    def tokens(self, count: int) -> None:
+        """New tokens have come."""
+        now = time.monotonic()
+        metrics, model = self._metrics, self._model
+        if self._first_token is None:
+            self._first_token = now
+            metrics.time_to_first_token.labels(model).observe(now - self._arrived)
+            metrics.waiting.labels(model).dec()
+            metrics.running.labels(model).inc()
+        else:
+            histogram = metrics.inter_token_latency.labels(model)
+            for _ in range(count):
+                histogram.observe((now - self._newest_token) / count)
+        self._newest_token = now
+        self.generated_tokens += count
+        metrics.generation_tokens.labels(model).inc(count)
+
+    def completed(self, completion: generation_pb2.Completion) -> None:
+        """It has ended well."""
+        self._completion = completion
+        metrics, model = self._metrics, self._model
+        metrics.queue_time.labels(model).observe(completion.timings.queue_seconds)
+        for use in completion.graphs:
+            asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
+            fit = "tight" if served.area <= asked.area else "loose"
+            metrics.cover_served.labels(model, served.kind, fit).inc(use.calls)
+
+    @property
+    def time_to_first_token(self) -> float:
+        """Seconds from its arrival to its first token; 0 before."""
+        return 0.0 if self._first_token is None else self._first_token - self._arrived
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds since its arrival."""
+        return time.monotonic() - self._arrived

@@ -1,0 +1,235 @@
+"""Metrics of graphs and lanes, made of the snapshots that workers send.
+
+Whoever owns a pod's metrics gets every snapshot: the router of `serve` for its local workers, a
+worker on its own for itself. Counts in a snapshot are a process's own; here they are summed over
+the processes there have been, so that a counter never falls when a worker is replaced.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from shaperouter.v1 import graph_pb2, worker_pb2
+from shaperouter_service.messages import signature_from_proto
+
+_SIGNATURE = ["model", "kind", "rows", "length", "beams"]
+
+_STATES = {
+    graph_pb2.GRAPH_STATE_TRACING: "tracing",
+    graph_pb2.GRAPH_STATE_COMPILING: "compiling",
+    graph_pb2.GRAPH_STATE_READY: "ready",
+    graph_pb2.GRAPH_STATE_FAILED: "failed",
+}
+
+
+@dataclass
+class _Counts:
+    """A histogram's counts, summed over processes."""
+
+    bounds: tuple[float, ...] = ()
+    counts: list[int] = field(default_factory=list)
+    sum: float = 0.0
+
+    def add(self, histogram: graph_pb2.Histogram) -> None:
+        if not self.counts:
+            self.bounds = tuple(histogram.bounds)
+            self.counts = [0] * len(histogram.counts)
+        self.counts = [a + b for a, b in zip(self.counts, histogram.counts, strict=True)]
+        self.sum += histogram.sum
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        accumulated = 0
+        buckets = []
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            accumulated += count
+            buckets.append((floatToGoString(bound), float(accumulated)))
+        return buckets
+
+
+@dataclass
+class _GraphTotals:
+    """The counts of one signature on one kind of device."""
+
+    traces: int = 0
+    compiles: int = 0
+    failures: int = 0
+    compile_seconds: _Counts = field(default_factory=_Counts)
+    stall_seconds: _Counts = field(default_factory=_Counts)
+    device_seconds: _Counts = field(default_factory=_Counts)
+
+    def add(self, graph: graph_pb2.Graph) -> None:
+        self.traces += graph.traces
+        self.compiles += graph.compiles
+        self.failures += graph.failures
+        self.compile_seconds.add(graph.compile_seconds)
+        self.stall_seconds.add(graph.stall_seconds)
+        self.device_seconds.add(graph.device_seconds)
+
+
+class WorkerMetrics(Collector):
+    """Collects the metrics of workers from their snapshots. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Registers itself."""
+        self._lock = threading.Lock()
+        # The newest snapshot of every process there has been, by worker and incarnation. A process
+        # leaves some kilobytes here, and workers are not replaced often.
+        self._snapshots: dict[tuple[str, str], worker_pb2.WatchResponse] = {}
+        self._connected: dict[str, worker_pb2.WatchResponse] = {}
+        registry.register(self)
+
+    def observe(self, snapshot: worker_pb2.WatchResponse) -> None:
+        """Takes in what a worker says of itself."""
+        with self._lock:
+            self._snapshots[snapshot.worker, snapshot.incarnation] = snapshot
+            self._connected[snapshot.worker] = snapshot
+
+    def lose(self, worker: str) -> None:
+        """A worker is gone: it has no slots and no graphs any more; what it did stays counted."""
+        with self._lock:
+            self._connected.pop(worker, None)
+
+    def describe(self) -> Iterable[Metric]:
+        """Names the metrics without collecting them."""
+        return self._collect([], [])
+
+    def collect(self) -> Iterable[Metric]:
+        """Makes the metrics."""
+        with self._lock:
+            snapshots, connected = list(self._snapshots.values()), list(self._connected.values())
+        return self._collect(snapshots, connected)
+
+    def _collect(
+        self,
+        snapshots: list[worker_pb2.WatchResponse],
+        connected: list[worker_pb2.WatchResponse],
+    ) -> Iterator[Metric]:
+        yield from _graph_counters(snapshots)
+        yield from _padding(snapshots)
+        yield from _gauges(connected)
+
+
+def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+    totals: dict[tuple[str, ...], _GraphTotals] = defaultdict(_GraphTotals)
+    for snapshot in snapshots:
+        for graph in snapshot.graphs:
+            s = signature_from_proto(graph.signature)
+            labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
+            totals[*labels, snapshot.device].add(graph)
+
+    traces = CounterMetricFamily(
+        "shaperouter_graph_traces", "Times a signature was traced.", labels=_SIGNATURE
+    )
+    compiles = CounterMetricFamily(
+        "shaperouter_graph_compiles",
+        "Times a signature was compiled, loaded from the cache, or failed to be.",
+        labels=[*_SIGNATURE, "result"],
+    )
+    stalls = CounterMetricFamily(
+        "shaperouter_stalls", "Requests that waited for a compilation.", labels=_SIGNATURE
+    )
+    for (*labels, _), total in totals.items():
+        traces.add_metric(labels, total.traces)
+        compiles.add_metric([*labels, "compiled"], total.compiles)
+        compiles.add_metric([*labels, "failed"], total.failures)
+        stalls.add_metric(labels, total.stall_seconds.total)
+    yield from (traces, compiles, stalls)
+
+    histograms: list[tuple[str, str, Callable[[_GraphTotals], _Counts]]] = [
+        (
+            "shaperouter_graph_compile_seconds",
+            "Time to compile a signature, tracing left out, in seconds.",
+            lambda total: total.compile_seconds,
+        ),
+        (
+            "shaperouter_stall_seconds",
+            "Time requests waited for a compilation, in seconds.",
+            lambda total: total.stall_seconds,
+        ),
+    ]
+    for name, help_text, pick in histograms:
+        family = HistogramMetricFamily(name, help_text, labels=_SIGNATURE)
+        for (*labels, _), total in totals.items():
+            counts = pick(total)
+            family.add_metric(labels, counts.buckets(), counts.sum)
+        yield family
+
+    device = HistogramMetricFamily(
+        "shaperouter_device_seconds",
+        "Time the device spent in calls of a graph, in seconds.",
+        labels=[*_SIGNATURE, "device"],
+    )
+    for labels_and_device, total in totals.items():
+        counts = total.device_seconds
+        device.add_metric(labels_and_device, counts.buckets(), counts.sum)
+    yield device
+
+
+def _padding(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+    padding: dict[tuple[str, str], int] = defaultdict(int)
+    for snapshot in snapshots:
+        for lane in snapshot.lanes:
+            padding[lane.model, "prefill"] += lane.prefill_padding_tokens
+            padding[lane.model, "decode"] += lane.decode_padding_tokens
+    family = CounterMetricFamily(
+        "shaperouter_padding_tokens",
+        "Tokens computed and thrown away: of prompts (prefill) and of rows without a request "
+        "(decode).",
+        labels=["model", "kind"],
+    )
+    for labels, tokens in padding.items():
+        family.add_metric(labels, tokens)
+    yield family
+
+
+def _gauges(connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+    graphs = GaugeMetricFamily(
+        "shaperouter_graphs", "Graphs by the state they are in.", labels=["state"]
+    )
+    for state, name in _STATES.items():
+        found = sum(graph.state == state for worker in connected for graph in worker.graphs)
+        graphs.add_metric([name], found)
+    yield graphs
+
+    depth = sum(worker.compile_queue_depth for worker in connected)
+    yield GaugeMetricFamily(
+        "shaperouter_compile_queue_depth", "Signatures that wait for a compile thread.", depth
+    )
+
+    slots: dict[tuple[str, str], int] = defaultdict(int)
+    for worker in connected:
+        for lane in worker.lanes:
+            slots[lane.model, "active"] += lane.active_slots
+            slots[lane.model, "free"] += lane.total_slots - lane.active_slots
+    family = GaugeMetricFamily(
+        "shaperouter_slots", "Slots by whether a request has them.", labels=["model", "state"]
+    )
+    for labels, count in slots.items():
+        family.add_metric(labels, count)
+    yield family
+
+    cache_bytes: dict[str, int] = defaultdict(int)
+    for worker in connected:
+        for model in worker.models:
+            cache_bytes[model.name] += model.kv_cache_bytes
+    caches = GaugeMetricFamily(
+        "shaperouter_kv_cache_bytes", "Memory of the key/value caches, in bytes.", labels=["model"]
+    )
+    for model_name, size in cache_bytes.items():
+        caches.add_metric([model_name], size)
+    yield caches

@@ -1,0 +1,45 @@
+"""Detokenization of a growing sequence."""
+
+from collections.abc import Callable, Sequence
+
+# What decoders write for bytes that are no character, such as the first half of one.
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Detokenizer:
+    """Turns tokens into text as they come, never showing part of a character.
+
+    A token may hold part of a character, and a decoder may treat the first token of a sequence
+    unlike others (SentencePiece drops its leading space). So new tokens are decoded together with
+    the few before them, and text is held back while its end is not a whole character. The pieces,
+    joined, are the whole text.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        """Starts an empty sequence.
+
+        Args:
+            decode: Decodes token ids without the special ones.
+        """
+        self._decode = decode
+        self._before: list[int] = []
+        self._pending: list[int] = []
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Takes new tokens; returns the text that has become certain, which may be empty."""
+        self._pending += token_ids
+        return self._take(final=False)
+
+    def finish(self) -> str:
+        """Returns the rest of the text, broken characters included."""
+        return self._take(final=True)
+
+    def _take(self, *, final: bool) -> str:
+        if not self._pending:
+            return ""
+        known = self._decode(self._before)
+        text = self._decode(self._before + self._pending)[len(known) :]
+        if text.endswith(REPLACEMENT) and not final:
+            return ""
+        self._before, self._pending = self._pending, []
+        return text

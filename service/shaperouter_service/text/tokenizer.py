@@ -1,0 +1,69 @@
+"""Tokenizers of Hugging Face checkpoints, for use by an event loop."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.text.detokenizer import Detokenizer
+
+# Files of which a checkpoint with a tokenizer has at least one. Without any, Transformers makes up
+# an empty tokenizer for some families instead of failing.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+
+
+class Tokenizer:
+    """A tokenizer, safe to use from several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        """Loads the tokenizer of a checkpoint, without network and without code from it.
+
+        Raises:
+            StartupError: It cannot be loaded.
+        """
+        # Imported late: it takes a second that `--help` and workers need not wait for.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        from transformers import AutoTokenizer
+
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        # Transformers raises what it likes for a damaged file.
+        except Exception as error:
+            raise StartupError(f"{directory}: cannot load the tokenizer: {error}") from error
+        # The first call drops a truncation that the file may ask for; from then on nothing of the
+        # tokenizer changes, which is what makes it safe to share.
+        self._encode("warm")
+
+    @property
+    def name(self) -> str:
+        """Class of the tokenizer, e.g. `GPT2Tokenizer`."""
+        return type(self._tokenizer).__name__
+
+    async def encode(self, text: str) -> list[int]:
+        """Tokenizes in a thread: a long text takes a while."""
+        return await asyncio.to_thread(self._encode, text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Turns token ids into text, leaving out special tokens."""
+        return self._tokenizer.decode(
+            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def detokenizer(self) -> Detokenizer:
+        """Makes a detokenizer for one sequence."""
+        return Detokenizer(self.decode)
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer(text, truncation=False, verbose=False)["input_ids"]
+
+
+def load_tokenizer(directory: Path) -> Tokenizer | None:
+    """Loads the tokenizer of a checkpoint; None if it comes without one.
+
+    Raises:
+        StartupError: It has one that cannot be loaded.
+    """
+    if not any((directory / name).exists() for name in TOKENIZER_FILES):
+        return None
+    return Tokenizer(directory)

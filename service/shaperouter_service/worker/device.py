@@ -1,0 +1,54 @@
+"""The device thread: the only one that runs graphs with active rows."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from shaperouter_service.worker.scheduler import LaneScheduler
+
+log = structlog.get_logger(__name__)
+
+
+class DeviceThread(threading.Thread):
+    """Gives each lane its turn while there is anything to do, and sleeps otherwise."""
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneScheduler],
+        *,
+        on_turn: Callable[[], None],
+        on_defect: Callable[[], None],
+    ) -> None:
+        """Prepares the thread; `start` starts it.
+
+        Args:
+            lanes: The lanes that share the device.
+            on_turn: Called after turns in which the device did something.
+            on_defect: Called if a turn raises: what the lanes hold can't be trusted any more, and
+                the process should be replaced.
+        """
+        super().__init__(name="device", daemon=True)
+        self._lanes = lanes
+        self._on_turn = on_turn
+        self._on_defect = on_defect
+        self._wake = threading.Event()
+
+    def wake(self) -> None:
+        """Tells that something has changed: a run, a cancellation or a graph's state."""
+        self._wake.set()
+
+    def run(self) -> None:
+        """Takes turns for ever."""
+        try:
+            while True:
+                self._wake.clear()
+                # A list, so that every lane has its turn.
+                if any([lane.turn() for lane in self._lanes]):
+                    self._on_turn()
+                else:
+                    self._wake.wait()
+        # Also what no one foresaw must end the worker instead of leaving requests to hang.
+        except BaseException:
+            log.exception("the device thread failed")
+            self._on_defect()

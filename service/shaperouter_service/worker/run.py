@@ -1,0 +1,187 @@
+"""A run: one request on a worker, from its arrival to its end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from shaperouter_service.decoding import SlotOptions
+from shaperouter_service.errors import ServiceError
+from shaperouter_service.graphs import Graph
+from shaperouter_service.routing.signatures import Signature
+
+
+class FinishReason(Enum):
+    """Why a run ended well."""
+
+    EOS = auto()
+    LENGTH = auto()
+
+
+class Phase(Enum):
+    """Where a run is.
+
+    ::
+
+        QUEUED → PREFILL → DECODE → ENDED
+           └────────┴─────────┴───────┘
+    """
+
+    QUEUED = auto()
+    PREFILL = auto()
+    DECODE = auto()
+    ENDED = auto()
+
+
+@dataclass(kw_only=True)
+class GraphUse:
+    """Calls of one graph for one run; see the message of that name."""
+
+    asked: Signature
+    served: Signature
+    calls: int = 0
+    device_seconds: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Timings:
+    """When things happened to a run, in seconds of one monotonic clock; intervals follow.
+
+    Attributes:
+        arrived: It came to the worker.
+        admitted: It got a slot.
+        prefill_started: Its prefill graph was called.
+        first_token: Its first token was made.
+        ended: Its last token was made.
+        stalled_first: Time stalled before its first token.
+        stalled_later: Time stalled after it.
+    """
+
+    arrived: float
+    admitted: float = 0.0
+    prefill_started: float = 0.0
+    first_token: float = 0.0
+    ended: float = 0.0
+    stalled_first: float = 0.0
+    stalled_later: float = 0.0
+
+    @property
+    def queue_seconds(self) -> float:
+        """From its arrival until it had a slot."""
+        return self.admitted - self.arrived
+
+    @property
+    def stall_seconds(self) -> float:
+        """Waiting for graphs to be compiled."""
+        return self.stalled_first + self.stalled_later
+
+    @property
+    def prefill_seconds(self) -> float:
+        """From the start of its prefill to its first token."""
+        return self.first_token - self.prefill_started
+
+    @property
+    def decode_seconds(self) -> float:
+        """From its first token to its last, without stalls."""
+        return self.ended - self.first_token - self.stalled_later
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """The run waits for this graph to be compiled."""
+
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """The run has new tokens."""
+
+    token_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run has ended well; its fields tell the rest."""
+
+    reason: FinishReason
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The run has ended badly."""
+
+    error: ServiceError
+
+
+Event = Stalled | NewTokens | Ended | Failed
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """One request. Touched by the device thread alone once it is submitted, but for `cancelled`.
+
+    Attributes:
+        request_id: For logs.
+        token_ids: The prompt.
+        max_new_tokens: Most tokens to make.
+        eos_token_ids: Tokens that end it.
+        options: Its record for the device.
+        emit: Takes its events; called from the device thread.
+        timings: When things happened.
+        cancelled: Set from any thread; the slot is freed at the next chunk boundary.
+        phase: Where it is.
+        slot: Its place in the lane, once it has one.
+        generated: Tokens made so far.
+        padded_prompt_tokens: Tokens that its prefill graph computed.
+        uses: The graphs that served it, by what was asked and what served.
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    max_new_tokens: int
+    eos_token_ids: Sequence[int]
+    options: SlotOptions
+    emit: Callable[[Event], None]
+    timings: Timings
+    cancelled: bool = False
+    phase: Phase = Phase.QUEUED
+    slot: int = -1
+    generated: int = 0
+    padded_prompt_tokens: int = 0
+    uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
+    _stalled_on: Graph | None = None
+    _stalled_since: float = 0.0
+
+    @property
+    def length(self) -> int:
+        """Tokens of the sequence so far."""
+        return len(self.token_ids) + self.generated
+
+    @property
+    def final_length(self) -> int:
+        """Tokens of the sequence if nothing ends it early; known from the start."""
+        return len(self.token_ids) + self.max_new_tokens
+
+    def stall(self, graph: Graph, now: float) -> None:
+        """Begins to wait for a graph, or goes on waiting."""
+        if self._stalled_on is None:
+            self._stalled_on, self._stalled_since = graph, now
+            self.emit(Stalled(graph.signature))
+
+    def resume(self, now: float) -> None:
+        """Ends the waiting, if it waits."""
+        if self._stalled_on is None:
+            return
+        waited = now - self._stalled_since
+        self._stalled_on.stall_seconds.observe(waited)
+        self._stalled_on = None
+        if self.phase is Phase.DECODE:
+            self.timings.stalled_later += waited
+        else:
+            self.timings.stalled_first += waited
+
+    def use(self, asked: Signature, served: Signature, seconds: float) -> None:
+        """Notes a call of a graph."""
+        use = self.uses.setdefault((asked, served), GraphUse(asked=asked, served=served))
+        use.calls += 1
+        use.device_seconds += seconds

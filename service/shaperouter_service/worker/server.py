@@ -1,0 +1,163 @@
+"""The worker's gRPC server."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+
+from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
+from shaperouter_service.decoding import SlotOptions
+from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.messages import signature_to_proto
+from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.run import (
+    Ended,
+    Event,
+    Failed,
+    FinishReason,
+    NewTokens,
+    Run,
+    Stalled,
+    Timings,
+)
+
+# Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
+WATCH_INTERVAL = 0.2
+
+_REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
+    FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
+    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+}
+
+
+class Changes:
+    """Tells any number of watchers that something has changed, from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wakes watchers on an event loop."""
+        self._loop = loop
+        self._watchers: set[asyncio.Event] = set()
+
+    def notify(self) -> None:
+        """Wakes every watcher; may be called from any thread, also after the loop's end."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set_all)
+
+    def _set_all(self) -> None:
+        for event in self._watchers:
+            event.set()
+
+    async def watch(self) -> AsyncIterator[None]:
+        """Yields at once, then after changes, at most every `WATCH_INTERVAL` seconds."""
+        event = asyncio.Event()
+        self._watchers.add(event)
+        try:
+            while True:
+                event.clear()
+                yield
+                await asyncio.sleep(WATCH_INTERVAL)
+                await event.wait()
+        finally:
+            self._watchers.discard(event)
+
+
+class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
+    """See worker.proto."""
+
+    def __init__(self, engine: Engine, changes: Changes, name: str) -> None:
+        """Serves an engine.
+
+        Args:
+            engine: What computes.
+            changes: Told by the engine.
+            name: Of the worker, stable over restarts.
+        """
+        self._engine = engine
+        self._changes = changes
+        self._name = name
+        self._incarnation = uuid.uuid4().hex
+
+    async def Run(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.RunRequest, context: Any
+    ) -> AsyncIterator[worker_pb2.RunResponse]:
+        """Runs one request; ending the call early frees its slot."""
+        if not self._engine.has(request.model):
+            raise UnknownModelError(request.model, [])
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def emit(event: Event) -> None:
+            # The loop is gone when the worker is being stopped; so is whoever listened.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        options = request.options
+        run = Run(
+            request_id=request.request_id,
+            token_ids=tuple(request.token_ids),
+            max_new_tokens=options.max_new_tokens,
+            eos_token_ids=frozenset(options.eos_token_ids),
+            options=SlotOptions.of(
+                max_new_tokens=options.max_new_tokens,
+                do_sample=options.do_sample,
+                temperature=options.temperature,
+                seed=options.seed,
+                eos_token_ids=options.eos_token_ids,
+            ),
+            emit=emit,
+            timings=Timings(arrived=time.monotonic()),
+        )
+        self._engine.submit(run, request.model)
+        try:
+            while True:
+                match await events.get():
+                    case Stalled(signature):
+                        stall = generation_pb2.Stall(signature=signature_to_proto(signature))
+                        yield worker_pb2.RunResponse(stall=stall)
+                    case NewTokens(token_ids):
+                        tokens = worker_pb2.RunTokens(token_ids=token_ids)
+                        yield worker_pb2.RunResponse(tokens=tokens)
+                    case Ended(reason):
+                        yield worker_pb2.RunResponse(completion=_completion(run, reason))
+                        return
+                    case Failed(error):
+                        raise error
+        finally:
+            self._engine.cancel(run, request.model)
+
+    async def Watch(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[worker_pb2.WatchResponse]:
+        """Tells the worker's state, at once and after changes."""
+        async for snapshot in self.snapshots():
+            yield snapshot
+
+    async def snapshots(self) -> AsyncIterator[worker_pb2.WatchResponse]:
+        """Yields the worker's state, at once and after changes."""
+        async for _ in self._changes.watch():
+            yield self._engine.snapshot(self._name, self._incarnation)
+
+
+def _completion(run: Run, reason: FinishReason) -> worker_pb2.RunCompletion:
+    timings = run.timings
+    return worker_pb2.RunCompletion(
+        finish_reason=_REASONS[reason],
+        padded_prompt_tokens=run.padded_prompt_tokens,
+        queue_seconds=timings.queue_seconds,
+        stall_seconds=timings.stall_seconds,
+        prefill_seconds=timings.prefill_seconds,
+        decode_seconds=timings.decode_seconds,
+        graphs=[
+            generation_pb2.GraphUse(
+                asked=signature_to_proto(use.asked),
+                served=signature_to_proto(use.served),
+                calls=use.calls,
+                device_seconds=use.device_seconds,
+            )
+            for use in run.uses.values()
+        ],
+    )
