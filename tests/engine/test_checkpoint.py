@@ -1,0 +1,139 @@
+"""A damaged or unknown model directory is refused with a message that names what is wrong."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness.engine import GOLDENS
+from safetensors.numpy import load_file, save_file
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models import load_model
+
+
+@pytest.fixture
+def tied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "tied"))
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDENS / "gpt2-untied", tmp_path / "sharded"))
+
+
+def _edit_config(directory: Path, name: str = "config.json", **values: object) -> None:
+    path = directory / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def _edit_weights(directory: Path, edit: Callable[[dict[str, np.ndarray]], None]) -> None:
+    path = directory / "model.safetensors"
+    weights = load_file(path)
+    edit(weights)
+    save_file(weights, path)
+
+
+def test_a_missing_directory(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="nowhere: is not a directory"):
+        load_model("m", tmp_path / "nowhere")
+
+
+def test_a_missing_config(tied: Path) -> None:
+    (tied / "config.json").unlink()
+    with pytest.raises(StartupError, match=r"config\.json: cannot be read: No such file"):
+        load_model("m", tied)
+
+
+def test_a_config_that_is_not_json(tied: Path) -> None:
+    (tied / "config.json").write_text("{")
+    with pytest.raises(StartupError, match=r"config\.json: is not valid JSON"):
+        load_model("m", tied)
+
+
+def test_missing_weights(tied: Path) -> None:
+    (tied / "model.safetensors").unlink()
+    with pytest.raises(StartupError, match=r"has neither model\.safetensors nor"):
+        load_model("m", tied)
+
+
+def test_truncated_weights(tied: Path) -> None:
+    path = tied / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(StartupError, match=r"model\.safetensors: cannot be read"):
+        load_model("m", tied)
+
+
+def test_a_missing_shard(sharded: Path) -> None:
+    shard = sorted(sharded.glob("model-*.safetensors"))[0]
+    shard.unlink()
+    with pytest.raises(StartupError, match=f"{shard.name}: is missing, but named by"):
+        load_model("m", sharded)
+
+
+def test_a_shard_outside_of_the_directory(sharded: Path) -> None:
+    index = sharded / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["wte.weight"] = "../../secret.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(StartupError, match="outside of the directory"):
+        load_model("m", sharded)
+
+
+def test_a_missing_tensor(tied: Path) -> None:
+    _edit_weights(tied, lambda weights: weights.pop("transformer.ln_f.bias"))
+    with pytest.raises(StartupError, match=r"tensor transformer\.ln_f\.bias is missing"):
+        load_model("m", tied)
+
+
+def test_a_tensor_of_another_shape(tied: Path) -> None:
+    def transpose(weights: dict[str, np.ndarray]) -> None:
+        name = "transformer.h.0.mlp.c_fc.weight"
+        weights[name] = np.ascontiguousarray(weights[name].T)
+
+    _edit_weights(tied, transpose)
+    with pytest.raises(
+        StartupError,
+        match=r"c_fc\.weight has shape \[192, 48\], but config\.json implies \[48, 192\]",
+    ):
+        load_model("m", tied)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "llama"}, "model_type must be one of gpt2, got 'llama'"),
+        ({"n_embd": 50}, "n_embd must be a multiple of n_head, got 50 and 3"),
+        ({"n_head": 0}, "n_head must be positive, got 0"),
+        ({"n_layer": "two"}, "n_layer must be of type int, got 'two'"),
+        ({"activation_function": "maxout"}, "activation_function must be one of .* got 'maxout'"),
+        ({"add_cross_attention": True}, "add_cross_attention is not supported"),
+    ],
+)
+def test_a_config_that_cannot_be_served(
+    tied: Path, values: dict[str, object], message: str
+) -> None:
+    _edit_config(tied, **values)
+    with pytest.raises(StartupError, match=message):
+        load_model("m", tied)
+
+
+def test_end_tokens_and_sampling_come_from_the_generation_config(tied: Path) -> None:
+    _edit_config(
+        tied, "generation_config.json", eos_token_id=[3, 5], do_sample=True, temperature=0.7
+    )
+    model = load_model("m", tied)
+    assert model.eos_token_ids == (3, 5)
+    assert (model.do_sample, model.temperature) == (True, 0.7)
+
+
+def test_without_a_generation_config_the_end_token_is_the_configs(tied: Path) -> None:
+    (tied / "generation_config.json").unlink()
+    _edit_config(tied, eos_token_id=7)
+    assert load_model("m", tied).eos_token_ids == (7,)
+
+
+def test_a_generation_config_without_end_tokens_means_none() -> None:
+    assert load_model("m", GOLDENS / "gpt2-untied").eos_token_ids == ()

@@ -1,0 +1,125 @@
+"""Slots and queues: bounded, freed by cancelling, and unharmed by a graph that fails."""
+
+import pytest
+from harness.engine import GOLDENS, Bench
+from harness.waiting import wait_until
+
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.errors import GraphFailedError, QueueFullError
+from shaperouter_service.worker.run import NewTokens, Stalled
+
+MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
+MODELS = {MODEL: GOLDENS / MODEL}
+LONG = 120
+
+
+@pytest.fixture(scope="module")
+def small() -> Bench:
+    """Two slots, and room for one run to wait."""
+    return Bench(MODELS, slots=2, queue_limit=1)
+
+
+def _lane(bench: Bench):  # type: ignore[no-untyped-def]
+    (lane,) = bench.engine.snapshot("w", "i").lanes
+    return lane
+
+
+def test_a_full_queue_refuses_at_once_and_names_its_limit(
+    small: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = small.engine._lanes[MODEL]
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "_admit", lambda: None)
+        waiting = small.submit(MODEL, [1], max_new_tokens=2)
+        with pytest.raises(QueueFullError, match="limit 1 waiting"):
+            small.submit(MODEL, [1], max_new_tokens=2)
+    small.engine._thread.wake()
+    waiting.wait()
+
+
+def test_a_cancelled_run_frees_its_slot(small: Bench) -> None:
+    run = small.submit(MODEL, [1, 2], max_new_tokens=LONG)
+    while not isinstance(run.next(), NewTokens):
+        pass
+    small.engine.cancel(run.run, MODEL)
+    wait_until(lambda: _lane(small).active_slots == 0)
+
+
+def test_a_run_cancelled_in_the_queue_never_gets_a_slot(
+    small: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = small.engine._lanes[MODEL]
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "_admit", lambda: None)
+        run = small.submit(MODEL, [1], max_new_tokens=2)
+        small.engine.cancel(run.run, MODEL)
+        wait_until(lambda: _lane(small).queued == 0)
+    assert run.events.empty()
+
+
+def test_a_prompt_that_reaches_the_models_maximum_is_served_to_its_last_token(
+    small: Bench,
+) -> None:
+    run = small.submit(MODEL, [1] * 127, max_new_tokens=1)
+    run.wait()
+    assert len(run.token_ids) == 1
+    run = small.submit(MODEL, [1] * 100, max_new_tokens=28)
+    run.wait()
+    assert len(run.token_ids) == 28
+
+
+def test_a_first_request_is_told_what_it_waits_for_and_a_second_waits_for_nothing() -> None:
+    bench = Bench(MODELS, slots=1)
+    first, second = (bench.submit(MODEL, [1, 2, 3], max_new_tokens=4) for _ in range(2))
+    first.wait()
+    second.wait()
+    stalls = [str(e.signature) for e in first.seen if isinstance(e, Stalled)]
+    assert stalls[0] == f"{MODEL} prefill 1x16"
+    assert first.run.timings.stall_seconds > 0
+    assert not [e for e in second.seen if isinstance(e, Stalled)]
+    assert second.run.timings.stall_seconds == 0
+
+
+def test_a_run_whose_graph_fails_ends_with_the_reason_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(MODELS, slots=1)
+    bench.submit(MODEL, [1], max_new_tokens=2).wait()
+
+    def fail(self: Program) -> None:
+        raise RuntimeError("no memory left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "trace", fail)
+        broken = bench.submit(MODEL, [1] * 20, max_new_tokens=2)
+        with pytest.raises(GraphFailedError, match="prefill 1x24 .* no memory left"):
+            broken.wait()
+    bench.submit(MODEL, [1], max_new_tokens=2).wait()
+    assert _lane(bench).active_slots == 0
+
+
+def test_sampling_gives_the_same_tokens_alone_and_in_company(small: Bench) -> None:
+    def sample(seed: int):  # type: ignore[no-untyped-def]
+        return small.submit(
+            MODEL, [4, 5, 6], max_new_tokens=30, do_sample=True, temperature=1.3, seed=seed
+        )
+
+    alone = sample(99)
+    alone.wait()
+    company = sample(5)
+    company.next()
+    together = sample(99)
+    together.wait()
+    company.wait()
+    assert together.token_ids == alone.token_ids
+    assert company.token_ids != alone.token_ids
+
+
+def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench) -> None:
+    options = {"do_sample": True, "temperature": 1.3, "seed": 7}
+    whole = small.submit(MODEL, [4, 5, 6], max_new_tokens=30, **options)
+    whole.wait()
+    begun = [4, 5, 6, *whole.token_ids[:11]]
+    rest = small.submit(MODEL, begun, max_new_tokens=19, **options)
+    rest.wait()
+    assert rest.token_ids == whole.token_ids[11:]

@@ -1,0 +1,1 @@
+"""What tests share: engines in this process, and the service as real processes."""

@@ -1,0 +1,19 @@
+"""Waiting for conditions."""
+
+import time
+from collections.abc import Callable
+
+TIMEOUT = 120.0
+
+
+def wait_until(condition: Callable[[], object], *, timeout: float = TIMEOUT) -> None:
+    """Returns once the condition holds.
+
+    Raises:
+        TimeoutError: It does not within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{condition} did not come true within {timeout} s")
+        time.sleep(0.01)
