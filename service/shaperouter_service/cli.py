@@ -23,8 +23,8 @@ OFF = "off"
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that is also a SHAPEROUTER_ variable, and says so and its default in --help."""
     variable = "SHAPEROUTER_" + names[0].removeprefix("--").replace("-", "_").upper()
-    settings = {"envvar": variable, "show_envvar": True, "show_default": True} | settings
-    return click.option(*names, **settings)
+    defaults: dict[str, Any] = {"envvar": variable, "show_envvar": True, "show_default": True}
+    return click.option(*names, **(defaults | settings))
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:

@@ -104,9 +104,7 @@ class WorkerLostError(ServiceError):
 
     def __init__(self, worker: str) -> None:
         """Takes the worker's name."""
-        super().__init__(
-            f"{worker} was lost while it ran the request; send the request again"
-        )
+        super().__init__(f"{worker} was lost while it ran the request; send the request again")
 
 
 class DeadlinePassedError(ServiceError):

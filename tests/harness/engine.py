@@ -10,8 +10,8 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from shaperouter_service.decoding import SlotOptions
 from harness.waiting import wait_until
+from shaperouter_service.decoding import SlotOptions
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
@@ -138,8 +138,7 @@ class Bench:
         scheduler = self.engine._lanes[model]
         table = self.engine._graphs
         graphs = [
-            table.want(signature, urgent=False)
-            for signature in scheduler.ladders.signatures(model)
+            table.want(signature, urgent=False) for signature in scheduler.ladders.signatures(model)
         ]
         wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
         return graphs

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -69,11 +69,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     async def _events(
         self, request: GenerateAny, context: aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[generation_pb2.GenerateStreamResponse]:
+    ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         request_id = uuid.uuid4().hex
-        await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+        # In the trailer always, in the header only with the first event: gRPC's clients retry no
+        # call whose header they have seen, so an error must come without one.
+        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
         name = self._fleet.catalog.resolve(request.model)
 
         record = RequestRecord(self._metrics, request_id, name)
@@ -81,7 +83,11 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             run = await self._prepare(request, name, deadline, record)
             detokenizer = self._detokenizer(name)
             async with contextlib.aclosing(self._fleet.run(run, deadline)) as responses:
+                header_sent = False
                 async for worker, response in responses:
+                    if not header_sent:
+                        header_sent = True
+                        await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
                     match response.WhichOneof("event"):
                         case "stall":
                             yield generation_pb2.GenerateStreamResponse(stall=response.stall)
@@ -138,9 +144,7 @@ def _recorded_end(record: RequestRecord, deadline: float | None) -> Iterator[Non
     except (asyncio.CancelledError, GeneratorExit):
         # The caller has gone, or its deadline has passed: gRPC cancels us for either.
         passed = deadline is not None and time.monotonic() >= deadline
-        record.code = (
-            grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
-        )
+        record.code = grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
         raise
     except Exception as error:
         record.code, record.error = grpc.StatusCode.INTERNAL, repr(error)

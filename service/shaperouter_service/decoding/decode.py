@@ -23,7 +23,7 @@ class CacheAttention:
         self, keys: list[tf.Tensor], values: list[tf.Tensor], positions: tf.Tensor, length: int
     ) -> None:
         """Attends over caches [S, H, T, D] from new tokens at `positions` [R]."""
-        self.keys, self.values = list(keys), list(values)
+        self.keys, self.values = keys, values
         self._length = length
         rows, heads = positions.shape[0], keys[0].shape[1]
         row, head = tf.meshgrid(tf.range(rows), tf.range(heads), indexing="ij")
@@ -73,7 +73,7 @@ def decode_program(name: str, lane: Lane, *, rows: int, length: int) -> Program:
             *caches: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:
             alive = active & (remaining > 0)
-            attend = CacheAttention(caches[:layers], caches[layers:], position, length)
+            attend = CacheAttention(list(caches[:layers]), list(caches[layers:]), position, length)
             hidden = family.forward(
                 weights, token[:, tf.newaxis], position[:, tf.newaxis], attend
             )  # [R, 1, E]

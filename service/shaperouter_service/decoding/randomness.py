@@ -13,7 +13,7 @@ _PARITY = 0x1BD11BDA
 def threefry2x32(
     key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+    """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers").
 
     Args:
         key: Two uint32 tensors.

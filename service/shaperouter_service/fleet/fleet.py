@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 import structlog
 
@@ -82,7 +82,7 @@ class Fleet:
 
     async def run(
         self, request: worker_pb2.RunRequest, deadline: float | None
-    ) -> AsyncIterator[tuple[str, worker_pb2.RunResponse]]:
+    ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
         """Runs a request on the least busy worker, waiting for one if there is none.
 
         A worker that is lost before it has said anything is replaced by another in silence.
@@ -103,9 +103,9 @@ class Fleet:
         while True:
             link = await self._pick(request.model, deadline)
             name, answered = self._names[link], False
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            seconds_left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                async with contextlib.aclosing(link.run(request, timeout)) as responses:
+                async with contextlib.aclosing(link.run(request, seconds_left)) as responses:
                     async for response in responses:
                         answered = True
                         yield name, response

@@ -1,7 +1,7 @@
 """The connection to one worker: its Watch stream, and runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import structlog
 from grpc import StatusCode, aio
@@ -19,7 +19,7 @@ _CHANNEL_OPTIONS = [
     # A worker that comes back is found within a moment, not after the default of up to 2 minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 300),
     ("grpc.enable_http_proxy", 0),
     # Snapshots of many graphs; workers are trusted.
     ("grpc.max_receive_message_length", -1),
@@ -68,19 +68,19 @@ class WorkerLink:
             await asyncio.sleep(RETRY_INTERVAL)
 
     async def run(
-        self, request: worker_pb2.RunRequest, timeout: float | None
-    ) -> AsyncIterator[worker_pb2.RunResponse]:
+        self, request: worker_pb2.RunRequest, seconds_left: float | None
+    ) -> AsyncGenerator[worker_pb2.RunResponse, None]:
         """Runs a request on the worker; closing the iterator early cancels it.
 
         Args:
             request: What to run.
-            timeout: Seconds until the deadline, if there is one.
+            seconds_left: Until the deadline, if there is one.
 
         Raises:
             WorkerLostError: The worker is gone.
             RelayedError: It refused.
         """
-        call = self._stub.Run(request, timeout=timeout)
+        call = self._stub.Run(request, timeout=seconds_left)
         self.running += 1
         try:
             async for response in call:

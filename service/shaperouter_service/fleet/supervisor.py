@@ -22,8 +22,9 @@ class WorkerProcess:
     """A local worker and its successors.
 
     The process is spawned, never forked, and holds the reading end of a pipe from here as its
-    standard input: when this process is gone, even by SIGKILL, the pipe ends and so does the worker.
-    It is in a session of its own, so that Ctrl-C on a terminal reaches only us, who drain first.
+    standard input: when this process is gone, even by SIGKILL, the pipe ends and so does the
+    worker. It is in a session of its own, so that Ctrl-C on a terminal reaches only us, who drain
+    first.
     """
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:

@@ -54,7 +54,9 @@ class Checkpoint:
             raise StartupError(f"{directory}: is not a directory")
         self.config = read_json(directory / "config.json")
         generation_config = directory / "generation_config.json"
-        self.generation_config = read_json(generation_config) if generation_config.exists() else None
+        self.generation_config = (
+            read_json(generation_config) if generation_config.exists() else None
+        )
         self._stack = ExitStack()
         self._files: dict[str, Any] = {}
         for path in self._weight_files():

@@ -27,7 +27,7 @@ def config_value(config: Mapping[str, Any], name: str, kind: type[T], default: T
         value = float(value)
     if type(value) is not kind:
         raise StartupError(f"config.json: {name} must be of type {kind.__name__}, got {value!r}")
-    if kind in (int, float) and not value > 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
         raise StartupError(f"config.json: {name} must be positive, got {value!r}")
     return value
 

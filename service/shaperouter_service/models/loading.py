@@ -54,11 +54,11 @@ def load_model(name: str, directory: Path) -> Model:
             architecture is not known.
     """
     with Checkpoint(directory) as checkpoint:
-        model_type = checkpoint.config.get("model_type")
+        model_type = str(checkpoint.config.get("model_type"))
         if model_type not in FAMILIES:
             raise StartupError(
-                f"{directory / 'config.json'}: model_type must be one of {', '.join(FAMILIES)}, got "
-                f"{model_type!r}"
+                f"{directory / 'config.json'}: model_type must be one of {', '.join(FAMILIES)}, "
+                f"got {model_type!r}"
             )
         family = FAMILIES[model_type].from_config(checkpoint.config)
         weights = {}

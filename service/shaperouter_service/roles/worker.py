@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -84,7 +83,8 @@ async def run_worker(config: WorkerConfig) -> None:
 
 
 def _exit_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Below Python's own stdin, whose lock this thread would hold while the interpreter ends.
+    os.read(0, 1)
     os._exit(0)
 
 
@@ -99,9 +99,7 @@ def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
 
 
 @contextlib.asynccontextmanager
-async def _observed(
-    servicer: WorkerServicer, metrics: WorkerMetrics | None
-) -> AsyncIterator[None]:
+async def _observed(servicer: WorkerServicer, metrics: WorkerMetrics | None) -> AsyncIterator[None]:
     """Keeps this process's own metrics true, if it has any."""
 
     async def follow() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import structlog
@@ -14,6 +14,9 @@ from shaperouter_service.rpc import malformed
 from shaperouter_service.rpc.status import abort
 
 log = structlog.get_logger(__name__)
+
+# In quotes: generic for type checkers only.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 
 class ErrorInterceptor(aio.ServerInterceptor):
@@ -29,9 +32,9 @@ class ErrorInterceptor(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
+    ) -> Handler:
         """Wraps a method's handler."""
         handler = await continuation(handler_call_details)
         request_type = self._requests.get(handler_call_details.method)
@@ -55,7 +58,7 @@ class ErrorInterceptor(aio.ServerInterceptor):
 
 
 def _unary(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext) -> Any:
+    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(_valid(request), context)
         except Exception as error:
@@ -65,7 +68,7 @@ def _unary(behaviour: Any, method: str) -> Any:
 
 
 def _stream(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext) -> AsyncIterator[Any]:
+    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         try:
             async for response in behaviour(_valid(request), context):
                 yield response
@@ -81,10 +84,10 @@ def _valid(request: Any) -> Any:
     return request
 
 
-async def _abort(context: aio.ServicerContext, error: Exception, method: str) -> None:
+async def _abort(context: aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:
     if isinstance(error, ServiceError):
         await abort(context, error)
     if isinstance(error, aio.AbortError | asyncio.CancelledError):
         raise error
-    log.exception("defect", method=method, exc_info=error)
+    log.error("defect", method=method, exc_info=error)
     await context.abort(grpc.StatusCode.INTERNAL, "internal error; the service's log tells more")

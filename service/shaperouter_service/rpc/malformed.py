@@ -7,6 +7,7 @@ are parsed once more by a twin of the schema in which every string is bytes, to 
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
@@ -18,13 +19,14 @@ from shaperouter_service.errors import InvalidRequestError, Violation
 def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
     """Finds out why `data` cannot be parsed as a message of the type."""
     descriptor = message_type.DESCRIPTOR
-    twin = _twin_pool(descriptor.file).FindMessageTypeByName(descriptor.full_name)
+    file: Any = descriptor.file
+    twin = _twin_pool(file).FindMessageTypeByName(descriptor.full_name)
     try:
         message = message_factory.GetMessageClass(twin).FromString(data)
     except DecodeError:
         broken = "the bytes are not a protobuf message of this type"
         return InvalidRequestError(Violation(field=descriptor.full_name, description=broken))
-    strings = set(_string_fields(descriptor.file))
+    strings = set(_string_fields(file))
     return InvalidRequestError(*_not_utf8(message, strings, prefix=""))
 
 
@@ -66,6 +68,6 @@ def _twin_pool(file: FileDescriptor) -> descriptor_pool.DescriptorPool:
         for message in proto.message_type:
             for field in message.field:
                 if field.type == FieldDescriptor.TYPE_STRING:
-                    field.type = FieldDescriptor.TYPE_BYTES
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
         pool.Add(proto)
     return pool

@@ -1,5 +1,7 @@
 """Errors to gRPC statuses with `google.rpc` details, and back."""
 
+from typing import Any, NoReturn
+
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -53,8 +55,8 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
     return RelayedError(status)
 
 
-async def abort(context: aio.ServicerContext, error: ServiceError) -> None:
+async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> NoReturn:
     """Ends a call with an error; does not return."""
     status = to_status(error)
-    metadata = ((_DETAILS_KEY, status.SerializeToString()),)
+    metadata = (*(context.trailing_metadata() or ()), (_DETAILS_KEY, status.SerializeToString()))
     await context.abort(error.code, status.message, metadata)

@@ -57,7 +57,7 @@ class _Counts:
         buckets = []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             accumulated += count
-            buckets.append((floatToGoString(bound), float(accumulated)))
+            buckets.append((_label(bound), float(accumulated)))
         return buckets
 
 
@@ -79,6 +79,10 @@ class _GraphTotals:
         self.compile_seconds.add(graph.compile_seconds)
         self.stall_seconds.add(graph.stall_seconds)
         self.device_seconds.add(graph.device_seconds)
+
+
+def _label(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
 
 
 class WorkerMetrics(Collector):
@@ -129,8 +133,8 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
     for snapshot in snapshots:
         for graph in snapshot.graphs:
             s = signature_from_proto(graph.signature)
-            labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
-            totals[*labels, snapshot.device].add(graph)
+            signature = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
+            totals[*signature, snapshot.device].add(graph)
 
     traces = CounterMetricFamily(
         "shaperouter_graph_traces", "Times a signature was traced.", labels=_SIGNATURE
@@ -174,9 +178,9 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
         "Time the device spent in calls of a graph, in seconds.",
         labels=[*_SIGNATURE, "device"],
     )
-    for labels_and_device, total in totals.items():
+    for (*labels, device_name), total in totals.items():
         counts = total.device_seconds
-        device.add_metric(labels_and_device, counts.buckets(), counts.sum)
+        device.add_metric([*labels, device_name], counts.buckets(), counts.sum)
     yield device
 
 

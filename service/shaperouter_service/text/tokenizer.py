@@ -46,8 +46,10 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Turns token ids into text, leaving out special tokens."""
-        return self._tokenizer.decode(
-            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        return str(
+            self._tokenizer.decode(
+                token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
         )
 
     def detokenizer(self) -> Detokenizer:
@@ -55,7 +57,7 @@ class Tokenizer:
         return Detokenizer(self.decode)
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer(text, truncation=False, verbose=False)["input_ids"]
+        return list(self._tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
 
 def load_tokenizer(directory: Path) -> Tokenizer | None:

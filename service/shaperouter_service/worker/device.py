@@ -43,8 +43,8 @@ class DeviceThread(threading.Thread):
         try:
             while True:
                 self._wake.clear()
-                # A list, so that every lane has its turn.
-                if any([lane.turn() for lane in self._lanes]):
+                turns = [lane.turn() for lane in self._lanes]
+                if any(turns):
                     self._on_turn()
                 else:
                     self._wake.wait()

@@ -7,8 +7,6 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import grpc
-
 from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import SlotOptions
 from shaperouter_service.errors import UnknownModelError
@@ -100,7 +98,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             request_id=request.request_id,
             token_ids=tuple(request.token_ids),
             max_new_tokens=options.max_new_tokens,
-            eos_token_ids=frozenset(options.eos_token_ids),
+            eos_token_ids=tuple(options.eos_token_ids),
             options=SlotOptions.of(
                 max_new_tokens=options.max_new_tokens,
                 do_sample=options.do_sample,

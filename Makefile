@@ -1,0 +1,85 @@
+# The only door: every command for people and for CI. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PROTO_VENV := .venvs/protos
+PROTO_BIN := $(PROTO_VENV)/bin
+PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
+SETTINGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak clean
+
+help: ## Lists these targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- Environments --------------------------------------------------------------------------------
+
+setup: $(VENV)/.ready ## Installs everything into .venv, from hash-pinned locks.
+
+$(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "==> Making $(VENV) and installing packages (about 1 GB, once)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r tests/requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps \
+		-e client -e service
+	@touch $@
+
+$(PROTO_VENV)/.ready: protos/requirements.lock
+	@echo "==> Making $(PROTO_VENV)"
+	$(PYTHON) -m venv $(PROTO_VENV)
+	$(PROTO_BIN)/pip install --disable-pip-version-check --quiet --require-hashes \
+		-r protos/requirements.lock
+	@touch $@
+
+# --- Running -------------------------------------------------------------------------------------
+
+demo: setup ## Starts the service on the embedded model, streams a generation, tells the story.
+	@$(BIN)/python deploy/demo/demo.py
+
+serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=DIR' for others.
+	@$(BIN)/shaperouterd serve $(SETTINGS)
+
+# --- Checking ------------------------------------------------------------------------------------
+
+test: setup ## Runs all tests.
+	$(BIN)/python -m pytest tests
+
+lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PROTO_BIN)/buf lint protos
+	$(PROTO_BIN)/python protos/generate.py --check client
+
+format: setup ## Formats the code.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
+	$(BIN)/python tests/benchmarks/soak.py
+
+# --- Generated files -----------------------------------------------------------------------------
+
+protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
+	$(PROTO_BIN)/python protos/generate.py client
+
+COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter
+
+lock: setup ## Renews the lock files from what the distributions ask for.
+	$(COMPILE) service/pyproject.toml client/pyproject.toml -o service/router.lock
+	$(COMPILE) --extra worker service/pyproject.toml client/pyproject.toml \
+		-c service/router.lock -o service/worker.lock
+	$(COMPILE) --extra worker service/pyproject.toml client/pyproject.toml \
+		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
+	$(COMPILE) protos/requirements.in -o protos/requirements.lock
+
+clean: ## Removes the environments.
+	rm -rf $(VENV) .venvs

@@ -1,0 +1,77 @@
+"""Client of Shaperouter, the service that runs Hugging Face generation models with TensorFlow/XLA.
+
+A first call::
+
+    from shaperouter import Client
+
+    with Client("127.0.0.1:50051") as client:
+        print(client.generate("TensorFlow is", max_new_tokens=40).text)
+
+`Client` blocks, `AsyncClient` is its asyncio twin; both raise the errors of `ShaperouterError`'s
+tree. The generated stubs below them are importable as ``shaperouter.v1.*_pb2`` and
+``shaperouter.v1.*_pb2_grpc``.
+"""
+
+from shaperouter._async_client import AsyncClient
+from shaperouter._async_stream import AsyncGenerationStream
+from shaperouter._client import Client
+from shaperouter._errors import (
+    CallCancelledError,
+    DeadlineError,
+    FieldViolation,
+    InternalError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    ModelNotFoundError,
+    OverloadedError,
+    ShaperouterError,
+    UnavailableError,
+)
+from shaperouter._generation import (
+    Delta,
+    FinishReason,
+    GeneratedSequence,
+    Generation,
+    GraphUse,
+    Timings,
+    Usage,
+)
+from shaperouter._graph import Graph, GraphState, Histogram
+from shaperouter._model import Ladders, Model
+from shaperouter._options import GenerationOptions
+from shaperouter._signature import GraphKind, Signature
+from shaperouter._stream import GenerationStream
+from shaperouter._version import __version__
+
+__all__ = [
+    "AsyncClient",
+    "AsyncGenerationStream",
+    "CallCancelledError",
+    "Client",
+    "DeadlineError",
+    "Delta",
+    "FieldViolation",
+    "FinishReason",
+    "GeneratedSequence",
+    "Generation",
+    "GenerationOptions",
+    "GenerationStream",
+    "Graph",
+    "GraphKind",
+    "GraphState",
+    "GraphUse",
+    "Histogram",
+    "InternalError",
+    "InvalidArgumentError",
+    "Ladders",
+    "MessageTooLargeError",
+    "Model",
+    "ModelNotFoundError",
+    "OverloadedError",
+    "ShaperouterError",
+    "Signature",
+    "Timings",
+    "UnavailableError",
+    "Usage",
+    "__version__",
+]

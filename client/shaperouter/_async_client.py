@@ -1,0 +1,154 @@
+"""The asyncio client."""
+
+# ruff: noqa: ASYNC109 (timeouts are gRPC deadlines, which the service is told)
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar, Unpack
+
+import grpc
+import grpc.aio
+
+from shaperouter import _convert, _requests
+from shaperouter._async_stream import AsyncGenerationStream, async_errors
+from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
+from shaperouter._generation import Generation
+from shaperouter._graph import Graph
+from shaperouter._model import Model
+from shaperouter._options import GenerationOptions
+from shaperouter._signature import Signature
+from shaperouter.v1 import generation_pb2_grpc, graph_pb2_grpc, model_pb2, model_pb2_grpc
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class AsyncClient:
+    """A connection to a Shaperouter, for asyncio; the twin of `Client`.
+
+    May be made anywhere; it belongs to the event loop of its first call. Cancelling a task cancels
+    the call it awaits. Use it as an asynchronous context manager, or await `close`.
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Opens nothing yet. Arguments and errors are those of `Client`."""
+        self._endpoint = Endpoint.resolve(address, timeout)
+        self._connection: _Connection | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where the service is."""
+        return self._endpoint.address
+
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "",
+        timeout: float | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Generation:
+        """Continues a prompt; see ``Client.generate``."""
+        request = _requests.generate_request(prompt, model, options)
+        method = self._connect().generation.Generate
+        return _convert.response(await self._call(method, request, timeout))
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "",
+        timeout: float | None = None,
+        on_stall: Callable[[Signature], None] | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> AsyncGenerationStream:
+        """Continues a prompt and gives the tokens as they are made; see ``Client.stream``.
+
+        Not a coroutine: ``async with client.stream(prompt) as stream``.
+        """
+        request = _requests.stream_request(prompt, model, options)
+        deadline = self._endpoint.deadline(timeout)
+        return AsyncGenerationStream(
+            self._connect().generation.GenerateStream(request, timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            on_stall=on_stall,
+        )
+
+    async def models(self, *, timeout: float | None = None) -> list[Model]:
+        """The models of the service; see ``Client.models``."""
+        method = self._connect().models.ListModels
+        response = await self._call(method, model_pb2.ListModelsRequest(), timeout)
+        return [_convert.model(model) for model in response.models]
+
+    async def model(self, name: str, *, timeout: float | None = None) -> Model:
+        """One model of the service; see ``Client.model``."""
+        method = self._connect().models.GetModel
+        response = await self._call(method, _requests.model_request(name), timeout)
+        return _convert.model(response.model)
+
+    async def graphs(
+        self, model: str = "", *, include_cold: bool = False, timeout: float | None = None
+    ) -> list[Graph]:
+        """The graphs of all workers; see ``Client.graphs``."""
+        request = _requests.graphs_request(model, include_cold)
+        response = await self._call(self._connect().graphs.ListGraphs, request, timeout)
+        return [_convert.graph(graph) for graph in response.graphs]
+
+    async def close(self) -> None:
+        """Closes the connection and cancels the calls that are under way; may be repeated."""
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.channel.close()
+
+    async def __aenter__(self) -> Self:
+        """Returns the client itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the client."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """The address, and whether it is closed."""
+        return f"<AsyncClient {self.address}{' closed' if self._closed else ''}>"
+
+    async def _call(
+        self,
+        method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
+        request: _Request,
+        timeout: float | None,
+    ) -> _Response:
+        deadline = self._endpoint.deadline(timeout)
+        with async_errors(address=self.address, deadline=deadline):
+            return await method(request, timeout=deadline)
+
+    def _connect(self) -> "_Connection":
+        """The channel and its stubs, made in the loop that uses them."""
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if self._connection is None:
+            asyncio.get_running_loop()  # a clear error where there is none
+            target = self._endpoint.address
+            channel = grpc.aio.insecure_channel(target, options=channel_options(target))
+            self._connection = _Connection(
+                channel=channel,
+                generation=generation_pb2_grpc.GenerationServiceStub(channel),
+                models=model_pb2_grpc.ModelServiceStub(channel),
+                graphs=graph_pb2_grpc.GraphServiceStub(channel),
+            )
+        return self._connection
+
+
+class _Connection(NamedTuple):
+    channel: grpc.aio.Channel
+    generation: "generation_pb2_grpc.GenerationServiceAsyncStub"
+    models: "model_pb2_grpc.ModelServiceAsyncStub"
+    graphs: "graph_pb2_grpc.GraphServiceAsyncStub"

@@ -1,0 +1,111 @@
+"""The connection: address, channel options and the retry policy, the same for both clients.
+
+How a call meets an absent service: an attempt to connect that is refused fails at once, one that is
+not answered after 5 s. gRPC makes 4 attempts with growing pauses (0.2, 0.6 and 1.8 s, each up to a
+fifth shorter or longer), so a service that restarts within two seconds or so is not noticed, and
+with nothing there a call fails after about 2.5 s, whatever its deadline.
+
+Only UNAVAILABLE is retried, and only while the service has sent nothing back: a call that has
+received its header or a message is never repeated.
+"""
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from shaperouter._errors import InvalidArgumentError
+from shaperouter._version import __version__
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+ADDRESS_VARIABLE = "SHAPEROUTER_ADDRESS"
+
+# Seconds. A cold service compiles at the first request of a shape, which can take minutes.
+DEFAULT_TIMEOUT = 300.0
+
+# Seconds. gRPC's clock overflows far beyond, and takes that for a deadline that has passed.
+_LONGEST_DEADLINE = 1e8
+
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{}],  # every method
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.2s",
+                "backoffMultiplier": 3,
+                "maxBackoff": "5s",
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+_SCHEME = re.compile(r"(unix|unix-abstract|dns|ipv4|ipv6):")
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):\d{1,5}")
+_LOOPBACK = re.compile(r"(ipv4:|ipv6:|dns:///?)?(127\.[\d.]+|localhost|\[::1\]):\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where the service is and how long its answers may take.
+
+    Attributes:
+        address: ``host:port``, ``unix:path`` or another gRPC target.
+        timeout: Default deadline of a call in seconds; infinity for none.
+    """
+
+    address: str
+    timeout: float
+
+    @classmethod
+    def resolve(cls, address: str | None, timeout: float) -> "Endpoint":
+        """Fills in the default address and checks both values.
+
+        Raises:
+            InvalidArgumentError: The address or the timeout cannot be right.
+        """
+        if address is None:
+            address = os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+        if not isinstance(address, str) or not (
+            _SCHEME.match(address) or _HOST_AND_PORT.fullmatch(address)
+        ):
+            raise InvalidArgumentError.of(
+                "address", f"must be host:port or unix:path, got {address!r}"
+            )
+        return cls(address=address, timeout=_seconds(timeout))
+
+    def deadline(self, timeout: float | None) -> float | None:
+        """The deadline for gRPC, in seconds from now: `timeout`, or the default; None for none.
+
+        Raises:
+            InvalidArgumentError: The timeout is not a number.
+        """
+        seconds = self.timeout if timeout is None else _seconds(timeout)
+        return None if seconds > _LONGEST_DEADLINE else seconds
+
+
+def channel_options(address: str) -> list[tuple[str, Any]]:
+    """The options of a channel to `address`."""
+    options: list[tuple[str, Any]] = [
+        ("grpc.primary_user_agent", f"shaperouter/{__version__}"),
+        ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+        # Reconnect soon, so that a service that comes back is found within seconds, not minutes.
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+        # Despite its name, also the time an attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", 5_000),
+    ]
+    if _LOOPBACK.fullmatch(address):
+        # An http_proxy variable, meant for the outside, must not catch calls to this machine.
+        options.append(("grpc.enable_http_proxy", 0))
+    return options
+
+
+def _seconds(timeout: float) -> float:
+    """A timeout as a float; below zero is a deadline that has passed."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise InvalidArgumentError.of("timeout", f"must be a number of seconds, got {timeout!r}")
+    return float(timeout)

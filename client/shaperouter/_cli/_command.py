@@ -1,0 +1,102 @@
+"""What all subcommands share: the connection, JSON, and how errors are told.
+
+Exit codes: 0 done, 1 the call failed, 2 the command or an argument is wrong, 130 interrupted.
+"""
+
+import dataclasses
+from typing import Any, NoReturn
+
+import click
+
+from shaperouter._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT
+from shaperouter._cli._json import print_json
+from shaperouter._client import Client
+from shaperouter._errors import InvalidArgumentError, ShaperouterError
+
+_META = "shaperouter."  # prefix of what options leave in the context for the subcommand
+
+
+def connection_options() -> list[click.Parameter]:
+    """The options that may stand before or after the subcommand's name; the latter wins."""
+    return [
+        click.Option(
+            ["--address"],
+            metavar="ADDRESS",
+            expose_value=False,
+            callback=_remember,
+            help="Where the service is: host:port or unix:path. "
+            f"[env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}]",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            expose_value=False,
+            callback=_remember,
+            help="Deadline of the call in seconds; a cold service compiles first. "
+            f"[default: {DEFAULT_TIMEOUT:g}]",
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A subcommand: has the connection's options and ``--json``, and reports errors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Adds the shared options to the subcommand's own."""
+        super().__init__(*args, **kwargs)
+        self.params += connection_options()
+        self.params.append(
+            click.Option(
+                ["--json"],
+                is_flag=True,
+                expose_value=False,
+                callback=_remember,
+                help="Print JSON, errors too. [default: text]",
+            )
+        )
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the subcommand; ends the process with the exit code of what went wrong."""
+        try:
+            return super().invoke(ctx)
+        except ShaperouterError as error:
+            _report(ctx, error)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
+
+def connect(ctx: click.Context) -> Client:
+    """A client for the address and the timeout of the command line."""
+    return Client(
+        ctx.meta.get(_META + "address"), timeout=ctx.meta.get(_META + "timeout", DEFAULT_TIMEOUT)
+    )
+
+
+def wants_json(ctx: click.Context) -> bool:
+    """Whether ``--json`` was given."""
+    return bool(ctx.meta.get(_META + "json"))
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value is not None:
+        ctx.meta[f"{_META}{parameter.name}"] = value
+
+
+def _report(ctx: click.Context, error: ShaperouterError) -> NoReturn:
+    if wants_json(ctx):
+        details = {
+            "code": error.code.name,
+            "message": str(error),
+            "retriable": error.retriable,
+            "request_id": error.request_id,
+            "retry_after": getattr(error, "retry_after", None),
+            "violations": [dataclasses.asdict(v) for v in getattr(error, "violations", ())],
+        }
+        print_json({"error": details}, err=True)
+    else:
+        request = f" (request {error.request_id})" if error.request_id else ""
+        click.echo(f"Error: {error}{request}", err=True)
+        if (retry_after := getattr(error, "retry_after", None)) is not None:
+            click.echo(f"The service suggests to try again in {retry_after:g} s.", err=True)
+    ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)

@@ -1,0 +1,35 @@
+"""The client's types as JSON: an object's keys are its attributes."""
+
+import dataclasses
+import json
+
+import click
+
+from shaperouter._generation import Generation
+from shaperouter._graph import Histogram
+
+# Properties worth printing beside the fields.
+_PROPERTIES: dict[type, tuple[str, ...]] = {
+    Generation: ("text",),
+    Histogram: ("count", "mean"),
+}
+
+
+def print_json(value: object, *, err: bool = False) -> None:
+    """Prints a value on one line of stdout, or of stderr."""
+    click.echo(json.dumps(jsonable(value)), err=err)
+
+
+def jsonable(value: object) -> object:
+    """The value in terms of what JSON has."""
+    if dataclasses.is_dataclass(value):
+        names = [
+            *_PROPERTIES.get(type(value), ()),
+            *(field.name for field in dataclasses.fields(value)),
+        ]
+        return {name: jsonable(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return value

@@ -1,0 +1,44 @@
+"""``shaperouter models``."""
+
+import click
+
+from shaperouter._cli._command import Command, connect, wants_json
+from shaperouter._cli._json import print_json
+from shaperouter._cli._tables import human_count, megabytes, print_table
+from shaperouter._model import Model
+
+_COLUMNS = (
+    *("model", "family", "dtype", "parameters", "max length", "slots"),
+    *("weights MB", "kv cache MB", "ready workers"),
+)
+
+
+@click.command("models", cls=Command)
+@click.pass_context
+def models(ctx: click.Context) -> None:
+    """Lists the models of the service and their limits.
+
+    Length in tokens; memory on one device in megabytes (10^6 bytes).
+    """
+    with connect(ctx) as client:
+        listed = client.models()
+    if wants_json(ctx):
+        print_json({"models": listed})
+    elif listed:
+        print_table(_COLUMNS, [_row(model) for model in listed], words=3)
+    else:
+        click.echo("No model is loaded yet.", err=True)
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    return (
+        model.name,
+        model.family,
+        model.dtype,
+        human_count(model.parameters),
+        str(model.max_length),
+        str(model.slots),
+        megabytes(model.weight_bytes),
+        megabytes(model.kv_cache_bytes),
+        str(model.ready_workers),
+    )

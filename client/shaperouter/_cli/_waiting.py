@@ -1,0 +1,97 @@
+"""The line on stderr that says what a request waits for."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+# Below the line of text the cursor is in: makes two free lines (index, reverse index), saves the
+# position, goes down. The second line is for the one that Live ends with.
+_GO_BELOW = "\x1bD\x1bD\x1bM\x1bM\x1b7\r\n"
+_GO_BACK = "\x1b8"
+
+_SPINNER_WIDTH = 3  # columns: the spinner, a space, and one that stays free
+
+
+class WaitingLine:
+    """A spinner, what is waited for, and the seconds so far; nothing unless stderr is a terminal.
+
+    Not thread-safe; `show` and `hide` may be called any number of times in any order.
+    """
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        """Shows nothing yet."""
+        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+        self._enabled = enabled and self._console.is_terminal and not self._console.is_dumb_terminal
+        self._spinner = Spinner("dots")
+        self._live: Live | None = None
+        self._below = False
+        self._what = self._remark = ""
+        self._since = 0.0
+
+    def show(self, what: str, *, remark: str = "", below_text: bool = False) -> None:
+        """Shows the line, or changes it; the seconds start anew when `what` is another.
+
+        Args:
+            what: What is waited for.
+            remark: Said after the seconds.
+            below_text: The cursor stands in a line of text that must stay; the line goes below it.
+        """
+        if not self._enabled:
+            return
+        if what != self._what:
+            self._what, self._since = what, time.monotonic()
+        self._remark = remark
+        if self._live is None:
+            self._below = below_text
+            if below_text:
+                self._write(_GO_BELOW)
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._line,
+                refresh_per_second=8,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
+
+    def hide(self) -> None:
+        """Takes the line away and puts the cursor back where it was."""
+        if self._live is None:
+            return
+        self._live.stop()
+        self._live = None
+        self._what = ""
+        if self._below:
+            self._write(_GO_BACK)
+
+    def __enter__(self) -> Self:
+        """Returns the line itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Takes the line away."""
+        self.hide()
+
+    def _line(self) -> RenderableType:
+        elapsed = time.monotonic() - self._since
+        remark = f"; {self._remark}" if self._remark else ""
+        line = Text(f"{self._what} … {elapsed:.0f} s{remark}", style="dim")
+        # One line whatever the terminal's width: where only one is free, two would move the text.
+        line.truncate(self._console.width - _SPINNER_WIDTH, overflow="ellipsis")
+        self._spinner.update(text=line)
+        return self._spinner
+
+    def _write(self, control: str) -> None:
+        self._console.file.write(control)
+        self._console.file.flush()

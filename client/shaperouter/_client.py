@@ -1,0 +1,192 @@
+"""The blocking client."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+
+from shaperouter import _convert, _requests
+from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
+from shaperouter._generation import Generation
+from shaperouter._graph import Graph
+from shaperouter._model import Model
+from shaperouter._options import GenerationOptions
+from shaperouter._signature import Signature
+from shaperouter._status import error_of
+from shaperouter._stream import GenerationStream
+from shaperouter.v1 import generation_pb2_grpc, graph_pb2_grpc, model_pb2, model_pb2_grpc
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class Client:
+    """A connection to a Shaperouter, for code that blocks.
+
+    The connection is made at the first call and again after it was lost. A call that cannot reach
+    the service is tried four times and fails with `UnavailableError` after about 2.5 s. Every
+    method raises the errors of `ShaperouterError`'s tree.
+
+    Threads may share a client. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Opens nothing yet.
+
+        Args:
+            address: ``host:port`` or ``unix:path``. Default: the SHAPEROUTER_ADDRESS variable, or
+                127.0.0.1:50051.
+            timeout: Default deadline of each call in seconds, ``math.inf`` for none. Generous,
+                because a cold service compiles at the first request of a shape.
+
+        Raises:
+            InvalidArgumentError: The address or the timeout cannot be right.
+        """
+        self._endpoint = Endpoint.resolve(address, timeout)
+        target = self._endpoint.address
+        self._channel = grpc.insecure_channel(target, options=channel_options(target))
+        self._generation = generation_pb2_grpc.GenerationServiceStub(self._channel)
+        self._models = model_pb2_grpc.ModelServiceStub(self._channel)
+        self._graphs = graph_pb2_grpc.GraphServiceStub(self._channel)
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where the service is."""
+        return self._endpoint.address
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "",
+        timeout: float | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Generation:
+        """Continues a prompt and returns the whole generation when it has ended.
+
+        Args:
+            prompt: The text, or its token ids. Not empty.
+            model: Name of the model. Default: the service's only one.
+            timeout: Deadline of this call in seconds. Default: the client's.
+            **options: How to generate; see `GenerationOptions`.
+
+        Raises:
+            InvalidArgumentError: The prompt or an option is wrong.
+            ModelNotFoundError: The service has no such model.
+            OverloadedError: The queue is full.
+            UnavailableError: No connection, or the worker was lost.
+            DeadlineError: The timeout ended first.
+        """
+        request = _requests.generate_request(prompt, model, options)
+        return _convert.response(self._call(self._generation.Generate, request, timeout))
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "",
+        timeout: float | None = None,
+        on_stall: Callable[[Signature], None] | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> GenerationStream:
+        """Continues a prompt and gives the tokens as they are made.
+
+        Errors of the call are raised while iterating. A stream that was interrupted after its first
+        token is never repeated by itself.
+
+        Args:
+            prompt: The text, or its token ids. Not empty.
+            model: Name of the model. Default: the service's only one.
+            timeout: Deadline of the whole stream in seconds. Default: the client's.
+            on_stall: Called, between tokens, when the request starts to wait for the compilation of
+                a graph.
+            **options: How to generate; see `GenerationOptions`.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
+        """
+        request = _requests.stream_request(prompt, model, options)
+        deadline = self._deadline(timeout)
+        return GenerationStream(
+            self._generation.GenerateStream(request, timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            on_stall=on_stall,
+        )
+
+    def models(self, *, timeout: float | None = None) -> list[Model]:
+        """The models of the service, in order of name.
+
+        Args:
+            timeout: Deadline of this call in seconds. Default: the client's.
+        """
+        response = self._call(self._models.ListModels, model_pb2.ListModelsRequest(), timeout)
+        return [_convert.model(model) for model in response.models]
+
+    def model(self, name: str, *, timeout: float | None = None) -> Model:
+        """One model of the service.
+
+        Args:
+            name: Its name.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            ModelNotFoundError: The service has no such model.
+        """
+        response = self._call(self._models.GetModel, _requests.model_request(name), timeout)
+        return _convert.model(response.model)
+
+    def graphs(
+        self, model: str = "", *, include_cold: bool = False, timeout: float | None = None
+    ) -> list[Graph]:
+        """The graphs of all workers, in order of model, kind, beams, rows, length and worker.
+
+        Args:
+            model: Only graphs of this model. Default: of all.
+            include_cold: Also those that nobody has asked for yet.
+            timeout: Deadline of this call in seconds. Default: the client's.
+        """
+        request = _requests.graphs_request(model, include_cold)
+        response = self._call(self._graphs.ListGraphs, request, timeout)
+        return [_convert.graph(graph) for graph in response.graphs]
+
+    def close(self) -> None:
+        """Closes the connection and cancels the calls that are under way; may be repeated."""
+        self._closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        """Returns the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the client."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The address, and whether it is closed."""
+        return f"<Client {self.address}{' closed' if self._closed else ''}>"
+
+    def _call(
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]",
+        request: _Request,
+        timeout: float | None,
+    ) -> _Response:
+        deadline = self._deadline(timeout)
+        try:
+            return method(request, timeout=deadline)
+        except grpc.RpcError as error:
+            raise error_of(error, address=self.address, deadline=deadline) from error
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        return self._endpoint.deadline(timeout)

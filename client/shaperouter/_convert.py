@@ -1,0 +1,159 @@
+"""From messages of the wire to the types of the client."""
+
+from shaperouter._errors import InternalError
+from shaperouter._generation import (
+    Delta,
+    FinishReason,
+    GeneratedSequence,
+    Generation,
+    GraphUse,
+    Timings,
+    Usage,
+)
+from shaperouter._graph import Graph, GraphState, Histogram
+from shaperouter._model import Ladders, Model
+from shaperouter._signature import GraphKind, Signature
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
+
+_FINISH_REASONS = {
+    generation_pb2.FINISH_REASON_EOS: FinishReason.EOS,
+    generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_GRAPH_KINDS = {
+    signature_pb2.GRAPH_KIND_PREFILL: GraphKind.PREFILL,
+    signature_pb2.GRAPH_KIND_DECODE: GraphKind.DECODE,
+}
+_GRAPH_STATES = {
+    graph_pb2.GRAPH_STATE_COLD: GraphState.COLD,
+    graph_pb2.GRAPH_STATE_TRACING: GraphState.TRACING,
+    graph_pb2.GRAPH_STATE_COMPILING: GraphState.COMPILING,
+    graph_pb2.GRAPH_STATE_READY: GraphState.READY,
+    graph_pb2.GRAPH_STATE_FAILED: GraphState.FAILED,
+}
+
+
+def finish_reason(value: generation_pb2.FinishReason) -> FinishReason:
+    """The reason, or UNKNOWN if the service is newer than this client."""
+    return _FINISH_REASONS.get(value, FinishReason.UNKNOWN)
+
+
+def signature(message: signature_pb2.Signature) -> Signature:
+    """A signature."""
+    return Signature(
+        model=message.model,
+        kind=_GRAPH_KINDS.get(message.kind, GraphKind.UNKNOWN),
+        rows=message.rows,
+        length=message.length,
+        beams=message.beams,
+    )
+
+
+def delta(message: generation_pb2.Delta) -> Delta:
+    """Newly made tokens."""
+    return Delta(text=message.text, token_ids=tuple(message.token_ids))
+
+
+def generation(
+    sequences: tuple[GeneratedSequence, ...], completion: generation_pb2.Completion
+) -> Generation:
+    """A generation, from its sequences and all the rest."""
+    usage, timings = completion.usage, completion.timings
+    return Generation(
+        sequences=sequences,
+        request_id=completion.request_id,
+        model=completion.model,
+        seed=completion.seed,
+        usage=Usage(
+            prompt_tokens=usage.prompt_tokens,
+            padded_prompt_tokens=usage.padded_prompt_tokens,
+            generated_tokens=usage.generated_tokens,
+        ),
+        timings=Timings(
+            queue_seconds=timings.queue_seconds,
+            stall_seconds=timings.stall_seconds,
+            prefill_seconds=timings.prefill_seconds,
+            decode_seconds=timings.decode_seconds,
+            time_to_first_token_seconds=timings.time_to_first_token_seconds,
+            total_seconds=timings.total_seconds,
+        ),
+        graphs=tuple(
+            GraphUse(
+                asked=signature(use.asked),
+                served=signature(use.served),
+                calls=use.calls,
+                device_seconds=use.device_seconds,
+            )
+            for use in completion.graphs
+        ),
+        worker=completion.worker,
+    )
+
+
+def response(message: generation_pb2.GenerateResponse) -> Generation:
+    """The answer of ``Generate``.
+
+    Raises:
+        InternalError: The answer has no sequence.
+    """
+    if not message.sequences:
+        raise InternalError(
+            "the service sent an answer without a sequence",
+            request_id=message.completion.request_id,
+        )
+    sequences = tuple(
+        GeneratedSequence(
+            text=sequence.text,
+            token_ids=tuple(sequence.token_ids),
+            finish_reason=finish_reason(sequence.finish_reason),
+        )
+        for sequence in message.sequences
+    )
+    return generation(sequences, message.completion)
+
+
+def model(message: model_pb2.Model) -> Model:
+    """A served model."""
+    ladders = message.ladders
+    return Model(
+        name=message.name,
+        family=message.family,
+        tokenizer=message.tokenizer,
+        vocab_size=message.vocab_size,
+        max_length=message.max_length,
+        eos_token_ids=tuple(message.eos_token_ids),
+        default_do_sample=message.default_do_sample,
+        default_temperature=message.default_temperature,
+        dtype=message.dtype,
+        parameters=message.parameters,
+        weight_bytes=message.weight_bytes,
+        kv_cache_bytes=message.kv_cache_bytes,
+        slots=message.slots,
+        ladders=Ladders(
+            prefill_lengths=tuple(ladders.prefill_lengths),
+            decode_lengths=tuple(ladders.decode_lengths),
+            decode_rows=tuple(ladders.decode_rows),
+            beams=tuple(ladders.beams),
+        ),
+        ready_workers=message.ready_workers,
+    )
+
+
+def graph(message: graph_pb2.Graph) -> Graph:
+    """One signature on one worker."""
+    return Graph(
+        signature=signature(message.signature),
+        worker=message.worker,
+        state=_GRAPH_STATES.get(message.state, GraphState.UNKNOWN),
+        traces=message.traces,
+        compiles=message.compiles,
+        failures=message.failures,
+        trace_seconds=message.trace_seconds,
+        compile_seconds=_histogram(message.compile_seconds),
+        stall_seconds=_histogram(message.stall_seconds),
+        device_seconds=_histogram(message.device_seconds),
+        error=message.error,
+    )
+
+
+def _histogram(message: graph_pb2.Histogram) -> Histogram:
+    return Histogram(bounds=tuple(message.bounds), counts=tuple(message.counts), sum=message.sum)

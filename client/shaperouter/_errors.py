@@ -1,0 +1,148 @@
+"""The errors of the client.
+
+::
+
+    ShaperouterError                 code            retriable
+    ├── InvalidArgumentError         INVALID_ARGUMENT   no    a field is wrong; see violations
+    ├── ModelNotFoundError           NOT_FOUND          no    no model of that name is served
+    ├── MessageTooLargeError         RESOURCE_EXHAUSTED no    over gRPC's limit of a message's size
+    ├── OverloadedError              RESOURCE_EXHAUSTED yes   the queue is full; see retry_after
+    ├── UnavailableError             UNAVAILABLE        yes   no connection, the worker was lost, or
+    │                                                         the service is shutting down
+    ├── DeadlineError                DEADLINE_EXCEEDED  no    the timeout ended first
+    ├── CallCancelledError           CANCELLED          no    cancel() or close() ended the call
+    └── InternalError                INTERNAL, others   no    a defect, or not a Shaperouter
+
+Retriable: the same request may succeed if it is sent again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import grpc
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldViolation:
+    """A field of a request that is wrong.
+
+    Attributes:
+        field: Path of the field in the request message, such as ``options.temperature``.
+        description: What is wrong with it: the limit and the value received.
+    """
+
+    field: str
+    description: str
+
+
+class ShaperouterError(Exception):
+    """A call failed. Its text says what happened and what to do.
+
+    Attributes:
+        code: The gRPC status code.
+        request_id: Id of the request in the service's logs; empty if the request got none.
+        retriable: Whether the same request may succeed if it is sent again.
+    """
+
+    retriable: ClassVar[bool] = False
+
+    code: grpc.StatusCode
+    request_id: str
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        request_id: str = "",
+    ) -> None:
+        """Keeps what is known about the failure."""
+        super().__init__(message)
+        self.code = code
+        self.request_id = request_id
+
+
+class InvalidArgumentError(ShaperouterError):
+    """A field of the request is wrong; nothing was generated.
+
+    Attributes:
+        violations: The wrong fields; empty if the service did not name them.
+    """
+
+    violations: tuple[FieldViolation, ...]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        violations: Sequence[FieldViolation] = (),
+        request_id: str = "",
+    ) -> None:
+        """Keeps what is known about the failure."""
+        super().__init__(message, code=grpc.StatusCode.INVALID_ARGUMENT, request_id=request_id)
+        self.violations = tuple(violations)
+
+    @classmethod
+    def of(cls, field: str, description: str) -> "InvalidArgumentError":
+        """The error for one wrong field, found before anything was sent."""
+        violation = FieldViolation(field=field, description=description)
+        return cls(f"{field}: {description}", violations=[violation])
+
+
+class ModelNotFoundError(ShaperouterError):
+    """The service has no model of that name; ``client.models()`` lists those it has."""
+
+
+class MessageTooLargeError(ShaperouterError):
+    """The request or the response is over gRPC's limit of a message's size (4 MiB by default)."""
+
+
+class OverloadedError(ShaperouterError):
+    """The service's queue is full; it refused the request at once.
+
+    Attributes:
+        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
+    """
+
+    retriable = True
+
+    retry_after: float | None
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, request_id: str = ""
+    ) -> None:
+        """Keeps what is known about the failure."""
+        super().__init__(message, code=grpc.StatusCode.RESOURCE_EXHAUSTED, request_id=request_id)
+        self.retry_after = retry_after
+
+
+class UnavailableError(ShaperouterError):
+    """Nothing answers at the address, the worker was lost, or the service is shutting down.
+
+    Attributes:
+        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
+    """
+
+    retriable = True
+
+    retry_after: float | None
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, request_id: str = ""
+    ) -> None:
+        """Keeps what is known about the failure."""
+        super().__init__(message, code=grpc.StatusCode.UNAVAILABLE, request_id=request_id)
+        self.retry_after = retry_after
+
+
+class DeadlineError(ShaperouterError):
+    """The timeout ended before the answer."""
+
+
+class CallCancelledError(ShaperouterError):
+    """The call was ended by ``cancel()`` or by closing the client."""
+
+
+class InternalError(ShaperouterError):
+    """A defect of the service, or what answers at the address is not a Shaperouter."""

@@ -1,0 +1,80 @@
+"""The events of a stream, put together; shared by both clients."""
+
+from collections.abc import Callable
+
+from shaperouter import _convert
+from shaperouter._errors import InternalError
+from shaperouter._generation import Delta, GeneratedSequence, Generation
+from shaperouter._signature import Signature
+from shaperouter.v1 import generation_pb2
+
+
+class Transcript:
+    """Reads the events of one stream in their order.
+
+    Not thread-safe: one reader feeds it.
+    """
+
+    def __init__(self, on_stall: Callable[[Signature], None] | None) -> None:
+        """Starts empty; `on_stall` is called for each stall event."""
+        self._on_stall = on_stall
+        self._deltas: list[Delta] = []
+        self._result: Generation | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the completion has come."""
+        return self._result is not None
+
+    @property
+    def result(self) -> Generation:
+        """The whole generation.
+
+        Raises:
+            RuntimeError: The completion has not come.
+        """
+        if self._result is None:
+            raise RuntimeError(
+                "the stream has no result yet: it exists once the stream was read to its end"
+            )
+        return self._result
+
+    def add(self, event: generation_pb2.GenerateStreamResponse) -> Delta | None:
+        """Takes the next event and returns its delta, or None if it is none.
+
+        Raises:
+            InternalError: The event comes after the completion.
+        """
+        if self._result is not None:
+            raise InternalError(
+                "the service sent an event after the completion of a stream",
+                request_id=self._result.request_id,
+            )
+        match event.WhichOneof("event"):
+            case "delta":
+                delta = _convert.delta(event.delta)
+                self._deltas.append(delta)
+                return delta
+            case "stall":
+                if self._on_stall is not None:
+                    self._on_stall(_convert.signature(event.stall.signature))
+            case "completion":
+                self._result = self._assemble(event.completion)
+        return None  # also for events that this version does not know
+
+    def end(self) -> None:
+        """Takes note that no event follows.
+
+        Raises:
+            InternalError: There was no completion.
+        """
+        if self._result is None:
+            raise InternalError("the service ended a stream without its completion")
+
+    def _assemble(self, completion: generation_pb2.StreamCompletion) -> Generation:
+        sequence = GeneratedSequence(
+            text="".join(delta.text for delta in self._deltas),
+            token_ids=tuple(token for delta in self._deltas for token in delta.token_ids),
+            finish_reason=_convert.finish_reason(completion.finish_reason),
+        )
+        return _convert.generation((sequence,), completion.completion)

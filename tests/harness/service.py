@@ -1,0 +1,140 @@
+"""The service as real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.waiting import TIMEOUT, wait_until
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+LOCAL = "127.0.0.1:0"
+
+
+def daemon(*arguments: str, **settings: Any) -> "subprocess.Popen[str]":
+    """Starts `shaperouterd`; its log is on the standard error of the process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "shaperouter_service", *arguments],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+class Service:
+    """A running `shaperouterd`, and what it logs."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self.process = daemon(*arguments, "--log-format=json", env=os.environ | (env or {}))
+        self.log: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            listening = self.wait_for_log("listening")
+        except BaseException:
+            self.close()
+            raise
+        self.address = f"127.0.0.1:{listening['grpc_port']}"
+        self.metrics_url = listening["metrics"]
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"event": "not a log line", "text": line})
+
+    def events(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """The log's lines of an event that have these fields."""
+        return [
+            line
+            for line in list(self.log)
+            if line["event"] == event and fields.items() <= line.items()
+        ]
+
+    def wait_for_log(self, event: str, *, count: int = 1, **fields: Any) -> dict[str, Any]:
+        """Waits until an event has been logged so many times, and returns the last."""
+
+        def logged() -> bool:
+            if self.process.poll() is not None and len(self.events(event, **fields)) < count:
+                raise AssertionError(f"the service has ended: {self.log}")
+            return len(self.events(event, **fields)) >= count
+
+        wait_until(logged)
+        return self.events(event, **fields)[count - 1]
+
+    def wait_until_ready(self, *, count: int = 1) -> None:
+        """Waits until every model has had a worker for the `count`-th time."""
+        self.wait_for_log("ready", count=count)
+
+    def worker_pid(self) -> int:
+        """The newest worker process."""
+        return int(self.events("worker started")[-1]["pid"])
+
+    def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """All samples of /metrics, by name and labels."""
+        with urllib.request.urlopen(self.metrics_url, timeout=10) as response:
+            text = response.read().decode()
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
+        return sum(
+            value
+            for (found, found_labels), value in self.metrics().items()
+            if found == name and labels.items() <= dict(found_labels).items()
+        )
+
+    def stop(self) -> int:
+        """Asks it to stop, and returns its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(TIMEOUT)
+
+    def close(self) -> None:
+        """Ends it, one way or the other."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join()
+        assert self.process.stderr
+        self.process.stderr.close()
+
+
+@contextmanager
+def serving(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Service]:
+    """`shaperouterd serve` on ports of its own, ready."""
+    service = Service(
+        "serve", f"--listen={LOCAL}", f"--metrics-listen={LOCAL}", *arguments, env=env
+    )
+    try:
+        service.wait_until_ready()
+        yield service
+    finally:
+        service.close()
+
+
+def process_exists(pid: int) -> bool:
+    """Tells whether a process lives; one that has ended and was not waited for does not."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,25 @@
+"""One service for the tests that leave it as they found it."""
+
+from collections.abc import Iterator
+
+import pytest
+from harness.service import GOLDENS, Service, serving
+
+from shaperouter import Client
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    """Two models: token ids only, without and with end tokens."""
+    with serving(
+        f"--model=endless={GOLDENS / 'gpt2-untied'}",
+        f"--model=ending={GOLDENS / 'gpt2-many-eos'}",
+        "--slots=4",
+    ) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.address) as client:
+        yield client

@@ -1,0 +1,170 @@
+"""Processes die, ports are taken, models are broken: what a user sees, and that it goes on."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness.service import GOLDENS, LOCAL, Service, daemon, process_exists, serving
+from harness.waiting import TIMEOUT, wait_until
+
+from shaperouter import Client, InvalidArgumentError, ModelNotFoundError, UnavailableError
+
+MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
+
+
+def test_a_killed_worker_costs_a_retriable_error_and_comes_back_by_itself() -> None:
+    with serving(MODEL) as service, Client(service.address) as client:
+        pid = service.worker_pid()
+        client.generate([1], max_new_tokens=2)
+        # Stopped, so that the stream cannot end before the worker dies.
+        with client.stream([1, 2, 3], max_new_tokens=100) as stream:
+            os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(UnavailableError, match="worker-0 was lost") as error:
+                for _ in stream:
+                    pass
+        assert error.value.retriable
+        assert error.value.retry_after is not None
+        # Sent at once: it waits for the new worker instead of failing.
+        assert len(client.generate([1, 2, 3], max_new_tokens=5).token_ids) == 5
+        assert service.worker_pid() != pid
+        died = service.wait_for_log("worker died")
+        assert died["reason"] == "SIGKILL"
+        # What the dead worker counted stays counted.
+        wait_until(
+            lambda: service.metric("shaperouter_graph_compiles_total", result="compiled") == 4
+        )
+
+
+def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+    with serving(MODEL) as service:
+        pid = service.worker_pid()
+        service.process.kill()
+        wait_until(lambda: not process_exists(pid))
+
+
+def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
+    with serving(MODEL) as service, Client(service.address) as client:
+        pid = service.worker_pid()
+        with client.stream([1, 2], max_new_tokens=100) as stream:
+            service.process.send_signal(signal.SIGTERM)
+            tokens = [token for delta in stream for token in delta.token_ids]
+        assert len(tokens) == 100
+        assert service.process.wait(TIMEOUT) == 0
+        wait_until(lambda: not process_exists(pid))
+
+
+def test_a_stop_during_a_compilation_is_clean() -> None:
+    with serving(MODEL, "--grace=0") as service, Client(service.address) as client:
+        stalled = []
+        with client.stream([1], max_new_tokens=2, on_stall=stalled.append) as stream:
+            service.process.send_signal(signal.SIGTERM)
+            with pytest.raises(UnavailableError):
+                for _ in stream:
+                    pass
+        assert service.process.wait(TIMEOUT) == 0
+        assert not service.events("not a log line")
+
+
+def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:
+    socket_address = f"unix:{tmp_path / 'worker.sock'}"
+    worker = daemon("worker", MODEL, f"--listen={socket_address}", f"--metrics-listen={LOCAL}")
+    router = Service(
+        "router",
+        MODEL,
+        f"--worker={socket_address}",
+        f"--listen={LOCAL}",
+        f"--metrics-listen={LOCAL}",
+    )
+    try:
+        # Asked for before the worker is there: it waits.
+        with Client(router.address) as client:
+            assert len(client.generate([1], max_new_tokens=3).token_ids) == 3
+        # Each pod shows its own: requests here, graphs at the worker.
+        assert router.metric("shaperouter_requests_total", code="OK") == 1
+        assert router.metric("shaperouter_graphs") == 0
+    finally:
+        router.close()
+        worker.terminate()
+        _, log = worker.communicate(timeout=TIMEOUT)
+    assert worker.returncode == 0
+    assert "graph ready" in log
+
+
+def test_bad_requests_are_refused_by_name_and_the_service_goes_on(
+    service: Service, client: Client
+) -> None:
+    with pytest.raises(ModelNotFoundError, match="no model 'nope'; this service has ending"):
+        client.generate([1], model="nope")
+    with pytest.raises(InvalidArgumentError, match="at most 127 tokens .* got 128"):
+        client.generate([1] * 128, model="endless")
+    with pytest.raises(InvalidArgumentError, match="at most 27 after a prompt of 101") as error:
+        client.generate([1] * 101, model="endless", max_new_tokens=28)
+    assert [v.field for v in error.value.violations] == ["options.max_new_tokens"]
+    with pytest.raises(InvalidArgumentError, match="options.temperature: .* got nan"):
+        client.generate([1], model="endless", temperature=float("nan"))
+    with pytest.raises(InvalidArgumentError, match=r"token_ids.ids\[1\]: .* 96 .* got 97"):
+        client.generate([1, 97], model="endless")
+    with pytest.raises(InvalidArgumentError, match="has no tokenizer"):
+        client.generate("hello", model="endless")
+    assert client.generate([1], model="endless", max_new_tokens=1).token_ids
+
+
+def test_a_huge_message_is_refused_unread_and_the_service_goes_on(client: Client) -> None:
+    from shaperouter import MessageTooLargeError
+
+    with pytest.raises(MessageTooLargeError, match="4194304"):
+        client.generate("x" * 100_000_000, model="endless")
+    assert client.generate([1], model="endless", max_new_tokens=1).token_ids
+
+
+def _startup_error(*arguments: str) -> str:
+    """Runs the daemon until it ends with the exit code of a start-up error."""
+    process = daemon(*arguments, "--log-format=json")
+    _, log = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 78, log
+    assert "Traceback" not in log
+    return log
+
+
+@pytest.mark.parametrize("option", ["listen", "metrics-listen"])
+def test_a_port_in_use_is_named(option: str) -> None:
+    ports = {"listen": LOCAL, "metrics-listen": LOCAL}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ports[option] = address
+        settings = [f"--{name}={value}" for name, value in ports.items()]
+        log = _startup_error("serve", MODEL, *settings)
+    assert f"{option}: cannot listen on {address}" in log
+
+
+def test_a_model_directory_that_misses_a_file_ends_the_start_with_its_name(
+    tmp_path: Path,
+) -> None:
+    broken = Path(shutil.copytree(GOLDENS / "gpt2-untied", tmp_path / "broken"))
+    shard = sorted(broken.glob("model-*.safetensors"))[-1]
+    shard.unlink()
+    log = _startup_error(
+        "serve", f"--model=m={broken}", f"--listen={LOCAL}", f"--metrics-listen={LOCAL}"
+    )
+    assert f"{shard.name}: is missing" in log
+
+
+def test_the_command_streams_from_a_shell(service: Service) -> None:
+    done = subprocess.run(
+        [
+            shutil.which("shaperouter") or "shaperouter",
+            f"--address={service.address}",
+            *("generate", "1 2 3", "--token-ids", "--model=endless", "--max-new-tokens=5"),
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=True,
+    )
+    assert '"generated_tokens": 5' in done.stdout

@@ -1,0 +1,199 @@
+"""Requests through the real client, router and worker."""
+
+import json
+import random
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from harness.service import GOLDENS, Service, serving
+from harness.waiting import wait_until
+
+from shaperouter import Client, FinishReason
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+
+EXPECTED = json.loads((GOLDENS / "gpt2-many-eos.json").read_text())
+MAX_LENGTH = 128
+
+
+def test_unary_and_stream_equal_the_reference(client: Client) -> None:
+    for case in EXPECTED["cases"][::4]:
+        prompt, limit = case["prompt_token_ids"], case["max_new_tokens"]
+        whole = client.generate(prompt, model="ending", max_new_tokens=limit)
+        assert list(whole.token_ids) == case["token_ids"]
+        with client.stream(prompt, model="ending", max_new_tokens=limit) as stream:
+            streamed = [token for delta in stream for token in delta.token_ids]
+        assert streamed == case["token_ids"]
+        assert stream.result.finish_reason is FinishReason[case["finish_reason"].upper()]
+
+
+def test_a_response_tells_its_signatures_timings_and_usage(client: Client) -> None:
+    result = client.generate([1, 2, 3], model="endless", max_new_tokens=20)
+    prefill, *decode = result.graphs
+    assert str(prefill.asked) == str(prefill.served) == "endless prefill 1x16"
+    assert sum(use.calls for use in decode) >= 2
+    assert (result.usage.prompt_tokens, result.usage.padded_prompt_tokens) == (3, 16)
+    assert result.usage.generated_tokens == len(result.token_ids) == 20
+    timings = result.timings
+    parts = (
+        timings.queue_seconds
+        + timings.stall_seconds
+        + timings.prefill_seconds
+        + timings.decode_seconds
+    )
+    assert 0 < timings.time_to_first_token_seconds < timings.total_seconds
+    assert 0 < parts <= timings.total_seconds
+
+
+def test_a_seed_that_the_service_chose_gives_the_same_tokens_again(client: Client) -> None:
+    first = client.generate([1, 2, 3], model="endless", max_new_tokens=20, temperature=1.0)
+    again = client.generate(
+        [1, 2, 3], model="endless", max_new_tokens=20, temperature=1.0, seed=first.seed
+    )
+    other = client.generate([1, 2, 3], model="endless", max_new_tokens=20, temperature=1.0)
+    assert again.token_ids == first.token_ids != other.token_ids
+
+
+def test_raw_stubs_work(service: Service) -> None:
+    with grpc.insecure_channel(service.address) as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        response = stub.Generate(
+            generation_pb2.GenerateRequest(
+                model="endless",
+                token_ids=generation_pb2.TokenIds(ids=[5, 6]),
+                options=generation_pb2.GenerationOptions(max_new_tokens=3),
+            ),
+            timeout=60,
+        )
+    assert len(response.sequences[0].token_ids) == 3
+
+
+def test_reflection_lists_and_describes_the_services(service: Service) -> None:
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(
+            file_containing_symbol="shaperouter.v1.GenerationService"
+        ),
+    ]
+    with grpc.insecure_channel(service.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        listed, described = stub.ServerReflectionInfo(iter(requests))
+    names = {entry.name for entry in listed.list_services_response.service}
+    assert names >= {
+        "shaperouter.v1.GenerationService",
+        "shaperouter.v1.ModelService",
+        "shaperouter.v1.GraphService",
+        "grpc.health.v1.Health",
+    }
+    file = descriptor_pb2.FileDescriptorProto.FromString(
+        described.file_descriptor_response.file_descriptor_proto[0]
+    )
+    assert [method.name for method in file.service[0].method] == ["Generate", "GenerateStream"]
+
+
+@pytest.mark.parametrize("name", ["", "liveness", "readiness"])
+def test_health_is_serving(service: Service, name: str) -> None:
+    with grpc.insecure_channel(service.address) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(service=name), timeout=10
+        )
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_models_tell_their_limits(client: Client) -> None:
+    ending, endless = client.models()
+    assert (ending.name, endless.name) == ("ending", "endless")
+    assert (ending.max_length, ending.vocab_size, ending.slots) == (100, 120, 4)
+    assert set(ending.eos_token_ids) == {0, 57, 119}
+    assert ending.ready_workers == 1
+
+
+def test_every_request_is_one_line_in_the_log(client: Client, service: Service) -> None:
+    result = client.generate([1], model="endless", max_new_tokens=2)
+    line = service.wait_for_log("request", request_id=result.request_id)
+    assert (line["model"], line["code"], line["generated_tokens"]) == ("endless", "OK", 2)
+
+
+def test_fifty_streams_with_cancellations_end_well_and_leave_no_slot_held(
+    client: Client, service: Service
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    requests = []
+    for _ in range(50):
+        prompt = [rng.randrange(97) for _ in range(rng.randint(1, 60))]
+        limit = rng.randint(1, MAX_LENGTH - len(prompt))
+        leaves_after = rng.choice([None, None, rng.randint(1, limit)])
+        requests.append((prompt, limit, leaves_after))
+    received: dict[int, list[int]] = {}
+
+    def stream(index: int) -> None:
+        prompt, limit, leaves_after = requests[index]
+        tokens: list[int] = []
+        with client.stream(prompt, model="endless", max_new_tokens=limit) as deltas:
+            for delta in deltas:
+                tokens += delta.token_ids
+                if leaves_after is not None and len(tokens) >= leaves_after:
+                    break
+        received[index] = tokens
+
+    threads = [threading.Thread(target=stream, args=[index]) for index in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(received) == 50
+    for index, (prompt, limit, _) in enumerate(requests):
+        alone = client.generate(prompt, model="endless", max_new_tokens=limit)
+        tokens = received[index]
+        assert tokens == list(alone.token_ids[: len(tokens)])
+    wait_until(lambda: service.metric("shaperouter_slots", model="endless", state="active") == 0)
+    wait_until(lambda: service.metric("shaperouter_num_requests_running") == 0)
+    assert service.metric("shaperouter_num_requests_waiting") == 0
+
+
+def test_a_deadline_frees_the_slot(client: Client, service: Service) -> None:
+    before = service.metric("shaperouter_requests_total", code="DEADLINE_EXCEEDED")
+    with grpc.insecure_channel(service.address) as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        request = generation_pb2.GenerateRequest(
+            model="endless",
+            token_ids=generation_pb2.TokenIds(ids=[5]),
+            options=generation_pb2.GenerationOptions(max_new_tokens=100),
+        )
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Generate(request, timeout=0.003)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert service.metric("shaperouter_requests_total", code="DEADLINE_EXCEEDED") >= before
+    wait_until(lambda: service.metric("shaperouter_slots", state="active") == 0)
+
+
+def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(tmp_path: Path) -> None:
+    """Counts the modules that XLA itself writes down, beside what /metrics says."""
+    with (
+        serving(
+            f"--model=tiny={GOLDENS / 'gpt2-untied'}",
+            "--slots=2",
+            env={"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"},
+        ) as service,
+        Client(service.address) as client,
+    ):
+        for prompt_tokens in (1, 5, 20, 5, 1, 20, 16):
+            client.generate([3] * prompt_tokens, max_new_tokens=20, temperature=0.5)
+        wait_until(lambda: service.metric("shaperouter_graphs", state="ready") == 3)
+        samples = service.metrics()
+    traces = [v for (name, _), v in samples.items() if name == "shaperouter_graph_traces_total"]
+    compiles = [
+        value
+        for (name, labels), value in samples.items()
+        if name == "shaperouter_graph_compiles_total" and ("result", "compiled") in labels
+    ]
+    modules = list(tmp_path.glob("*tiny_*.before_optimizations.txt"))
+    assert traces == compiles == [1, 1, 1]
+    assert len(modules) == 3

@@ -1,0 +1,297 @@
+"""A Shaperouter that plays a script: a real gRPC server in this process, without TensorFlow."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+import pytest
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
+from google.rpc import code_pb2, status_pb2
+
+from shaperouter import Client
+from shaperouter.v1 import (
+    generation_pb2,
+    generation_pb2_grpc,
+    graph_pb2,
+    graph_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    signature_pb2,
+)
+
+PATIENCE = 10.0  # seconds; longest wait for a condition
+REQUEST_ID = "req-7"
+
+Event = generation_pb2.GenerateStreamResponse
+Step = Event | Callable[[grpc.ServicerContext], None]
+
+
+class Call:
+    """One call the fake has taken."""
+
+    finished = False  # whether its script was played to the end
+
+
+class FakeShaperouter(
+    generation_pb2_grpc.GenerationServiceServicer,
+    model_pb2_grpc.ModelServiceServicer,
+    graph_pb2_grpc.GraphServiceServicer,
+):
+    """Plays `script` for every stream, and its text and tokens for every unary generation.
+
+    A step of the script is an event to send or a function to call, which may wait or fail.
+    """
+
+    def __init__(self) -> None:
+        """Listens on a free port; the script is one stall, two tokens and the completion."""
+        self.requests: list[Message] = []
+        self.sends_header = True  # x-request-id, before anything else
+        self.entered = threading.Event()  # a call has begun
+        self.cancelled = threading.Event()  # a call ended before its script did
+        self.released = threading.Event()  # lets calls that hold go on
+        self.script: list[Step] = [
+            self.stall(signature_pb2.GRAPH_KIND_PREFILL, 1, 16),
+            self.delta(" a", 5),
+            self.delta(" library", 7, 8),
+            self.completion(),
+        ]
+        self.response = generation_pb2.GenerateResponse(
+            sequences=[
+                generation_pb2.Sequence(
+                    text=" a library",
+                    token_ids=[5, 7, 8],
+                    finish_reason=generation_pb2.FINISH_REASON_LENGTH,
+                )
+            ],
+            completion=self.completion().completion.completion,
+        )
+        self.before_answer: Callable[[grpc.ServicerContext], None] = lambda context: None
+        self.models = [
+            model_pb2.Model(
+                name="demo",
+                family="gpt2",
+                tokenizer="GPT2Tokenizer",
+                vocab_size=8192,
+                max_length=256,
+                eos_token_ids=[0],
+                default_temperature=1.0,
+                dtype="float32",
+                parameters=6_291_456,
+                weight_bytes=25_165_824,
+                kv_cache_bytes=8_388_608,
+                slots=4,
+                ladders=model_pb2.Ladders(
+                    prefill_lengths=[16, 256],
+                    decode_lengths=[64, 256],
+                    decode_rows=[1, 4],
+                    beams=[1],
+                ),
+                ready_workers=1,
+            )
+        ]
+        self.graphs = [
+            graph_pb2.Graph(
+                signature=self.signature(signature_pb2.GRAPH_KIND_DECODE, 4, 256),
+                worker="worker-0",
+                state=graph_pb2.GRAPH_STATE_READY,
+                traces=1,
+                compiles=1,
+                trace_seconds=0.75,
+                compile_seconds=graph_pb2.Histogram(bounds=[1, 10], counts=[0, 1, 0], sum=2.5),
+                stall_seconds=graph_pb2.Histogram(bounds=[1, 10], counts=[0, 2, 0], sum=5.0),
+                device_seconds=graph_pb2.Histogram(bounds=[0.01], counts=[30, 10], sum=0.4),
+            )
+        ]
+        self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(self, self._server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
+        graph_pb2_grpc.add_GraphServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._folder = tempfile.TemporaryDirectory()
+        self.unix_address = f"unix:{self._folder.name}/s"
+        self._server.add_insecure_port(self.unix_address)
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends all calls and waits until the server is gone."""
+        self.released.set()
+        self._server.stop(None).wait(PATIENCE)
+        self._folder.cleanup()
+
+    # Events of the script.
+
+    @staticmethod
+    def signature(
+        kind: signature_pb2.GraphKind, rows: int, length: int, beams: int = 1
+    ) -> signature_pb2.Signature:
+        return signature_pb2.Signature(
+            model="demo", kind=kind, rows=rows, length=length, beams=beams
+        )
+
+    def stall(self, kind: signature_pb2.GraphKind, rows: int, length: int) -> Event:
+        return Event(stall=generation_pb2.Stall(signature=self.signature(kind, rows, length)))
+
+    @staticmethod
+    def delta(text: str, *token_ids: int) -> Event:
+        return Event(delta=generation_pb2.Delta(text=text, token_ids=token_ids))
+
+    def completion(self) -> Event:
+        return Event(
+            completion=generation_pb2.StreamCompletion(
+                finish_reason=generation_pb2.FINISH_REASON_LENGTH,
+                completion=generation_pb2.Completion(
+                    request_id=REQUEST_ID,
+                    model="demo",
+                    seed=2**62 + 1,
+                    usage=generation_pb2.Usage(
+                        prompt_tokens=3, padded_prompt_tokens=16, generated_tokens=3
+                    ),
+                    timings=generation_pb2.Timings(
+                        queue_seconds=0.125,
+                        stall_seconds=2.5,
+                        prefill_seconds=0.25,
+                        decode_seconds=0.5,
+                        time_to_first_token_seconds=3.0,
+                        total_seconds=3.5,
+                    ),
+                    graphs=[
+                        generation_pb2.GraphUse(
+                            asked=self.signature(signature_pb2.GRAPH_KIND_DECODE, 1, 64),
+                            served=self.signature(signature_pb2.GRAPH_KIND_DECODE, 4, 256),
+                            calls=2,
+                            device_seconds=0.0625,
+                        )
+                    ],
+                    worker="worker-0",
+                ),
+            )
+        )
+
+    def hold(self, context: grpc.ServicerContext) -> None:
+        """A step that waits until the test releases it or the client goes away."""
+        del context
+        self.released.wait(PATIENCE)
+
+    @staticmethod
+    def fail(
+        code: grpc.StatusCode, message: str, *details: Message
+    ) -> Callable[[grpc.ServicerContext], None]:
+        """A step that ends the call with an error."""
+        status = status_pb2.Status(code=getattr(code_pb2, code.name), message=message)
+        for detail in details:
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+
+        def step(context: grpc.ServicerContext) -> None:
+            # The id again: gRPC's asyncio API sometimes loses a header that comes with the status.
+            context.set_trailing_metadata(
+                (
+                    ("grpc-status-details-bin", status.SerializeToString()),
+                    ("x-request-id", REQUEST_ID),
+                )
+            )
+            context.abort(code, message)
+
+        return step
+
+    # The services.
+
+    def Generate(  # noqa: N802
+        self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
+    ) -> generation_pb2.GenerateResponse:
+        call = self._enter(request, context)
+        self.before_answer(context)
+        call.finished = True
+        return self.response
+
+    def GenerateStream(  # noqa: N802
+        self, request: generation_pb2.GenerateStreamRequest, context: grpc.ServicerContext
+    ) -> Iterator[Event]:
+        call = self._enter(request, context)
+        for step in list(self.script):
+            if isinstance(step, Event):
+                yield step
+            else:
+                step(context)
+        call.finished = True
+
+    def ListModels(  # noqa: N802
+        self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext
+    ) -> model_pb2.ListModelsResponse:
+        self._enter(request, context)
+        return model_pb2.ListModelsResponse(models=self.models)
+
+    def GetModel(  # noqa: N802
+        self, request: model_pb2.GetModelRequest, context: grpc.ServicerContext
+    ) -> model_pb2.GetModelResponse:
+        self._enter(request, context)
+        for model in self.models:
+            if model.name == request.name:
+                return model_pb2.GetModelResponse(model=model)
+        context.abort(grpc.StatusCode.NOT_FOUND, f"model: no model {request.name!r}; have demo")
+        raise AssertionError
+
+    def ListGraphs(  # noqa: N802
+        self, request: graph_pb2.ListGraphsRequest, context: grpc.ServicerContext
+    ) -> graph_pb2.ListGraphsResponse:
+        self._enter(request, context)
+        return graph_pb2.ListGraphsResponse(graphs=self.graphs)
+
+    def _enter(self, request: Message, context: grpc.ServicerContext) -> Call:
+        call = Call()
+
+        def ended() -> None:
+            if not call.finished:
+                self.cancelled.set()
+                self.released.set()
+
+        if not context.add_callback(ended):
+            ended()
+        self.requests.append(request)
+        if self.sends_header:
+            context.send_initial_metadata((("x-request-id", REQUEST_ID),))
+        self.entered.set()
+        return call
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeShaperouter]:
+    """A served fake."""
+    server = FakeShaperouter()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(fake: FakeShaperouter) -> Iterator[Client]:
+    """A client of the fake, with a deadline that ends a test that hangs."""
+    with Client(fake.address, timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nothing listens, and nothing can begin to."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.fixture
+def hasty_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the pauses between attempts short."""
+    from shaperouter import _channel
+
+    policy = _channel._SERVICE_CONFIG["methodConfig"][0]["retryPolicy"]
+    monkeypatch.setitem(policy, "initialBackoff", "0.01s")  # type: ignore[arg-type]

@@ -1,0 +1,219 @@
+"""The asyncio client does what the blocking one does."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shaperouter import (
+    AsyncClient,
+    AsyncGenerationStream,
+    CallCancelledError,
+    Client,
+    GenerationStream,
+    InternalError,
+    InvalidArgumentError,
+    ModelNotFoundError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+PATIENCE = 10.0
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Runs a scenario, which may not hang."""
+    asyncio.run(asyncio.wait_for(scenario, PATIENCE))
+
+
+async def happened(event: Any) -> bool:
+    return await asyncio.to_thread(event.wait, PATIENCE)
+
+
+def test_all_calls_give_what_the_blocking_client_gives(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as aclient:
+            assert await aclient.generate("x") == client.generate("x")
+            assert await aclient.models() == client.models()
+            assert await aclient.model("demo") == client.model("demo")
+            assert await aclient.graphs() == client.graphs()
+            async with aclient.stream("x") as stream:
+                deltas = [delta async for delta in stream]
+            blocking = client.stream("x")
+            assert deltas == list(blocking)
+            assert stream.result == blocking.result
+
+    run(scenario())
+
+
+def test_calls_send_what_the_blocking_client_sends(fake: FakeShaperouter, client: Client) -> None:
+    arguments: dict[str, Any] = {
+        "prompt": [1, 2],
+        "model": "demo",
+        "max_new_tokens": 3,
+        "do_sample": True,
+        "temperature": 0.5,
+        "seed": 4,
+        "eos_token_ids": [5],
+    }
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as aclient:
+            await aclient.generate(**arguments)
+            _ = [delta async for delta in aclient.stream(**arguments)]
+            await aclient.model("demo")
+            await aclient.graphs("demo", include_cold=True)
+
+    run(scenario())
+    client.generate(**arguments)
+    list(client.stream(**arguments))
+    client.model("demo")
+    client.graphs("demo", include_cold=True)
+    assert fake.requests[:4] == fake.requests[4:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "akind"), [(Client, AsyncClient), (GenerationStream, AsyncGenerationStream)]
+)
+def test_public_methods_have_the_same_parameters(kind: type, akind: type) -> None:
+    def methods(cls: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(member).parameters)
+            for name, member in inspect.getmembers(cls, inspect.isfunction)
+            if not name.startswith("_") or name == "__init__"
+        }
+
+    assert methods(kind) == methods(akind)
+
+
+def test_stalls_are_told(fake: FakeShaperouter) -> None:
+    async def scenario() -> None:
+        order: list[str] = []
+        note = order.append
+        async with AsyncClient(fake.address) as client:
+            async for delta in client.stream("x", on_stall=lambda s: note(str(s))):
+                note(delta.text)
+        assert order == ["prefill 1x16", " a", " library"]
+
+    run(scenario())
+
+
+def test_calls_run_side_by_side(fake: FakeShaperouter) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            generations = await asyncio.gather(*(client.generate("x") for _ in range(20)))
+        assert {generation.text for generation in generations} == {" a library"}
+
+    run(scenario())
+
+
+def test_leaving_the_block_early_cancels_the_call(fake: FakeShaperouter) -> None:
+    fake.script.insert(2, fake.hold)
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            async with client.stream("x") as stream:
+                await anext(stream)
+                with pytest.raises(RuntimeError, match="read to its end"):
+                    _ = stream.result
+            assert await happened(fake.cancelled)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("method", ["generate", "stream"])
+def test_cancelling_the_task_cancels_the_call(fake: FakeShaperouter, method: str) -> None:
+    fake.before_answer = fake.hold
+    fake.script.insert(2, fake.hold)
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+
+            async def consume() -> None:
+                if method == "generate":
+                    await client.generate("x")
+                else:
+                    _ = [delta async for delta in client.stream("x")]
+
+            task = asyncio.create_task(consume())
+            assert await happened(fake.entered)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await happened(fake.cancelled)
+
+    run(scenario())
+
+
+def test_cancelled_stream_raises_in_its_reader(fake: FakeShaperouter) -> None:
+    fake.script.insert(2, fake.hold)
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            stream = client.stream("x")
+            await anext(stream)
+            stream.cancel()
+            with pytest.raises(CallCancelledError):
+                await anext(stream)
+            assert await happened(fake.cancelled)
+
+    run(scenario())
+
+
+def test_closing_the_client_ends_calls_with_an_error(fake: FakeShaperouter) -> None:
+    fake.before_answer = fake.hold
+
+    async def scenario() -> None:
+        client = AsyncClient(fake.address)
+        task = asyncio.create_task(client.generate("x"))
+        assert await happened(fake.entered)
+        await client.close()
+        with pytest.raises(CallCancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_errors_are_those_of_the_blocking_client(fake: FakeShaperouter) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            with pytest.raises(ModelNotFoundError, match="no model 'gpt9'"):
+                await client.model("gpt9")
+            with pytest.raises(InvalidArgumentError, match=r"options\.seed"):
+                await client.generate("x", seed=2**63)
+            with pytest.raises(InvalidArgumentError, match="timeout"):
+                client.stream("x", timeout=math.nan)
+            del fake.script[-1]
+            with pytest.raises(InternalError, match="without its completion"):
+                _ = [delta async for delta in client.stream("x")]
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("hasty_retries")
+def test_absent_service_is_told(nobody: str) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(nobody) as client:
+            with pytest.raises(UnavailableError, match="no Shaperouter at"):
+                await client.generate("x")
+
+    run(scenario())
+
+
+def test_client_may_be_made_outside_the_loop(fake: FakeShaperouter) -> None:
+    client = AsyncClient(fake.address)
+
+    async def scenario() -> None:
+        async with client:
+            assert (await client.generate("x")).text == " a library"
+
+    run(scenario())

@@ -1,0 +1,301 @@
+"""The ``shaperouter`` command, run in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from click.testing import CliRunner, Result
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+
+from shaperouter import __version__
+from shaperouter._cli._main import cli
+from shaperouter._cli._tables import human_count
+from shaperouter.v1 import generation_pb2, graph_pb2, signature_pb2
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+
+def run(fake: FakeShaperouter, *arguments: str, stdin: str | bytes | None = None) -> Result:
+    options = ["--address", fake.address, "--timeout", "10"]
+    return CliRunner().invoke(cli, [*options, *arguments], input=stdin)
+
+
+def request_of(fake: FakeShaperouter) -> generation_pb2.GenerateStreamRequest:
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateStreamRequest)
+    return request
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_generate_prints_the_new_text_only(fake: FakeShaperouter, stream: list[str]) -> None:
+    result = run(fake, "generate", "TensorFlow is", *stream)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, " a library\n", "")
+    assert request_of(fake).text == "TensorFlow is"
+
+
+def test_generate_sends_every_option(fake: FakeShaperouter) -> None:
+    options = "--model demo --max-new-tokens 9 --sample --temperature -0.5 --seed 3"
+    result = run(
+        fake, "generate", "x", *options.split(), "--eos-token-id", "1", "--eos-token-id", "2"
+    )
+    assert result.exit_code == 0
+    assert request_of(fake) == generation_pb2.GenerateStreamRequest(
+        model="demo",
+        text="x",
+        options=generation_pb2.GenerationOptions(
+            max_new_tokens=9, do_sample=True, temperature=-0.5, seed=3, eos_token_ids=[1, 2]
+        ),
+    )
+
+
+def test_generate_leaves_options_to_the_service(fake: FakeShaperouter) -> None:
+    run(fake, "generate", "x")
+    assert request_of(fake).options == generation_pb2.GenerationOptions()
+
+
+def test_greedy_is_sent(fake: FakeShaperouter) -> None:
+    run(fake, "generate", "x", "--greedy")
+    assert request_of(fake).options.HasField("do_sample")
+    assert not request_of(fake).options.do_sample
+
+
+@pytest.mark.parametrize(
+    ("stdin", "text"), [("a b\n", "a b"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("é", "é"), ("", "")]
+)
+def test_prompt_from_stdin_loses_one_line_break(
+    fake: FakeShaperouter, stdin: str, text: str
+) -> None:
+    assert run(fake, "generate", "-", stdin=stdin).exit_code == 0
+    assert request_of(fake).text == text
+
+
+def test_stdin_that_is_not_utf8_is_refused(fake: FakeShaperouter) -> None:
+    result = run(fake, "generate", "-", stdin=b"ab\xff")
+    assert result.exit_code == 2
+    assert "text: stdin is not UTF-8: byte 2 is 0xff" in result.stderr
+    assert not fake.requests
+
+
+@pytest.mark.parametrize("prompt", ["3 1 2", "3,1, 2", " 3\t1\n2 "])
+def test_prompt_may_be_token_ids(fake: FakeShaperouter, prompt: str) -> None:
+    assert run(fake, "generate", "--token-ids", prompt).exit_code == 0
+    assert list(request_of(fake).token_ids.ids) == [3, 1, 2]
+    assert not request_of(fake).HasField("text")
+
+
+def test_wrong_token_id_is_named(fake: FakeShaperouter) -> None:
+    result = run(fake, "generate", "--token-ids", "3 x")
+    assert result.exit_code == 2
+    assert "token_ids.ids[1]: must be an integer, got 'x'" in result.stderr
+
+
+def test_json_is_one_object_with_the_whole_result(fake: FakeShaperouter) -> None:
+    result = run(fake, "generate", "x", "--json")
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    generation = json.loads(result.stdout)
+    assert generation["text"] == " a library"
+    assert generation["sequences"] == [
+        {"text": " a library", "token_ids": [5, 7, 8], "finish_reason": "length"}
+    ]
+    assert generation["seed"] == 2**62 + 1
+    assert generation["timings"]["stall_seconds"] == 2.5
+    assert generation["graphs"][0]["served"] == {
+        "model": "demo",
+        "kind": "decode",
+        "rows": 4,
+        "length": 256,
+        "beams": 1,
+    }
+
+
+def test_json_stream_is_one_object_a_line_for_each_event(fake: FakeShaperouter) -> None:
+    events = [
+        json.loads(line)
+        for line in run(fake, "generate", "x", "--json", "--stream").stdout.splitlines()
+    ]
+    assert [event["event"] for event in events] == ["stall", "delta", "delta", "completion"]
+    assert events[0]["signature"]["length"] == 16
+    assert events[1] == {"event": "delta", "text": " a", "token_ids": [5]}
+    assert events[3]["generation"]["text"] == " a library"
+
+
+def test_models_is_a_table(fake: FakeShaperouter) -> None:
+    result = run(fake, "models")
+    header, row = result.stdout.splitlines()
+    assert header.split("  ")[0] == "model"
+    assert row.split() == [
+        *("demo", "gpt2", "float32", "6.29", "M", "256", "4", "25.2", "8.4", "1"),
+    ]
+
+
+def test_models_as_json(fake: FakeShaperouter) -> None:
+    (model,) = json.loads(run(fake, "models", "--json").stdout)["models"]
+    assert model["weight_bytes"] == 25_165_824
+    assert model["ladders"]["prefill_lengths"] == [16, 256]
+
+
+def test_no_models_is_said_on_stderr(fake: FakeShaperouter) -> None:
+    fake.models = []
+    result = run(fake, "models")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No model" in result.stderr
+
+
+def test_graphs_is_a_table(fake: FakeShaperouter) -> None:
+    _, row = run(fake, "graphs").stdout.splitlines()
+    assert row.split() == [
+        *("demo", "decode", "4x256", "worker-0", "ready", "1", "1", "0.75", "2.50"),
+        *("40", "2", "10.00", "0.40"),
+    ]
+
+
+def test_graphs_says_why_one_failed(fake: FakeShaperouter) -> None:
+    fake.graphs.append(
+        graph_pb2.Graph(
+            signature=fake.signature(signature_pb2.GRAPH_KIND_PREFILL, 1, 16, beams=2),
+            worker="worker-1",
+            state=graph_pb2.GRAPH_STATE_FAILED,
+            error="out of memory [3 GB]",
+        )
+    )
+    lines = run(fake, "graphs").stdout.splitlines()
+    assert lines[-1] == "prefill 1x16 b2 on worker-1 failed: out of memory [3 GB]"
+    assert " - " in lines[2]
+
+
+def test_graphs_sends_its_filters_and_gives_json(fake: FakeShaperouter) -> None:
+    result = run(fake, "graphs", "--model", "demo", "--all", "--json")
+    assert fake.requests == [graph_pb2.ListGraphsRequest(model="demo", include_cold=True)]
+    (graph,) = json.loads(result.stdout)["graphs"]
+    assert graph["state"] == "ready"
+    assert graph["device_seconds"]["count"] == 40
+    assert graph["device_seconds"]["mean"] == pytest.approx(0.01)
+
+
+def test_tables_show_names_as_they_are_and_uncut(fake: FakeShaperouter) -> None:
+    fake.models[0].name = "[bold]:smile:" + "n" * 200
+    assert fake.models[0].name in run(fake, "models").stdout
+
+
+def test_failure_is_one_line_and_exit_code_1(fake: FakeShaperouter) -> None:
+    fake.script = [fake.fail(grpc.StatusCode.INTERNAL, "the worker's graph failed")]
+    result = run(fake, "generate", "x")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: the worker's graph failed (request req-7)\n"
+
+
+def test_invalid_argument_is_exit_code_2(fake: FakeShaperouter) -> None:
+    violation = BadRequest.FieldViolation(field="text", description="must not be empty")
+    details = BadRequest(field_violations=[violation])
+    fake.script = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "invalid", details)]
+    result = run(fake, "generate", "")
+    assert result.exit_code == 2
+    assert "text: must not be empty" in result.stderr
+
+
+def test_overload_tells_when_to_try_again(fake: FakeShaperouter) -> None:
+    info = RetryInfo(retry_delay=Duration(seconds=2))
+    fake.script = [fake.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full", info)]
+    result = run(fake, "generate", "x")
+    assert result.exit_code == 1
+    assert "queue is full" in result.stderr
+    assert "try again in 2 s" in result.stderr
+
+
+def test_json_errors_are_objects_on_stderr(fake: FakeShaperouter) -> None:
+    violation = BadRequest.FieldViolation(field="text", description="must not be empty")
+    details = BadRequest(field_violations=[violation])
+    fake.script = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "invalid", details)]
+    result = run(fake, "generate", "", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert json.loads(result.stderr)["error"] == {
+        "code": "INVALID_ARGUMENT",
+        "message": "invalid; text: must not be empty",
+        "retriable": False,
+        "request_id": "req-7",
+        "retry_after": None,
+        "violations": [{"field": "text", "description": "must not be empty"}],
+    }
+
+
+def test_text_before_an_error_stays(fake: FakeShaperouter) -> None:
+    fake.script[2:] = [fake.fail(grpc.StatusCode.UNAVAILABLE, "worker-0 was lost")]
+    result = run(fake, "generate", "x", "--stream")
+    assert (result.exit_code, result.stdout) == (1, " a")
+    assert "worker-0 was lost" in result.stderr
+
+
+@pytest.mark.usefixtures("hasty_retries")
+def test_absent_service_is_told(nobody: str) -> None:
+    result = CliRunner().invoke(cli, ["models", "--address", nobody])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: no Shaperouter at {nobody}: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate"],
+        ["generate", "x", "--max-new-tokens", "many"],
+        ["generate", "x", "--timeout", "0"],
+        ["generate", "x", "--timeout", "nan"],
+        ["generate", "x", "--seed", str(2**63)],
+        ["models", "--address", "nonsense"],
+        ["unknown"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(fake: FakeShaperouter, arguments: list[str]) -> None:
+    result = run(fake, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Error: " in result.stderr
+    assert not fake.requests
+
+
+def test_options_of_the_connection_may_stand_on_either_side(
+    fake: FakeShaperouter, nobody: str
+) -> None:
+    invoke: Any = CliRunner().invoke
+    before = invoke(cli, ["--address", fake.address, "models"])
+    after = invoke(cli, ["--address", nobody, "models", "--address", fake.address])
+    assert before.exit_code == after.exit_code == 0
+
+
+def test_address_comes_from_the_environment(fake: FakeShaperouter) -> None:
+    result = CliRunner().invoke(cli, ["models"], env={"SHAPEROUTER_ADDRESS": fake.address})
+    assert result.exit_code == 0
+
+
+def test_timeout_is_the_deadline(fake: FakeShaperouter) -> None:
+    fake.script = [fake.hold]
+    result = run(fake, "generate", "x", "--timeout", "0.2")
+    assert result.exit_code == 1
+    assert "0.2 s" in result.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["generate"], ["models"], ["graphs"]])
+def test_every_option_has_help_with_its_default(command: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*command, "--help"])
+    assert result.exit_code == 0
+    _, _, options = result.output.partition("Options:")
+    entries = options.split("\n  -")[1:]
+    for entry in entries:
+        assert "default" in entry or entry.startswith(("h, --help", "-version")), entry
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output == f"shaperouter, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1_000, "1 k"), (6_291_456, "6.29 M"), (999_999, "1 M"),
+     (124_439_808, "124 M"), (7_000_000_000, "7 G")],
+)  # fmt: skip
+def test_counts_are_readable(number: int, text: str) -> None:
+    assert human_count(number) == text

@@ -1,0 +1,60 @@
+"""What the distribution exports, and what it does not drag in."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import shaperouter
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, shaperouter, shaperouter._cli\n"
+        "print(sorted({m.partition('.')[0] for m in sys.modules}"
+        " & {'tensorflow', 'transformers', 'numpy', 'torch', 'keras'}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_import_of_the_library_leaves_the_command_alone() -> None:
+    code = "import sys, shaperouter; print('click' in sys.modules, 'rich' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False", "False"]
+
+
+def test_all_lists_exactly_the_public_names() -> None:
+    public = {
+        name
+        for name, value in vars(shaperouter).items()
+        if not name.startswith("_") and not isinstance(value, type(sys))
+    }
+    assert set(shaperouter.__all__) == public | {"__version__"}
+    assert shaperouter.__all__ == sorted(shaperouter.__all__)
+
+
+def test_exports_say_they_are_of_the_package_and_have_docs() -> None:
+    for name in shaperouter.__all__:
+        if name != "__version__":
+            assert getattr(shaperouter, name).__doc__
+
+
+def test_every_error_is_a_shaperouter_error() -> None:
+    for name in shaperouter.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(shaperouter, name), shaperouter.ShaperouterError)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert shaperouter.__version__ == importlib.metadata.version("shaperouter")
+
+
+def test_raw_stubs_are_importable() -> None:
+    from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+
+    assert generation_pb2.GenerateRequest(text="x").text == "x"
+    assert generation_pb2_grpc.GenerationServiceStub

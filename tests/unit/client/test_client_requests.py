@@ -1,0 +1,163 @@
+"""What calls put on the wire, and what they refuse to put there."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shaperouter import Client, InvalidArgumentError
+from shaperouter.v1 import generation_pb2
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+
+def test_text_prompt_and_every_option_are_sent(fake: FakeShaperouter, client: Client) -> None:
+    client.generate(
+        "TensorFlow is",
+        model="demo",
+        max_new_tokens=40,
+        do_sample=True,
+        temperature=0.5,
+        seed=2**63 - 1,
+        eos_token_ids=(1, 2),
+    )
+    assert fake.requests == [
+        generation_pb2.GenerateRequest(
+            model="demo",
+            text="TensorFlow is",
+            options=generation_pb2.GenerationOptions(
+                max_new_tokens=40,
+                do_sample=True,
+                temperature=0.5,
+                seed=2**63 - 1,
+                eos_token_ids=[1, 2],
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize("prompt", [[3, 1, 2], (3, 1, 2), range(3)])
+def test_token_ids_prompt_is_sent_as_it_is(
+    fake: FakeShaperouter, client: Client, prompt: Any
+) -> None:
+    client.generate(prompt)
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    assert (request.HasField("text"), request.HasField("token_ids")) == (False, True)
+    assert list(request.token_ids.ids) == list(prompt)
+
+
+def test_options_left_out_or_none_are_absent(fake: FakeShaperouter, client: Client) -> None:
+    client.generate("x")
+    client.generate("x", max_new_tokens=None, do_sample=None, temperature=None, seed=None)
+    assert fake.requests[0] == fake.requests[1]
+    assert isinstance(fake.requests[0], generation_pb2.GenerateRequest)
+    assert fake.requests[0].options == generation_pb2.GenerationOptions()
+
+
+def test_false_and_zero_are_sent(fake: FakeShaperouter, client: Client) -> None:
+    client.generate("x", do_sample=False, seed=0, max_new_tokens=0, temperature=0)
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    for option in ("do_sample", "seed", "max_new_tokens", "temperature"):
+        assert request.options.HasField(option)
+
+
+def test_stream_sends_the_same_fields(fake: FakeShaperouter, client: Client) -> None:
+    options: dict[str, Any] = {"model": "demo", "max_new_tokens": 3, "eos_token_ids": [4]}
+    client.generate("x", **options)
+    for _ in client.stream("x", **options):
+        pass
+    unary, stream = fake.requests
+    assert unary.SerializeToString() == stream.SerializeToString()
+
+
+@pytest.mark.parametrize("temperature", [math.nan, math.inf, -1.0, 0.0, 1e-300])
+def test_limits_of_values_are_left_to_the_service(
+    fake: FakeShaperouter, client: Client, temperature: float
+) -> None:
+    client.generate("", temperature=temperature, max_new_tokens=-5, seed=-1)
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    assert (request.HasField("text"), request.HasField("token_ids")) == (True, False)
+    assert request.options.temperature == pytest.approx(temperature, abs=0, nan_ok=True)
+    assert request.options.max_new_tokens == -5
+
+
+class Indexable:
+    def __index__(self) -> int:
+        return 9
+
+
+def test_integers_of_other_types_are_accepted(fake: FakeShaperouter, client: Client) -> None:
+    client.generate([Indexable()], seed=Indexable())  # type: ignore[list-item,arg-type]
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    assert (list(request.token_ids.ids), request.options.seed) == ([9], 9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "part"),
+    [
+        ({"prompt": "a\ud800"}, "text", "character 1 is the lone surrogate U+D800"),
+        ({"prompt": b"bytes"}, "prompt", "got bytes"),
+        ({"prompt": None}, "prompt", "got NoneType"),
+        ({"prompt": 7}, "prompt", "got int"),
+        ({"prompt": {"a": 1}}, "prompt", "got dict"),
+        ({"prompt": [1, 2**31]}, "token_ids.ids[1]", "32-bit integer, got 2147483648"),
+        ({"prompt": [1, "2"]}, "token_ids.ids[1]", "must be an integer, got '2' (str)"),
+        ({"prompt": [True]}, "token_ids.ids[0]", "must be an integer, got True (bool)"),
+        ({"prompt": [1.0]}, "token_ids.ids[0]", "must be an integer, got 1.0 (float)"),
+        ({"model": None}, "model", "must be a str"),
+        ({"model": "\udcff"}, "model", "lone surrogate"),
+        ({"max_new_tokens": -(2**31) - 1}, "options.max_new_tokens", "got -2147483649"),
+        ({"max_new_tokens": "8"}, "options.max_new_tokens", "must be an integer, got '8'"),
+        ({"max_new_tokens": 8.0}, "options.max_new_tokens", "must be an integer, got 8.0"),
+        ({"max_new_tokens": math.nan}, "options.max_new_tokens", "must be an integer"),
+        ({"do_sample": 1}, "options.do_sample", "must be True or False, got 1"),
+        ({"do_sample": "no"}, "options.do_sample", "must be True or False"),
+        ({"temperature": "0.5"}, "options.temperature", "must be a number, got '0.5'"),
+        ({"temperature": True}, "options.temperature", "must be a number"),
+        ({"temperature": [1]}, "options.temperature", "must be a number"),
+        ({"temperature": 10**400}, "options.temperature", "64-bit float, got an integer of 1329"),
+        ({"seed": 2**63}, "options.seed", "64-bit integer, got 9223372036854775808"),
+        ({"seed": 0.5}, "options.seed", "must be an integer, got 0.5"),
+        ({"eos_token_ids": 3}, "options.eos_token_ids", "must be integers, got 3"),
+        ({"eos_token_ids": "3"}, "options.eos_token_ids", "must be integers, got '3'"),
+        ({"eos_token_ids": [2**40]}, "options.eos_token_ids[0]", "got 1099511627776"),
+        ({"timeout": math.nan}, "timeout", "must be a number of seconds, got nan"),
+        ({"timeout": "3"}, "timeout", "must be a number of seconds, got '3'"),
+    ],
+)
+@pytest.mark.parametrize("method", ["generate", "stream"])
+def test_what_the_wire_cannot_carry_names_the_field(
+    *,
+    fake: FakeShaperouter,
+    client: Client,
+    method: str,
+    arguments: dict[str, Any],
+    field: str,
+    part: str,
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        getattr(client, method)(**{"prompt": "x"} | arguments)
+    (violation,) = caught.value.violations
+    assert violation.field == field
+    assert part in violation.description
+    assert str(caught.value) == f"{violation.field}: {violation.description}"
+    assert not fake.requests
+
+
+def test_misspelt_option_is_a_type_error_that_lists_the_options(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"unknown option 'max_tokens'.*max_new_tokens"):
+        client.generate("x", max_tokens=3)  # type: ignore[call-arg]
+
+
+def test_graphs_sends_its_filters(fake: FakeShaperouter, client: Client) -> None:
+    client.graphs("demo", include_cold=True)
+    assert [str(request).split() for request in fake.requests] == [
+        ["model:", '"demo"', "include_cold:", "true"]
+    ]

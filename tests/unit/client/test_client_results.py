@@ -1,0 +1,133 @@
+"""What calls give back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shaperouter import (
+    Client,
+    FinishReason,
+    GraphKind,
+    GraphState,
+    GraphUse,
+    Histogram,
+    InternalError,
+    Ladders,
+    ModelNotFoundError,
+    Signature,
+    Timings,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+DECODE = Signature(model="demo", kind=GraphKind.DECODE, rows=4, length=256)
+
+
+def test_generation_has_all_of_the_answer(client: Client) -> None:
+    generation = client.generate("TensorFlow is")
+    assert generation.text == " a library"
+    assert generation.token_ids == (5, 7, 8)
+    assert generation.finish_reason is FinishReason.LENGTH
+    assert generation.request_id == "req-7"
+    assert generation.model == "demo"
+    assert generation.seed == 2**62 + 1
+    assert generation.worker == "worker-0"
+    assert generation.usage == Usage(prompt_tokens=3, padded_prompt_tokens=16, generated_tokens=3)
+    assert generation.timings == Timings(
+        queue_seconds=0.125,
+        stall_seconds=2.5,
+        prefill_seconds=0.25,
+        decode_seconds=0.5,
+        time_to_first_token_seconds=3.0,
+        total_seconds=3.5,
+    )
+    assert generation.graphs == (
+        GraphUse(
+            asked=dataclasses.replace(DECODE, rows=1, length=64),
+            served=DECODE,
+            calls=2,
+            device_seconds=0.0625,
+        ),
+    )
+
+
+def test_text_is_that_of_the_best_sequence(fake: FakeShaperouter, client: Client) -> None:
+    fake.response.sequences.add(text=" second", token_ids=[1])
+    generation = client.generate("x")
+    assert [sequence.text for sequence in generation.sequences] == [" a library", " second"]
+    assert generation.text == " a library"
+
+
+def test_generation_shows_as_its_text_and_has_a_short_repr(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    fake.response.sequences[0].text = "long " * 1000
+    generation = client.generate("x")
+    assert str(generation) == "long " * 1000
+    assert len(repr(generation)) < 120
+    assert "req-7" in repr(generation)
+
+
+def test_results_cannot_be_changed(client: Client) -> None:
+    generation = client.generate("x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        generation.worker = "other"  # type: ignore[misc]
+
+
+def test_values_of_a_newer_service_are_unknown(fake: FakeShaperouter, client: Client) -> None:
+    fake.response.sequences[0].finish_reason = 99  # type: ignore[assignment]
+    fake.graphs[0].state = 99  # type: ignore[assignment]
+    fake.graphs[0].signature.kind = 99  # type: ignore[assignment]
+    assert client.generate("x").finish_reason is FinishReason.UNKNOWN
+    (graph,) = client.graphs()
+    assert graph.state is GraphState.UNKNOWN
+    assert graph.signature.kind is GraphKind.UNKNOWN
+
+
+def test_answer_without_a_sequence_is_an_internal_error(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    del fake.response.sequences[:]
+    with pytest.raises(InternalError, match="without a sequence"):
+        client.generate("x")
+
+
+def test_models_and_model_agree(client: Client) -> None:
+    (model,) = client.models()
+    assert client.model("demo") == model
+    assert (model.name, model.family, model.max_length) == ("demo", "gpt2", 256)
+    assert (model.default_do_sample, model.default_temperature) == (False, 1.0)
+    assert model.parameters == 6_291_456
+    assert model.ladders == Ladders(
+        prefill_lengths=(16, 256), decode_lengths=(64, 256), decode_rows=(1, 4), beams=(1,)
+    )
+
+
+def test_unknown_model_is_not_found(client: Client) -> None:
+    with pytest.raises(ModelNotFoundError, match="no model 'gpt9'; have demo") as caught:
+        client.model("gpt9")
+    assert caught.value.request_id == "req-7"
+    assert not caught.value.retriable
+
+
+def test_graphs_have_signature_state_and_histograms(client: Client) -> None:
+    (graph,) = client.graphs()
+    assert graph.signature == DECODE
+    assert graph.state is GraphState.READY
+    assert graph.compile_seconds == Histogram(bounds=(1, 10), counts=(0, 1, 0), sum=2.5)
+    assert graph.device_seconds.count == 40
+    assert graph.device_seconds.mean == pytest.approx(0.01)
+
+
+def test_mean_of_no_observations_is_none() -> None:
+    assert Histogram(bounds=(1,), counts=(0, 0), sum=0.0).mean is None
+
+
+@pytest.mark.parametrize(("beams", "short"), [(1, "decode 4x256"), (2, "decode 4x256 b2")])
+def test_signature_has_a_short_form(beams: int, short: str) -> None:
+    assert str(dataclasses.replace(DECODE, beams=beams)) == short
