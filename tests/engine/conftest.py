@@ -4,17 +4,24 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from harness.engine import CHECKPOINTS, GOLDENS, Bench, Golden
+
+from harness.engine import CHECKPOINTS, TINY, Bench, Golden
 
 
-@pytest.fixture(scope="session", params=CHECKPOINTS)
+@pytest.fixture(scope="session", params=list(CHECKPOINTS))
 def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+@pytest.fixture(scope="session", params=TINY)
+def tiny(request: pytest.FixtureRequest) -> Golden:
+    """A checkpoint whose probabilities are known."""
     return Golden.read(request.param)
 
 
 @pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
-    bench = Bench({name: GOLDENS / name for name in CHECKPOINTS})
+    bench = Bench(CHECKPOINTS)
     yield bench
     assert not bench.defects
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness.engine import GOLDENS
 from safetensors.numpy import load_file, save_file
 
+from harness.engine import GOLDENS
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
-from harness.engine import Golden
 
+from harness.engine import Golden
 from shaperouter_service.decoding.options import SlotOptions
 from shaperouter_service.decoding.prefill import PromptAttention
 from shaperouter_service.decoding.sampling import choose_tokens
@@ -15,9 +15,9 @@ DRAWS = 20_000
 P_VALUE_FLOOR = 1e-4
 
 
-def test_probabilities_equal_the_reference(golden: Golden) -> None:
-    model = load_model(golden.name, golden.directory)
-    for case in golden.probabilities:
+def test_probabilities_equal_the_reference(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory)
+    for case in tiny.probabilities:
         prompt = tf.constant([case["prompt_token_ids"]])
         length = prompt.shape[1]
         attend = PromptAttention(length, model.family.layers)
@@ -27,8 +27,8 @@ def test_probabilities_equal_the_reference(golden: Golden) -> None:
         np.testing.assert_allclose(found, case["probabilities"], atol=1e-5)
 
 
-def test_sampled_tokens_are_distributed_as_the_reference_says(golden: Golden) -> None:
-    for case in golden.probabilities:
+def test_sampled_tokens_are_distributed_as_the_reference_says(tiny: Golden) -> None:
+    for case in tiny.probabilities:
         # The reference's probabilities at this temperature, as logits for temperature 1.
         probabilities = np.maximum(np.array(case["probabilities"]), 1e-12)
         counts = np.bincount(
@@ -37,9 +37,9 @@ def test_sampled_tokens_are_distributed_as_the_reference_says(golden: Golden) ->
         assert _p_value(counts, probabilities) > P_VALUE_FLOOR
 
 
-def test_temperature_sharpens_as_the_reference_says(golden: Golden) -> None:
+def test_temperature_sharpens_as_the_reference_says(tiny: Golden) -> None:
     by_temperature = {}
-    for case in golden.probabilities:
+    for case in tiny.probabilities:
         by_temperature.setdefault(tuple(case["prompt_token_ids"]), {})[case["temperature"]] = (
             np.maximum(np.array(case["probabilities"]), 1e-12)
         )
@@ -49,8 +49,8 @@ def test_temperature_sharpens_as_the_reference_says(golden: Golden) -> None:
         assert _p_value(counts, cases[0.7]) > P_VALUE_FLOOR
 
 
-def test_a_token_depends_on_its_seed_and_position_and_not_on_the_row(golden: Golden) -> None:
-    logits = np.log(np.maximum(np.array(golden.probabilities[0]["probabilities"]), 1e-12))
+def test_a_token_depends_on_its_seed_and_position_and_not_on_the_row(tiny: Golden) -> None:
+    logits = np.log(np.maximum(np.array(tiny.probabilities[0]["probabilities"]), 1e-12))
     together = _draw(logits, temperature=1.0, seeds=range(64))
     alone = [_draw(logits, temperature=1.0, seeds=[seed])[0] for seed in range(64)]
     backwards = _draw(logits, temperature=1.0, seeds=range(63, -1, -1))
@@ -60,15 +60,15 @@ def test_a_token_depends_on_its_seed_and_position_and_not_on_the_row(golden: Gol
 
 
 def test_rows_that_do_not_sample_take_the_likeliest_token_beside_rows_that_do(
-    golden: Golden,
+    tiny: Golden,
 ) -> None:
-    logits = np.log(np.maximum(np.array(golden.probabilities[0]["probabilities"]), 1e-12))
+    logits = np.log(np.maximum(np.array(tiny.probabilities[0]["probabilities"]), 1e-12))
     tokens = _draw(logits, temperature=1.0, seeds=range(64), do_sample=[s % 2 for s in range(64)])
     assert set(tokens[::2]) == {int(np.argmax(logits))}
     assert len(set(tokens[1::2])) > 1
 
 
-def _draw(logits, *, temperature, seeds=range(DRAWS), position=5, do_sample=None):  # type: ignore[no-untyped-def]
+def _draw(logits, *, temperature, seeds=range(DRAWS), position=5, do_sample=None):
     rows = len(seeds)
     seeds = np.array(seeds, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     options = SlotOptions(

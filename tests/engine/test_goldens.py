@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from harness.engine import SLOTS, Bench, Golden
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind
@@ -55,9 +56,7 @@ def test_a_run_that_joins_a_running_lane_changes_nobodys_answer(
         assert collected.token_ids == case["token_ids"]
 
 
-def test_every_signature_is_traced_and_compiled_exactly_once(
-    bench: Bench, golden: Golden
-) -> None:
+def test_every_signature_is_traced_and_compiled_exactly_once(bench: Bench, golden: Golden) -> None:
     bench.make_all_ready(golden.name)
     for case in golden.cases[:5]:
         bench.submit_case(golden, case).wait()
@@ -80,9 +79,7 @@ def test_every_cover_gives_the_same_tokens(
     table, ready = bench.engine._graphs, bench.engine._graphs.ready
     need = len(case["prompt_token_ids"]) + (case["max_new_tokens"] if kind == "decode" else 0)
     covers = [
-        graph
-        for graph in graphs
-        if graph.signature.kind is kind and graph.signature.length >= need
+        graph for graph in graphs if graph.signature.kind is kind and graph.signature.length >= need
     ]
     assert len(covers) > 2
     for cover in covers:

@@ -4,9 +4,9 @@ import re
 import threading
 
 import pytest
+
 from harness.engine import GOLDENS
 from harness.waiting import wait_until
-
 from shaperouter_service.decoding import Lane, decode_program, prefill_program
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import GraphState, GraphTable, NoCover

@@ -1,9 +1,9 @@
 """Slots and queues: bounded, freed by cancelling, and unharmed by a graph that fails."""
 
 import pytest
+
 from harness.engine import GOLDENS, Bench
 from harness.waiting import wait_until
-
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphFailedError, QueueFullError
 from shaperouter_service.worker.run import NewTokens, Stalled
@@ -19,7 +19,7 @@ def small() -> Bench:
     return Bench(MODELS, slots=2, queue_limit=1)
 
 
-def _lane(bench: Bench):  # type: ignore[no-untyped-def]
+def _lane(bench: Bench):
     (lane,) = bench.engine.snapshot("w", "i").lanes
     return lane
 
@@ -92,14 +92,14 @@ def test_a_run_whose_graph_fails_ends_with_the_reason_and_others_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(Program, "trace", fail)
         broken = bench.submit(MODEL, [1] * 20, max_new_tokens=2)
-        with pytest.raises(GraphFailedError, match="prefill 1x24 .* no memory left"):
+        with pytest.raises(GraphFailedError, match=r"prefill 1x24 .* no memory left"):
             broken.wait()
     bench.submit(MODEL, [1], max_new_tokens=2).wait()
     assert _lane(bench).active_slots == 0
 
 
 def test_sampling_gives_the_same_tokens_alone_and_in_company(small: Bench) -> None:
-    def sample(seed: int):  # type: ignore[no-untyped-def]
+    def sample(seed: int):
         return small.submit(
             MODEL, [4, 5, 6], max_new_tokens=30, do_sample=True, temperature=1.3, seed=seed
         )

@@ -448,8 +448,8 @@ TEXT_PROMPTS = (
 )
 # PROSE has 101 words, so at least about as many tokens whatever the vocabulary.
 MIN_PROSE_TOKENS = 64
-# Tokens of one more prompt, made of PROSE: long, and on no rung of a ladder.
-LONG_PROMPT_LENGTH = 333
+# Tokens of more prompts, made of PROSE: between the rungs that the other prompts are on.
+PROSE_PROMPT_LENGTHS = (100, 200, 333)
 # Any of these says that a checkpoint has a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 # Free positions that the prompts at the end of the context leave.
@@ -495,12 +495,13 @@ def text_cases(
     """Name, prompt's text and continuation of each case of a checkpoint with a tokenizer."""
     n_positions = reference.config.n_positions
     prose = (1 + n_positions // MIN_PROSE_TOKENS) * PROSE
-    long_text = cut_to_length(
-        tokenizer, prose, min(LONG_PROMPT_LENGTH, n_positions - MAX_NEW_TOKENS)
-    )
-    if long_text is None:
-        raise GoldenError("the long prompt cannot be cut to its length")
-    for name, limit, text in (*TEXT_PROMPTS, ("long", MAX_NEW_TOKENS, long_text)):
+    prompts = list(TEXT_PROMPTS)
+    for length in PROSE_PROMPT_LENGTHS:
+        text = cut_to_length(tokenizer, prose, min(length, n_positions - MAX_NEW_TOKENS))
+        if text is None:
+            raise GoldenError(f"the prose cannot be cut to {length} tokens")
+        prompts.append((f"prose-{length}", MAX_NEW_TOKENS, text))
+    for name, limit, text in prompts:
         prompt: list[int] = tokenizer.encode(text)
         room = n_positions - len(prompt)
         if room < 1:

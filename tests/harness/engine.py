@@ -10,6 +10,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import shaperouter_service
 from harness.waiting import wait_until
 from shaperouter_service.decoding import SlotOptions
 from shaperouter_service.graphs import Graph, GraphState
@@ -25,7 +26,10 @@ from shaperouter_service.worker.run import (
 )
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-CHECKPOINTS = ("gpt2-odd-heads", "gpt2-untied", "gpt2-many-eos", "gpt2-bare")
+TINY = ("gpt2-odd-heads", "gpt2-untied", "gpt2-many-eos", "gpt2-bare")
+CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
+    "demo": Path(shaperouter_service.__file__).parent / "builtin" / "demo"
+}
 SLOTS = 4
 TIMEOUT = 120.0
 
@@ -46,7 +50,7 @@ class Golden:
         content = json.loads((GOLDENS / f"{name}.json").read_text(encoding="utf-8"))
         return cls(
             name=name,
-            directory=GOLDENS / name,
+            directory=CHECKPOINTS[name],
             cases=content["cases"],
             probabilities=content["probabilities"],
             eos_token_ids=content["eos_token_ids"],

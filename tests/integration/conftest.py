@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.service import GOLDENS, Service, serving
 
+from harness.service import GOLDENS, Service, serving
 from shaperouter import Client
 
 

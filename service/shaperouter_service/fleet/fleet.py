@@ -85,7 +85,7 @@ class Fleet:
     ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
         """Runs a request on the least busy worker, waiting for one if there is none.
 
-        A worker that is lost before it has said anything is replaced by another in silence.
+        A worker that is lost before its first token is replaced by another in silence.
 
         Args:
             request: What to run.
@@ -102,17 +102,17 @@ class Fleet:
         attempt = 1
         while True:
             link = await self._pick(request.model, deadline)
-            name, answered = self._names[link], False
+            name, begun = self._names[link], False
             seconds_left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 async with contextlib.aclosing(link.run(request, seconds_left)) as responses:
                     async for response in responses:
-                        answered = True
+                        begun = begun or response.HasField("tokens")
                         yield name, response
                 return
             except WorkerLostError as error:
                 self._lost(link)
-                if answered or attempt == ATTEMPTS:
+                if begun or attempt == ATTEMPTS:
                     raise WorkerLostError(name) from error
                 log.warning("trying again", request_id=request.request_id, lost=name)
                 attempt += 1

@@ -103,8 +103,8 @@ def licence_of(metadata: email.message.Message) -> str:
     """The licence a wheel declares, as an SPDX expression.
 
     A modern `License-Expression` wins; an older `License` field counts where it is a name (many
-    packages put the whole text there); then the classifiers. Each part of an `AND` must be
-    allowed, one part of an `OR` is enough.
+    packages put the whole text there); then the classifiers, all of which must be allowed. Each
+    part of an `AND` must be allowed, one part of an `OR` is enough.
 
     Raises:
         LicenceError: nothing declared, or not allowed.
@@ -115,18 +115,22 @@ def licence_of(metadata: email.message.Message) -> str:
         for c in metadata.get_all("Classifier", [])
         if str(c).startswith("License ::") and str(c).count("::") > 1
     ]
-    # The first candidate that names a licence in a spelling known here decides.
     field = str(metadata.get("License-Expression") or metadata.get("License") or "").strip()
-    for declared in [field, *classifiers]:
+    candidates = [field]
+    if not metadata.get("License-Expression"):
+        # Classifiers do not say whether several mean "and" or "or": take the stricter reading.
+        named = [LICENCE_SPELLINGS.get(name.lower(), name) for name in classifiers]
+        if not ALLOWED_LICENCES.issuperset(named):
+            raise LicenceError(f"{package}: classifiers {classifiers}: not all allowed")
+        candidates += named[:1]
+    for declared in candidates:
         for alternative in re.split(r"\s+OR\s+", declared):
             parts = [
                 LICENCE_SPELLINGS.get(part.strip("() ").lower(), part.strip("() "))
                 for part in re.split(r"\s+AND\s+", alternative)
             ]
-            if all(part in ALLOWED_LICENCES for part in parts):
+            if ALLOWED_LICENCES.issuperset(parts):
                 return " AND ".join(parts)
-        if metadata.get("License-Expression"):
-            break
     raise LicenceError(f"{package}: licence {field[:80]!r}, classifiers {classifiers}: not allowed")
 
 

@@ -50,7 +50,7 @@ class Recipe:
     n_positions: int = 512
     # (context, steps): short contexts first, since attention over longer ones costs more and
     # teaches little early; the last stage trains every position.
-    stages: tuple[tuple[int, int], ...] = ((256, 1300), (512, 350))
+    stages: tuple[tuple[int, int], ...] = ((256, 1200), (512, 300))
     batch_tokens: int = 4096  # tokens of one step; many small steps suit a small budget of tokens
     matrix_lr: float = 0.02  # Muon, for the blocks' matrices
     other_lr: float = 0.004  # AdamW, for embeddings, biases and layer norms

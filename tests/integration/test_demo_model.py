@@ -1,0 +1,82 @@
+"""The embedded model as users meet it: text in, text out, equal to the reference."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.service import GOLDENS, Service, serving
+from harness.waiting import wait_until
+from shaperouter import Client, UnavailableError
+
+EXPECTED = json.loads((GOLDENS / "demo.json").read_text(encoding="utf-8"))
+# Long enough to be caught in the middle, and with an end token that does not come up.
+ENDLESS = {"max_new_tokens": 500, "eos_token_ids": [EXPECTED["vocab_size"] - 1]}
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def demo_client(demo: Service) -> Iterator[Client]:
+    with Client(demo.address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("case", EXPECTED["cases"], ids=lambda case: case["name"])
+def test_text_equals_the_reference_and_its_pieces_make_the_whole(
+    demo_client: Client, case: dict[str, Any]
+) -> None:
+    limit = case["max_new_tokens"]
+    whole = demo_client.generate(case["prompt_text"], max_new_tokens=limit)
+    with demo_client.stream(case["prompt_text"], max_new_tokens=limit) as stream:
+        pieces = [delta.text for delta in stream]
+    assert whole.usage.prompt_tokens == len(case["prompt_token_ids"])
+    assert list(whole.token_ids) == case["token_ids"]
+    assert whole.text == "".join(pieces) == case["text"]
+
+
+def test_a_worker_killed_in_mid_stream_costs_a_retriable_error_and_comes_back_by_itself(
+    demo: Service, demo_client: Client
+) -> None:
+    pid = demo.worker_pid()
+    compiled = demo.metric("shaperouter_graph_compiles_total", result="compiled")
+    with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
+        next(stream)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(UnavailableError, match="worker-0 was lost") as error:
+            for _ in stream:
+                pass
+    assert error.value.retriable
+    assert error.value.retry_after is not None
+    # Sent at once: it waits for the new worker instead of failing.
+    assert demo_client.generate("TensorFlow is", max_new_tokens=5).token_ids
+    assert demo.worker_pid() != pid
+    assert demo.wait_for_log("worker died")["reason"] == "SIGKILL"
+    # What the dead worker counted stays counted.
+    wait_until(
+        lambda: demo.metric("shaperouter_graph_compiles_total", result="compiled") >= compiled + 2
+    )
+
+
+def test_a_stream_closed_early_frees_its_slot(demo: Service, demo_client: Client) -> None:
+    with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
+        next(stream)
+    wait_until(lambda: demo.metric("shaperouter_slots", state="active") == 0)
+    wait_until(lambda: demo.metric("shaperouter_requests_total", code="CANCELLED") == 1)
+
+
+def test_a_deadline_in_mid_stream_frees_its_slot(demo: Service, demo_client: Client) -> None:
+    from shaperouter import DeadlineError
+
+    demo_client.generate("TensorFlow is", max_new_tokens=500)
+    with pytest.raises(DeadlineError):
+        demo_client.generate("TensorFlow is", timeout=0.05, **ENDLESS)
+    wait_until(lambda: demo.metric("shaperouter_slots", state="active") == 0)
+    wait_until(lambda: demo.metric("shaperouter_requests_total", code="DEADLINE_EXCEEDED") == 1)
