@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sys
 import tomllib
 from collections.abc import Callable
@@ -35,11 +36,19 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.BadParameter(f"{path}: {error}") from error
-    known = {parameter.opts[0].removeprefix("--"): parameter for parameter in ctx.command.params}
+    known = {
+        parameter.opts[0].removeprefix("--"): parameter
+        for parameter in ctx.command.params
+        if not getattr(parameter, "hidden", False)
+    }
     for key in values:
         if key not in known or key in ("config", "help"):
             raise click.BadParameter(f"{path}: no option {key!r}; there are {', '.join(known)}")
-    ctx.default_map = {known[key].name: value for key, value in values.items()}
+    # As text, as from the environment: so that 1.5 is no integer here either.
+    ctx.default_map = {
+        known[key].name: [str(v) for v in value] if isinstance(value, list) else str(value)
+        for key, value in values.items()
+    }
 
 
 def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -59,7 +68,7 @@ _common = _together(
         default=("demo",),
         metavar="NAME[=DIRECTORY|HUB_ID]",
         help="A model to serve: a built-in one, or a name for a checkpoint in the Hugging Face "
-        "layout. May be given several times.",
+        "layout. May be given several times; in the environment, separated by spaces.",
     ),
     _option(
         "--metrics-listen",
@@ -230,7 +239,13 @@ def router(
     metavar="ADDRESS",
     help="Address of the worker's gRPC server, for routers only: HOST:PORT or unix:PATH.",
 )
-@_option("--name", default="worker-0", metavar="NAME", help="Name of the worker.")
+@_option(
+    "--name",
+    default=socket.gethostname(),
+    show_default="the host's name",
+    metavar="NAME",
+    help="Name of the worker, another for each that a router has.",
+)
 @_engine
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
 def worker(

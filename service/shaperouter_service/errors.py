@@ -34,6 +34,11 @@ class Violation:
     description: str
 
 
+def shortened(text: str, limit: int) -> str:
+    """Cuts what callers or compilers wrote to what fits in gRPC's metadata, and says so."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
 class ServiceError(Exception):
     """An error with a gRPC status.
 
@@ -68,7 +73,10 @@ class UnknownModelError(ServiceError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         """Takes the name asked for and the names there are."""
-        super().__init__(f"model: no model {name!r}; this service has {', '.join(known) or 'none'}")
+        super().__init__(
+            f"model: no model {shortened(name, 64)!r}; "
+            f"this service has {', '.join(known) or 'none'}"
+        )
 
 
 class ModelLoadingError(ServiceError):
@@ -126,7 +134,7 @@ class GraphFailedError(ServiceError):
 
     def __init__(self, signature: object, error: str) -> None:
         """Takes the signature and what TensorFlow said."""
-        super().__init__(f"graph {signature} could not be compiled: {error}")
+        super().__init__(f"graph {signature} could not be compiled: {shortened(error, 1000)}")
 
 
 class StartupError(Exception):

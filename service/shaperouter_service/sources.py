@@ -60,7 +60,7 @@ def _built_in(name: str) -> Path:
 
 def _locate(place: str) -> Path:
     path = Path(place).expanduser()
-    if path.is_dir():
+    if place and path.is_dir():
         return path.resolve()
     # A hub id is `name` or `owner/name`; anything else can only have been meant as a path.
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
@@ -71,11 +71,11 @@ def _locate(place: str) -> Path:
 def _download(hub_id: str) -> Path:
     # Imported late: most services read local directories.
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
-    except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+    except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise StartupError(
             f"model: {hub_id!r} is no directory here, and could not be had from the hub: {error}"
         ) from error

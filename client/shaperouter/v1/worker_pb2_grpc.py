@@ -60,7 +60,7 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The worker's state: whole, at once and then whenever it has changed.
+        """The worker's state: whole, at once, whenever it has changed, and every two seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class WorkerServiceStub:
     RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]
-    """The worker's state: whole, at once and then whenever it has changed."""
+    """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
@@ -50,7 +50,7 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
     """
     Watch: _aio.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]  # type: ignore[assignment]
-    """The worker's state: whole, at once and then whenever it has changed."""
+    """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Internal: router to worker. Not for clients, and not stable."""
@@ -71,6 +71,6 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.WatchResponse], _abc.AsyncIterator[_worker_pb2.WatchResponse]]:
-        """The worker's state: whole, at once and then whenever it has changed."""
+        """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -76,10 +76,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         # In the trailer always, in the header only with the first event: gRPC's clients retry no
         # call whose header they have seen, so an error must come without one.
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
-        name = self._fleet.catalog.resolve(request.model)
-
-        record = RequestRecord(self._metrics, request_id, name)
+        record = RequestRecord(self._metrics, request_id)
         with record, _recorded_end(record, deadline):
+            name = self._fleet.catalog.resolve(request.model)
+            record.waits(name)
             run = await self._prepare(request, name, deadline, record)
             detokenizer = self._detokenizer(name)
             async with contextlib.aclosing(self._fleet.run(run, deadline)) as responses:

@@ -1,6 +1,5 @@
 """Checks of a request: every violation names the field, the limit and the value received."""
 
-import math
 import secrets
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +8,8 @@ from shaperouter_service.errors import InvalidRequestError, Violation
 
 DEFAULT_MAX_NEW_TOKENS = 64
 MAX_EOS_TOKENS = 8
+# Far beyond what changes an answer, and well inside of what single precision divides by.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
 
@@ -124,11 +125,11 @@ def _option_violations(
         )
     if options.HasField("temperature"):
         temperature = options.temperature
-        if not math.isfinite(temperature) or temperature <= 0:
+        if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
             yield Violation(
                 field="options.temperature",
-                description="must be above 0 and finite (for greedy decoding set do_sample to "
-                f"false), got {temperature:g}",
+                description=f"must be from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g} (for greedy "
+                f"decoding set do_sample to false), got {temperature:g}",
             )
         elif options.HasField("do_sample") and not options.do_sample:
             yield Violation(
@@ -145,7 +146,7 @@ def _option_violations(
             field="options.eos_token_ids",
             description=f"must have at most {MAX_EOS_TOKENS} ids, got {len(options.eos_token_ids)}",
         )
-    for index, token in enumerate(options.eos_token_ids):
+    for index, token in enumerate(options.eos_token_ids[:MAX_EOS_TOKENS]):
         if not 0 <= token < model.vocab_size:
             yield Violation(
                 field=f"options.eos_token_ids[{index}]",

@@ -19,6 +19,10 @@ log = structlog.get_logger(__name__)
 # died of something else; a request that kills workers must not go on to kill them all.
 ATTEMPTS = 2
 
+# Seconds before its deadline at which a request without a worker is given up: enough for the reason
+# to arrive before the caller's own clock ends the call without one.
+MARGIN = 0.1
+
 
 class Fleet:
     """The workers of a router. Belongs to the event loop.
@@ -133,6 +137,9 @@ class Fleet:
             raise DeadlinePassedError(model) from error
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
+        if any(n == snapshot.worker and k is not link for k, n in self._names.items()):
+            log.error("worker ignored: its name is taken", worker=snapshot.worker, at=link.address)
+            return
         if link not in self._names:
             log.info("worker ready", worker=snapshot.worker, device=snapshot.device)
         self._names[link] = snapshot.worker
@@ -157,7 +164,7 @@ class Fleet:
 
 
 def _loop_time(deadline: float | None) -> float | None:
-    """A deadline on the monotonic clock as one of the event loop's."""
+    """When to give up, on the event loop's clock, for a deadline on the monotonic one."""
     if deadline is None:
         return None
-    return deadline - time.monotonic() + asyncio.get_running_loop().time()
+    return deadline - MARGIN - time.monotonic() + asyncio.get_running_loop().time()

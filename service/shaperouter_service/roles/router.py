@@ -38,7 +38,6 @@ SERVICES = [
     model_pb2.DESCRIPTOR.services_by_name["ModelService"],
     graph_pb2.DESCRIPTOR.services_by_name["GraphService"],
 ]
-HEALTH_SERVICES = ("", "readiness")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +87,21 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
             ModelServicer(catalog, tokenizers), server
         )
         graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(catalog), server)
-        health_servicer = _add_health_and_reflection(server)
-        async with fleet.connected(), _health(health_servicer, fleet):
-            await server.start()
-            log.info(
-                "listening",
-                grpc=config.listen,
-                grpc_port=port,
-                metrics=f"http://{config.metrics_listen.rpartition(':')[0]}:{metrics_port}/metrics",
-                models=[model.name for model in config.models],
-                workers=len(workers),
-            )
-            await stop.wait()
+        _add_reflection(server)
+        ready = Health(server, fleet)
+        async with fleet.connected():
+            async with ready.kept_true():
+                await server.start()
+                log.info(
+                    "listening",
+                    grpc=config.listen,
+                    grpc_port=port,
+                    metrics=f"http://{config.metrics_listen.rpartition(':')[0]}:{metrics_port}/metrics",
+                    models=[model.name for model in config.models],
+                    workers=len(workers),
+                )
+                await stop.wait()
             log.info("stopping", grace_seconds=config.grace)
-            await health_servicer.enter_graceful_shutdown()
             await server.stop(config.grace)
 
 
@@ -113,39 +113,47 @@ def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | Non
     return tokenizers
 
 
-def _add_health_and_reflection(server: aio.Server) -> health.aio.HealthServicer:
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+def _add_reflection(server: aio.Server) -> None:
     names = [service.full_name for service in SERVICES]
     names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
-    return servicer
 
 
-@contextlib.asynccontextmanager
-async def _health(servicer: health.aio.HealthServicer, fleet: Fleet) -> AsyncIterator[None]:
-    """Keeps the health service true: ready while every model has a worker."""
+class Health:
+    """The health service: ready while every model has a worker and the service is not stopping.
 
-    async def follow() -> None:
-        await servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
+    Liveness holds for as long as the event loop answers: a drain or a lost worker must not make
+    Kubernetes kill the process.
+    """
+
+    def __init__(self, server: aio.Server, fleet: Fleet) -> None:
+        """Adds itself to a server."""
+        self._servicer = health.aio.HealthServicer()
+        self._fleet = fleet
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+
+    @contextlib.asynccontextmanager
+    async def kept_true(self) -> AsyncIterator[None]:
+        """Follows the fleet inside of the context, and says not ready at its end."""
+        await self._servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
+        await self._set_ready(False)
+        task = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await self._set_ready(False)
+
+    async def _follow(self) -> None:
         was_ready = False
-        for name in HEALTH_SERVICES:
-            await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        async for _ in fleet.changes():
-            ready = fleet.catalog.ready
-            if ready == was_ready:
-                continue
-            was_ready = ready
-            status = health_pb2.HealthCheckResponse
-            for name in HEALTH_SERVICES:
-                await servicer.set(name, status.SERVING if ready else status.NOT_SERVING)
-            if ready:
-                log.info("ready", models=list(fleet.catalog.model_names))
-            else:
-                log.info("not ready: a model has no worker")
+        async for _ in self._fleet.changes():
+            ready = self._fleet.catalog.ready
+            if ready != was_ready:
+                was_ready = ready
+                await self._set_ready(ready)
+                log.info("ready" if ready else "not ready: a model has no worker")
 
-    task = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        task.cancel()
+    async def _set_ready(self, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        for name in ("", "readiness"):
+            await self._servicer.set(name, status.SERVING if ready else status.NOT_SERVING)

@@ -61,12 +61,18 @@ def length_ladder(maximum: int, *, shortest: int, max_padding: float) -> Ladder:
         maximum: Last rung, in tokens.
         shortest: First rung, in tokens; requests below it are padded to it whatever their share.
         max_padding: Most padding as a share of the request's own length, above `shortest`.
+
+    Raises:
+        ValueError: The share is too small for rungs that are multiples of LENGTH_MULTIPLE.
     """
     rungs = [maximum]
     while rungs[0] > shortest:
         # The worst request of a rung is one token longer than the rung below.
         least = rungs[0] / (1 + max_padding) - 1
-        rungs.insert(0, max(shortest, math.ceil(least / LENGTH_MULTIPLE) * LENGTH_MULTIPLE))
+        below = max(shortest, math.ceil(least / LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        if below >= rungs[0]:
+            raise ValueError(f"no rung below {rungs[0]} keeps padding under {max_padding}")
+        rungs.insert(0, below)
     return Ladder(tuple(rungs))
 
 

@@ -2,7 +2,8 @@
 
 Protobuf only says that parsing failed, and gRPC would answer INTERNAL or UNKNOWN. What callers get
 wrong in practice is text that is not UTF-8, from stubs of languages that don't check; so the bytes
-are parsed once more by a twin of the schema in which every string is bytes, to name the field.
+are parsed once more by a twin of the schema in which every string is a list of bytes, to name the
+field: a list, because a field may be sent twice, and only the last value would be left of it.
 """
 
 from collections.abc import Iterator
@@ -66,8 +67,12 @@ def _twin_pool(file: FileDescriptor) -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     for proto in _files(file):
         for message in proto.message_type:
+            del message.oneof_decl[:]
             for field in message.field:
+                field.ClearField("oneof_index")
+                field.ClearField("proto3_optional")
                 if field.type == FieldDescriptor.TYPE_STRING:
                     field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                    field.label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
         pool.Add(proto)
     return pool

@@ -32,6 +32,11 @@ _LATENCY_BOUNDS = (
 _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5)
 
 
+# The model of requests that name one which is not served: a closed label, whatever they wrote. No
+# model can have this name.
+UNKNOWN_MODEL = "(unknown)"
+
+
 class RequestMetrics:
     """The metrics that are made of requests, for one router."""
 
@@ -109,13 +114,13 @@ class RequestRecord:
         generated_tokens: Tokens that have come.
     """
 
-    def __init__(self, metrics: RequestMetrics, request_id: str, model: str) -> None:
+    def __init__(self, metrics: RequestMetrics, request_id: str) -> None:
         """The request arrives."""
         self.request_id = request_id
         self.code = grpc.StatusCode.OK
         self.error = ""
         self._metrics = metrics
-        self._model = model
+        self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
         self._first_token: float | None = None
         self._newest_token = 0.0
@@ -124,15 +129,21 @@ class RequestRecord:
         self._completion = generation_pb2.Completion()
 
     def __enter__(self) -> Self:
-        """It waits from now on."""
-        self._metrics.waiting.labels(self._model).inc()
+        """Returns itself."""
         return self
+
+    def waits(self, model: str) -> None:
+        """Its model is known, and it waits for its first token from now on."""
+        self._model = model
+        self._metrics.waiting.labels(model).inc()
 
     def __exit__(self, *_: object) -> None:
         """It has ended."""
         metrics, model = self._metrics, self._model
-        gauge = metrics.waiting if self._first_token is None else metrics.running
-        gauge.labels(model).dec()
+        if self._first_token is not None:
+            metrics.running.labels(model).dec()
+        elif model != UNKNOWN_MODEL:
+            metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds)
         timings = self._completion.timings

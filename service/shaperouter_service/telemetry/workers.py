@@ -130,11 +130,13 @@ class WorkerMetrics(Collector):
 
 def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
     totals: dict[tuple[str, ...], _GraphTotals] = defaultdict(_GraphTotals)
+    by_device: dict[tuple[str, ...], _Counts] = defaultdict(_Counts)
     for snapshot in snapshots:
         for graph in snapshot.graphs:
             s = signature_from_proto(graph.signature)
             signature = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
-            totals[*signature, snapshot.device].add(graph)
+            totals[signature].add(graph)
+            by_device[*signature, snapshot.device].add(graph.device_seconds)
 
     traces = CounterMetricFamily(
         "shaperouter_graph_traces", "Times a signature was traced.", labels=_SIGNATURE
@@ -147,7 +149,7 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
     stalls = CounterMetricFamily(
         "shaperouter_stalls", "Requests that waited for a compilation.", labels=_SIGNATURE
     )
-    for (*labels, _), total in totals.items():
+    for labels, total in totals.items():
         traces.add_metric(labels, total.traces)
         compiles.add_metric([*labels, "compiled"], total.compiles)
         compiles.add_metric([*labels, "failed"], total.failures)
@@ -168,7 +170,7 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
     ]
     for name, help_text, pick in histograms:
         family = HistogramMetricFamily(name, help_text, labels=_SIGNATURE)
-        for (*labels, _), total in totals.items():
+        for labels, total in totals.items():
             counts = pick(total)
             family.add_metric(labels, counts.buckets(), counts.sum)
         yield family
@@ -178,9 +180,8 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
         "Time the device spent in calls of a graph, in seconds.",
         labels=[*_SIGNATURE, "device"],
     )
-    for (*labels, device_name), total in totals.items():
-        counts = total.device_seconds
-        device.add_metric([*labels, device_name], counts.buckets(), counts.sum)
+    for device_labels, counts in by_device.items():
+        device.add_metric(device_labels, counts.buckets(), counts.sum)
     yield device
 
 

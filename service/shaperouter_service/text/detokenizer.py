@@ -11,8 +11,8 @@ class Detokenizer:
 
     A token may hold part of a character, and a decoder may treat the first token of a sequence
     unlike others (SentencePiece drops its leading space). So new tokens are decoded together with
-    the few before them, and text is held back while its end is not a whole character. The pieces,
-    joined, are the whole text.
+    the last that gave any text, and text is held back while its end is not a whole character. The
+    pieces, joined, are the whole text.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
@@ -39,7 +39,7 @@ class Detokenizer:
             return ""
         known = self._decode(self._before)
         text = self._decode(self._before + self._pending)[len(known) :]
-        if text.endswith(REPLACEMENT) and not final:
+        if not final and (not text or text.endswith(REPLACEMENT)):
             return ""
         self._before, self._pending = self._pending, []
         return text

@@ -25,6 +25,8 @@ from shaperouter_service.worker.run import (
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
+# And at least this often, so that a router that gave a worker up wrongly has it back soon.
+WATCH_HEARTBEAT = 2.0
 
 _REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
     FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
@@ -50,7 +52,7 @@ class Changes:
             event.set()
 
     async def watch(self) -> AsyncIterator[None]:
-        """Yields at once, then after changes, at most every `WATCH_INTERVAL` seconds."""
+        """Yields at once and after changes; see `WATCH_INTERVAL` and `WATCH_HEARTBEAT`."""
         event = asyncio.Event()
         self._watchers.add(event)
         try:
@@ -58,7 +60,8 @@ class Changes:
                 event.clear()
                 yield
                 await asyncio.sleep(WATCH_INTERVAL)
-                await event.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), WATCH_HEARTBEAT)
         finally:
             self._watchers.discard(event)
 

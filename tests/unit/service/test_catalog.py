@@ -1,0 +1,134 @@
+"""The catalog: what a router knows of its workers."""
+
+import pytest
+
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
+from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.routing.catalog import Catalog
+
+
+def snapshot(
+    worker: str, *models: str, lengths: tuple[int, ...] = (), slots: int = 8
+) -> worker_pb2.WatchResponse:
+    return worker_pb2.WatchResponse(
+        worker=worker,
+        incarnation="1",
+        device="CPU:0",
+        models=[model_pb2.Model(name=name, slots=slots) for name in models],
+        graphs=[
+            graph_pb2.Graph(
+                worker=worker,
+                signature=signature_pb2.Signature(
+                    model=models[0],
+                    kind=signature_pb2.GRAPH_KIND_PREFILL,
+                    rows=1,
+                    length=length,
+                    beams=1,
+                ),
+            )
+            for length in lengths
+        ],
+    )
+
+
+def test_no_model_is_known_before_a_worker_is() -> None:
+    assert Catalog(["gpt2"]).model("gpt2") is None
+
+
+def test_a_snapshot_makes_its_models_known() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2", slots=5))
+    model = catalog.model("gpt2")
+    assert model is not None
+    assert model.slots == 5
+
+
+def test_ready_workers_are_the_connected_ones_that_have_the_model() -> None:
+    catalog = Catalog(["gpt2", "demo"])
+    catalog.update(snapshot("worker-0", "gpt2"))
+    catalog.update(snapshot("worker-1", "gpt2", "demo"))
+    ready = {name: catalog.model(name) for name in ("gpt2", "demo")}
+    assert {name: model and model.ready_workers for name, model in ready.items()} == {
+        "gpt2": 2,
+        "demo": 1,
+    }
+
+
+def test_a_model_outlives_its_last_worker() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2", slots=5))
+    catalog.lose("worker-0")
+    model = catalog.model("gpt2")
+    assert model is not None
+    assert (model.slots, model.ready_workers) == (5, 0)
+
+
+def test_a_description_is_a_copy() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2"))
+    model = catalog.model("gpt2")
+    assert model is not None
+    model.tokenizer = "changed"
+    assert catalog.model("gpt2") != model
+
+
+def test_the_newest_snapshot_of_a_worker_counts() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
+    catalog.update(snapshot("worker-0", "gpt2", lengths=(16, 24)))
+    assert [graph.signature.length for graph in catalog.graphs()] == [16, 24]
+
+
+def test_graphs_are_those_of_all_connected_workers() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
+    catalog.update(snapshot("worker-1", "gpt2", lengths=(16,)))
+    assert sorted(graph.worker for graph in catalog.graphs()) == ["worker-0", "worker-1"]
+
+
+def test_a_lost_worker_has_no_graphs() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
+    catalog.update(snapshot("worker-1", "gpt2", lengths=(24,)))
+    catalog.lose("worker-0")
+    assert [graph.worker for graph in catalog.graphs()] == ["worker-1"]
+
+
+def test_losing_a_worker_that_never_was_changes_nothing() -> None:
+    catalog = Catalog(["gpt2"])
+    catalog.update(snapshot("worker-0", "gpt2"))
+    catalog.lose("worker-7")
+    assert catalog.workers("gpt2") == ["worker-0"]
+
+
+def test_the_only_model_need_not_be_named() -> None:
+    assert Catalog(["gpt2"]).resolve("") == "gpt2"
+
+
+def test_a_model_is_resolved_before_a_worker_has_it() -> None:
+    assert Catalog(["gpt2", "demo"]).resolve("demo") == "demo"
+
+
+@pytest.mark.parametrize("name", ["", "GPT2", "gpt3", "gpt2 "])
+def test_an_unknown_name_is_told_with_those_there_are(name: str) -> None:
+    with pytest.raises(UnknownModelError, match=f"no model {name!r}.* demo, gpt2$"):
+        Catalog(["gpt2", "demo"]).resolve(name)
+
+
+def test_ready_means_that_every_model_has_a_worker() -> None:
+    catalog = Catalog(["gpt2", "demo"])
+    states = [catalog.ready]
+    catalog.update(snapshot("worker-0", "gpt2"))
+    states.append(catalog.ready)
+    catalog.update(snapshot("worker-1", "demo"))
+    states.append(catalog.ready)
+    catalog.lose("worker-0")
+    states.append(catalog.ready)
+    assert states == [False, False, True, False]
+
+
+def test_a_worker_that_comes_back_without_a_model_does_not_serve_it() -> None:
+    catalog = Catalog(["gpt2", "demo"])
+    catalog.update(snapshot("worker-0", "gpt2", "demo"))
+    catalog.update(snapshot("worker-0", "gpt2"))
+    assert catalog.workers("demo") == []

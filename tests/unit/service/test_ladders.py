@@ -1,0 +1,197 @@
+"""Ladders: few rungs, bounded padding, exact at the maximum."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shaperouter_service.routing.ladders import (
+    DECODE_MAX_PADDING,
+    DECODE_SHORTEST,
+    LENGTH_MULTIPLE,
+    PREFILL_MAX_PADDING,
+    PREFILL_SHORTEST,
+    Ladder,
+    Ladders,
+    doubling_ladder,
+    length_ladder,
+)
+
+MAX_LENGTHS = st.integers(1, 200_000)
+# The closest that rungs may lie is a multiple of 8: no finer ladder can be asked for.
+SHORTEST = st.integers(16, 256)
+MAX_PADDING = st.floats(0.5, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("maximum", "rungs"),
+    [
+        (1024, (16, 24, 32, 48, 64, 96, 144, 208, 312, 464, 688, 1024)),
+        (512, (16, 24, 32, 40, 56, 80, 112, 160, 232, 344, 512)),
+        (128, (16, 24, 32, 48, 64, 88, 128)),
+        (100, (16, 24, 32, 48, 72, 100)),
+        (17, (16, 17)),
+        (16, (16,)),
+        (10, (10,)),
+        (1, (1,)),
+    ],
+)
+def test_prefill_ladder(maximum: int, rungs: tuple[int, ...]) -> None:
+    ladder = length_ladder(maximum, shortest=16, max_padding=0.5)
+    assert ladder.rungs == rungs
+
+
+@pytest.mark.parametrize(
+    ("maximum", "rungs"),
+    [
+        (2048, (64, 128, 256, 512, 1024, 2048)),
+        (1024, (64, 128, 256, 512, 1024)),
+        (512, (64, 128, 256, 512)),
+        (128, (64, 128)),
+        (100, (64, 100)),
+        (64, (64,)),
+        (16, (16,)),
+        (10, (10,)),
+    ],
+)
+def test_decode_ladder(maximum: int, rungs: tuple[int, ...]) -> None:
+    ladder = length_ladder(maximum, shortest=64, max_padding=1.0)
+    assert ladder.rungs == rungs
+
+
+@pytest.mark.parametrize(
+    ("maximum", "rungs"),
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (3, (1, 2, 3)),
+        (8, (1, 2, 4, 8)),
+        (12, (1, 2, 4, 8, 12)),
+        (256, (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    ],
+)
+def test_doubling_ladder(maximum: int, rungs: tuple[int, ...]) -> None:
+    assert doubling_ladder(maximum).rungs == rungs
+
+
+@given(maximum=MAX_LENGTHS, shortest=SHORTEST, max_padding=MAX_PADDING)
+def test_length_ladders_strictly_ascend(maximum: int, shortest: int, max_padding: float) -> None:
+    rungs = length_ladder(maximum, shortest=shortest, max_padding=max_padding).rungs
+    assert list(rungs) == sorted(set(rungs))
+
+
+@given(maximum=MAX_LENGTHS, shortest=SHORTEST, max_padding=MAX_PADDING)
+def test_the_last_rung_is_the_exact_maximum(
+    maximum: int, shortest: int, max_padding: float
+) -> None:
+    ladder = length_ladder(maximum, shortest=shortest, max_padding=max_padding)
+    assert ladder.rungs[-1] == ladder.maximum == maximum
+
+
+@given(maximum=MAX_LENGTHS, shortest=SHORTEST, max_padding=MAX_PADDING)
+def test_the_first_rung_is_the_shortest_or_the_maximum(
+    maximum: int, shortest: int, max_padding: float
+) -> None:
+    ladder = length_ladder(maximum, shortest=shortest, max_padding=max_padding)
+    assert ladder.rungs[0] == min(shortest, maximum)
+
+
+@given(
+    maximum=MAX_LENGTHS,
+    kind=st.sampled_from(
+        [(PREFILL_SHORTEST, PREFILL_MAX_PADDING), (DECODE_SHORTEST, DECODE_MAX_PADDING)]
+    ),
+    data=st.data(),
+)
+def test_padding_above_the_first_rung_is_never_over_its_share(
+    maximum: int, kind: tuple[int, float], data: st.DataObject
+) -> None:
+    shortest, max_padding = kind
+    ladder = length_ladder(maximum, shortest=shortest, max_padding=max_padding)
+    # The worst values are one above a rung; any other may be drawn, too.
+    worst = st.sampled_from([rung + 1 for rung in ladder.rungs[:-1]] or [maximum])
+    value = data.draw(worst | st.integers(min(ladder.rungs[0] + 1, maximum), maximum))
+    assert ladder.cover(value) - value <= max_padding * value
+
+
+@given(maximum=MAX_LENGTHS, shortest=SHORTEST, max_padding=MAX_PADDING)
+def test_rungs_are_as_far_apart_as_the_share_allows(
+    maximum: int, shortest: int, max_padding: float
+) -> None:
+    rungs = length_ladder(maximum, shortest=shortest, max_padding=max_padding).rungs
+    for low, high in itertools.pairwise(rungs[1:]):
+        worst_without = low - LENGTH_MULTIPLE + 1
+        assert high - worst_without > max_padding * worst_without
+
+
+@given(maximum=MAX_LENGTHS)
+def test_inner_length_rungs_are_multiples_of_eight(maximum: int) -> None:
+    for shortest, max_padding in ((16, 0.5), (64, 1.0)):
+        ladder = length_ladder(maximum, shortest=shortest, max_padding=max_padding)
+        assert all(rung % LENGTH_MULTIPLE == 0 for rung in ladder.rungs[:-1])
+
+
+@given(maximum=st.integers(1, 10_000))
+def test_doubling_never_pads_to_twice_the_rows(maximum: int) -> None:
+    ladder = doubling_ladder(maximum)
+    assert ladder.maximum == maximum
+    assert all(high <= 2 * low for low, high in itertools.pairwise(ladder.rungs))
+
+
+@given(rungs=st.sets(st.integers(1, 1000), min_size=1), data=st.data())
+def test_the_cover_is_the_smallest_rung_that_is_at_least_the_value(
+    rungs: set[int], data: st.DataObject
+) -> None:
+    ladder = Ladder(tuple(sorted(rungs)))
+    value = data.draw(st.integers(1, ladder.maximum))
+    assert ladder.cover(value) == min(rung for rung in rungs if rung >= value)
+
+
+@given(rungs=st.sets(st.integers(1, 1000), min_size=1), over=st.integers(1, 1000))
+def test_nothing_covers_a_value_over_the_last_rung(rungs: set[int], over: int) -> None:
+    ladder = Ladder(tuple(sorted(rungs)))
+    with pytest.raises(ValueError, match=f"{ladder.maximum + over} .* {ladder.maximum}"):
+        ladder.cover(ladder.maximum + over)
+
+
+@pytest.mark.parametrize("rungs", [(), (0, 1), (-8, 8), (8, 8), (16, 8), (8, 32, 16)])
+def test_rungs_that_do_not_ascend_are_refused(rungs: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="ascending"):
+        Ladder(rungs)
+
+
+@given(max_length=st.integers(1, 8192), slots=st.integers(1, 256), data=st.data())
+def test_every_derived_signature_is_of_the_closed_set(
+    max_length: int, slots: int, data: st.DataObject
+) -> None:
+    ladders = Ladders.default(max_length=max_length, slots=slots)
+    signatures = ladders.signatures("gpt2")
+    prompt_tokens = data.draw(st.integers(1, max_length), label="prompt_tokens")
+    length = data.draw(st.integers(1, max_length), label="length")
+    rows = data.draw(st.integers(1, slots), label="rows")
+    assert ladders.prefill("gpt2", prompt_tokens=prompt_tokens, beams=1) in signatures
+    assert ladders.decode("gpt2", rows=rows, length=length, beams=1) in signatures
+
+
+@given(max_length=st.integers(1, 8192), slots=st.integers(1, 256))
+def test_the_closed_set_is_the_product_of_the_ladders(max_length: int, slots: int) -> None:
+    ladders = Ladders.default(max_length=max_length, slots=slots)
+    signatures = ladders.signatures("gpt2")
+    prefill = len(ladders.prefill_lengths.rungs)
+    decode = len(ladders.decode_lengths.rungs) * len(ladders.decode_rows.rungs)
+    assert len(signatures) == len(set(signatures)) == prefill + decode
+
+
+def test_a_full_prompt_and_a_full_lane_have_their_exact_signatures() -> None:
+    ladders = Ladders.default(max_length=1000, slots=6)
+    prefill = ladders.prefill("gpt2", prompt_tokens=1000, beams=1)
+    decode = ladders.decode("gpt2", rows=6, length=1000, beams=1)
+    assert (prefill.rows, prefill.length) == (1, 1000)
+    assert (decode.rows, decode.length) == (6, 1000)
+
+
+def test_beams_over_their_ladder_are_refused() -> None:
+    ladders = Ladders.default(max_length=64, slots=2)
+    with pytest.raises(ValueError, match="2 is over the last rung, 1"):
+        ladders.prefill("gpt2", prompt_tokens=1, beams=2)

@@ -1,0 +1,230 @@
+"""The record of one request: metrics, and a line in the log."""
+
+import contextlib
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from shaperouter.v1 import generation_pb2, signature_pb2
+from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
+
+PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
+
+Lines = list[MutableMapping[str, Any]]
+
+
+class Measured:
+    """Request metrics, and how to read them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = RequestMetrics(self.registry)
+
+    def record(self) -> RequestRecord:
+        record = RequestRecord(self.metrics, "request-7")
+        record.waits("gpt2")
+        return record
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"shaperouter_{name}", {"model": "gpt2"} | labels)
+
+    @property
+    def in_flight(self) -> tuple[float | None, float | None]:
+        """Requests that wait, and that run."""
+        return self.value("num_requests_waiting"), self.value("num_requests_running")
+
+
+@pytest.fixture
+def measured() -> Measured:
+    return Measured()
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with capture_logs() as lines:
+        yield lines
+
+
+def signature(length: int, rows: int = 1, kind: Any = DECODE) -> signature_pb2.Signature:
+    return signature_pb2.Signature(model="gpt2", kind=kind, rows=rows, length=length, beams=1)
+
+
+def completion(*uses: tuple[Any, Any, int]) -> generation_pb2.Completion:
+    return generation_pb2.Completion(
+        request_id="request-7",
+        model="gpt2",
+        worker="worker-3",
+        timings=generation_pb2.Timings(queue_seconds=0.25, stall_seconds=1.5),
+        graphs=[
+            generation_pb2.GraphUse(asked=asked, served=served, calls=calls)
+            for asked, served, calls in uses
+        ],
+    )
+
+
+def test_a_request_waits_until_its_first_token_and_runs_after_it(measured: Measured) -> None:
+    with measured.record() as record:
+        waiting = measured.in_flight
+        record.tokens(1)
+        running = measured.in_flight
+        record.tokens(4)
+        still_running = measured.in_flight
+    # Nothing is known of a gauge before its first change.
+    assert (waiting, running, still_running) == ((1, None), (0, 1), (0, 1))
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 5], ids=["before tokens", "first token", "tokens"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.OK,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.INTERNAL,
+    ],
+)
+def test_gauges_return_to_zero_however_a_request_ends(
+    measured: Measured, lines: Lines, tokens: int, code: grpc.StatusCode
+) -> None:
+    with measured.record() as record:
+        for _ in range(tokens):
+            record.tokens(1)
+        record.code = code
+    assert [value or 0 for value in measured.in_flight] == [0, 0]
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_gauges_return_to_zero_after_an_exception(
+    measured: Measured, lines: Lines, tokens: int
+) -> None:
+    with contextlib.suppress(GeneratorExit), measured.record() as record:
+        for _ in range(tokens):
+            record.tokens(1)
+        raise GeneratorExit
+    assert [value or 0 for value in measured.in_flight] == [0, 0]
+
+
+def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
+    codes = [grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.OK]
+    for code in codes:
+        with measured.record() as record:
+            record.code = code
+    assert measured.value("requests_total", code="OK") == 2
+    assert measured.value("requests_total", code="CANCELLED") == 1
+
+
+def test_requests_in_flight_are_not_counted_as_ended(measured: Measured, lines: Lines) -> None:
+    with measured.record():
+        assert measured.value("requests_total", code="OK") is None
+
+
+def test_tokens_are_counted(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.prompt(12)
+        record.tokens(1)
+        record.tokens(4)
+    assert measured.value("prompt_tokens_total") == 12
+    assert measured.value("generation_tokens_total") == 5
+    assert record.generated_tokens == 5
+
+
+def test_only_the_first_token_is_a_time_to_first_token(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.tokens(1)
+        record.tokens(4)
+    assert measured.value("time_to_first_token_seconds_count") == 1
+
+
+def test_every_later_token_has_a_latency(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.tokens(1)
+        record.tokens(4)
+        record.tokens(2)
+    assert measured.value("inter_token_latency_seconds_count") == 6
+
+
+def test_latencies_of_tokens_add_up_to_the_time_of_decoding(
+    measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("shaperouter_service.telemetry.requests.time.monotonic", lambda: now)
+    with measured.record() as record:
+        now = 101.0
+        record.tokens(1)
+        now = 103.0
+        record.tokens(4)
+        now = 104.0
+        record.tokens(1)
+        now = 104.5
+    assert measured.value("time_to_first_token_seconds_sum") == 1.0
+    assert measured.value("inter_token_latency_seconds_sum") == pytest.approx(3.0)
+    assert measured.value("e2e_request_latency_seconds_sum") == 4.5
+    assert record.time_to_first_token == 1.0
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
+def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: grpc.StatusCode) -> None:
+    with measured.record() as record:
+        record.code = code
+    assert measured.value("e2e_request_latency_seconds_count") == 1
+
+
+def test_queue_time_is_the_workers(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.completed(completion())
+    assert measured.value("request_queue_time_seconds_sum") == 0.25
+
+
+def test_covers_are_tight_or_loose(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.completed(
+            completion(
+                (signature(16, kind=PREFILL), signature(16, kind=PREFILL), 1),
+                (signature(64), signature(64), 3),
+                (signature(64), signature(128), 2),
+                (signature(64), signature(64, rows=4), 5),
+            )
+        )
+    assert measured.value("cover_served_total", kind="prefill", fit="tight") == 1
+    assert measured.value("cover_served_total", kind="decode", fit="tight") == 3
+    assert measured.value("cover_served_total", kind="decode", fit="loose") == 7
+
+
+def test_one_line_is_logged_for_a_request(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.prompt(12)
+        record.tokens(5)
+        record.completed(completion((signature(64), signature(128, rows=4), 2)))
+    (line,) = lines
+    told = {
+        "request_id": "request-7",
+        "model": "gpt2",
+        "code": "OK",
+        "prompt_tokens": 12,
+        "generated_tokens": 5,
+        "queue_seconds": 0.25,
+        "stall_seconds": 1.5,
+        "worker": "worker-3",
+        "graphs": ["gpt2 decode 4x128"],
+        "log_level": "info",
+    }
+    assert {key: line[key] for key in told} == told
+    assert "error" not in line
+
+
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [(grpc.StatusCode.INTERNAL, "error"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "info")],
+)
+def test_the_line_of_a_failure_tells_the_error(
+    measured: Measured, lines: Lines, code: grpc.StatusCode, level: str
+) -> None:
+    with measured.record() as record:
+        record.code, record.error = code, "what went wrong"
+    (line,) = lines
+    assert (line["log_level"], line["error"]) == (level, "what went wrong")

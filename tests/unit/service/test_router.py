@@ -1,0 +1,452 @@
+"""What callers of a router get: results, text, and errors that tell what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+from grpc import StatusCode, aio
+
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from unit.service.conftest import FakeWorker, Play, Router
+
+    from shaperouter_service.text import Tokenizer
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+Encode = Callable[[str], Sequence[int]]
+Detail = Callable[[aio.AioRpcError, type[Message]], Any]
+
+MIB = 1024 * 1024
+
+
+def _short(value: str) -> str:
+    return ascii(value[:8])
+
+
+# Results.
+
+
+def test_a_unary_result_has_all_tokens_and_their_text(play: Play, tokenizer: Tokenizer) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await router.generate()
+        (sequence,) = response.sequences
+        assert sequence.token_ids == [5, 7, 8]
+        assert sequence.text == tokenizer.decode([5, 7, 8])
+        assert sequence.finish_reason == generation_pb2.FINISH_REASON_LENGTH
+
+    play(scenario)
+
+
+def test_a_stream_gives_events_in_the_workers_order(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [
+            worker.stall(),
+            worker.tokens(5),
+            worker.stall(24),
+            worker.tokens(7, 8),
+            worker.completion(),
+        ]
+        events = [event async for event in router.stream()]
+        assert [event.WhichOneof("event") for event in events] == [
+            "stall",
+            "delta",
+            "stall",
+            "delta",
+            "completion",
+        ]
+        assert [list(event.delta.token_ids) for event in events if event.HasField("delta")] == [
+            [5],
+            [7, 8],
+        ]
+        assert events[2].stall.signature == worker.signature(24)
+
+    play(scenario)
+
+
+def test_tokens_come_as_they_are_made(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        first = await call.read()
+        assert first.delta.token_ids == [5]
+        assert worker.running == 1
+        worker.released.set()
+        second = await call.read()
+        assert second.delta.token_ids == [7, 8]
+
+    play(scenario)
+
+
+def test_unary_and_stream_agree(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await router.generate(options=generation_pb2.GenerationOptions(seed=3))
+        events = [
+            event async for event in router.stream(options=generation_pb2.GenerationOptions(seed=3))
+        ]
+        assert "".join(event.delta.text for event in events) == response.sequences[0].text
+        end = events[-1].completion
+        assert end.finish_reason == response.sequences[0].finish_reason
+        assert end.completion.usage == response.completion.usage
+        assert end.completion.graphs == response.completion.graphs
+
+    play(scenario)
+
+
+def test_the_completion_tells_what_the_worker_told(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await router.generate()
+        completion, told = response.completion, worker.completion().completion
+        assert (completion.model, completion.worker) == ("tiny", "worker-0")
+        timings = completion.timings
+        assert (timings.queue_seconds, timings.stall_seconds) == (0.125, 2.5)
+        assert (timings.prefill_seconds, timings.decode_seconds) == (0.25, 0.5)
+        assert list(completion.graphs) == list(told.graphs)
+
+    play(scenario)
+
+
+def test_usage_counts_prompt_padding_and_new_tokens(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await router.generate(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
+        usage = response.completion.usage
+        assert (usage.prompt_tokens, usage.padded_prompt_tokens) == (3, 16)
+        assert usage.generated_tokens == 3
+
+    play(scenario)
+
+
+def test_the_first_token_comes_before_the_end(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        timings = (await router.generate()).completion.timings
+        assert 0 < timings.time_to_first_token_seconds <= timings.total_seconds < 10
+
+    play(scenario)
+
+
+def test_the_seed_that_was_used_is_told(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        chosen = await router.generate()
+        given = await router.generate(options=generation_pb2.GenerationOptions(seed=2**63 - 1))
+        assert chosen.completion.seed == worker.requests[0].options.seed
+        assert given.completion.seed == worker.requests[1].options.seed == 2**63 - 1
+
+    play(scenario)
+
+
+def test_the_request_id_of_the_header_is_that_of_the_completion(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.generate()
+        header = dict(await call.initial_metadata())
+        response = await call
+        assert header["x-request-id"] == response.completion.request_id
+        assert header["x-request-id"] == worker.requests[0].request_id
+
+    play(scenario)
+
+
+def test_every_request_has_an_id_of_its_own(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        responses = await asyncio.gather(*(router.generate() for _ in range(5)))
+        assert len({response.completion.request_id for response in responses}) == 5
+
+    play(scenario)
+
+
+def test_an_error_carries_the_request_id(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [QueueFullError("tiny", 4)]
+        error = await router.error(router.generate())
+        metadata = dict(error.initial_metadata()) | dict(error.trailing_metadata())
+        assert metadata["x-request-id"] == worker.requests[0].request_id
+
+    play(scenario)
+
+
+def test_the_worker_gets_every_option_resolved(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(text="TensorFlow is")
+        (request,) = worker.requests
+        assert request.model == "tiny"
+        assert request.token_ids == encode("TensorFlow is")
+        assert request.options.max_new_tokens == 64 - len(request.token_ids)
+        assert request.options.temperature == 1.0
+        assert request.options.eos_token_ids == [0]
+
+    play(scenario)
+
+
+def test_token_ids_go_to_the_worker_as_they_are(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(token_ids=generation_pb2.TokenIds(ids=[0, 319, 0]))
+        assert worker.requests[0].token_ids == [0, 319, 0]
+
+    play(scenario)
+
+
+# Text.
+
+
+def test_a_character_over_several_tokens_is_never_shown_broken(play: Play, encode: Encode) -> None:
+    text = "naïve 東京 👩‍👩‍👧‍👦 𝄞!"
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [*(worker.tokens(token) for token in encode(text)), worker.completion()]
+        pieces = [event.delta.text async for event in router.stream()]
+        assert "".join(pieces) == text
+        assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
+
+    play(scenario)
+
+
+def test_a_character_that_stays_broken_comes_at_the_end(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.tokens(*encode("𝄞")[:2]), worker.completion()]
+        events = [event async for event in router.stream()]
+        assert [event.delta.text for event in events] == ["", "\N{REPLACEMENT CHARACTER}", ""]
+        assert events[-1].HasField("completion")
+
+    play(scenario)
+
+
+def test_an_end_token_is_counted_but_not_shown(play: Play, encode: Encode) -> None:
+    # One that is no special token, so that the tokenizer would show it.
+    (end,) = encode("!")
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [
+            worker.tokens(*encode("Stop"), end),
+            worker.completion(generation_pb2.FINISH_REASON_EOS),
+        ]
+        options = generation_pb2.GenerationOptions(eos_token_ids=[end])
+        (sequence,) = (await router.generate(options=options)).sequences
+        assert sequence.text == "Stop"
+        assert sequence.token_ids[-1] == end
+        assert sequence.finish_reason == generation_pb2.FINISH_REASON_EOS
+
+    play(scenario)
+
+
+def test_a_model_without_a_tokenizer_gives_token_ids_only(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        (sequence,) = (await router.generate()).sequences
+        assert (sequence.text, list(sequence.token_ids)) == ("", [5, 7, 8])
+        error = await router.error(router.generate(text="TensorFlow is"))
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+        assert "token_ids" in str(error.details())
+
+    play(scenario, text=False)
+
+
+# Bad requests.
+
+
+def test_a_violation_names_field_limit_and_value(play: Play, detail: Detail) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        options = generation_pb2.GenerationOptions(max_new_tokens=100)
+        for call in (router.generate(options=options), router.stream(options=options)):
+            error = await router.error(call)
+            assert error.code() is StatusCode.INVALID_ARGUMENT
+            (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
+            assert violation.field == "options.max_new_tokens"
+            assert "63" in violation.description
+            assert "100" in violation.description
+        assert not worker.requests
+
+    play(scenario)
+
+
+def test_an_unknown_model_is_not_found(play: Play, detail: Detail) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        for call in (router.generate(model="gpt3"), router.stream(model="gpt3")):
+            error = await router.error(call)
+            assert error.code() is StatusCode.NOT_FOUND
+            assert "'gpt3'; this service has tiny" in str(error.details())
+            assert detail(error, error_details_pb2.ErrorInfo).reason == "UNKNOWN_MODEL"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("model", ["东京", "50%\n", "\u0000", "x" * 100_000], ids=_short)
+def test_a_strange_name_is_not_found_either(play: Play, detail: Detail, model: str) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        error = await router.error(router.generate(model=model))
+        assert error.code() is StatusCode.NOT_FOUND
+        assert detail(error, error_details_pb2.ErrorInfo).reason == "UNKNOWN_MODEL"
+
+    play(scenario)
+
+
+def test_many_violations_still_reach_the_caller(play: Play, detail: Detail) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        options = generation_pb2.GenerationOptions(eos_token_ids=[-1] * 1000)
+        error = await router.error(router.generate(options=options))
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+        violations = detail(error, error_details_pb2.BadRequest).field_violations
+        assert violations[0].field.startswith("options.eos_token_ids")
+
+    play(scenario)
+
+
+def test_text_that_is_not_utf8_is_an_invalid_argument(play: Play, detail: Detail) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call: Any = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
+        error = await router.error(call(b"\x12\x04caf\xe9"))
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+        (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
+        assert violation.field == "text"
+
+    play(scenario)
+
+
+def test_bytes_that_are_no_message_are_an_invalid_argument(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call: Any = router.channel.unary_stream("/shaperouter.v1.GenerationService/GenerateStream")
+        error = await router.error(call(b"junk"))
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+
+    play(scenario)
+
+
+def test_a_message_over_the_limit_is_refused_and_the_service_goes_on(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        error = await router.error(router.generate(text="x" * (5 * MIB)))
+        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert str(4 * MIB) in str(error.details())
+        await router.generate()
+
+    play(scenario)
+
+
+# Cancellation and deadlines.
+
+
+def test_cancelling_a_stream_reaches_the_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        call.cancel()
+        await until(lambda: worker.cancelled == 1)
+        assert not worker.running
+
+    play(scenario)
+
+
+def test_cancelling_a_unary_call_reaches_the_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        call = router.generate()
+        await until(lambda: worker.running == 1)
+        call.cancel()
+        await until(lambda: worker.cancelled == 1)
+
+    play(scenario)
+
+
+def test_cancelling_reaches_the_worker_when_the_caller_has_stopped_reading(
+    play: Play, until: Until
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        # More than flow control lets pass unread.
+        worker.script = [worker.tokens(*[5] * 10_000)] * 100
+        worker.script.append(worker.hold)
+        call = router.stream()
+        await call.read()
+        call.cancel()
+        await until(lambda: worker.cancelled == 1)
+
+    play(scenario)
+
+
+def test_a_cancelled_request_is_counted_and_nothing_is_left_running(
+    play: Play, until: Until
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        assert router.metric("num_requests_running", model="tiny") == 1
+        call.cancel()
+        await until(lambda: router.metric("requests_total", model="tiny", code="CANCELLED") == 1)
+        assert router.metric("num_requests_running", model="tiny") == 0
+
+    play(scenario)
+
+
+def test_the_deadline_reaches_the_worker(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(timeout=7.5)
+        (seconds_left,) = worker.seconds_left
+        assert seconds_left is not None
+        # gRPC rounds up.
+        assert 5 < seconds_left < 8
+
+    play(scenario)
+
+
+def test_without_a_deadline_the_worker_has_none(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(timeout=None)
+        assert worker.seconds_left == [None]
+
+    play(scenario)
+
+
+def test_a_deadline_that_passes_ends_the_run(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        error = await router.error(router.stream(timeout=0.2))
+        assert error.code() is StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: worker.cancelled == 1)
+        await until(lambda: router.metric("num_requests_running", model="tiny") == 0)
+
+    play(scenario)
+
+
+# Metrics.
+
+
+def test_a_request_is_counted(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
+        # The answer is on its way before the count.
+        await until(lambda: router.metric("requests_total", model="tiny", code="OK") == 1)
+        assert router.metric("prompt_tokens_total", model="tiny") == 3
+        assert router.metric("generation_tokens_total", model="tiny") == 3
+        assert router.metric("num_requests_waiting", model="tiny") == 0
+        assert router.metric("num_requests_running", model="tiny") == 0
+
+    play(scenario)
+
+
+def test_fifty_streams_with_cancellations_leave_nothing_behind(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        async def read(events: int) -> None:
+            call = router.stream()
+            with contextlib.suppress(asyncio.CancelledError):
+                async for _ in call:
+                    events -= 1
+                    if events == 0:
+                        call.cancel()
+
+        worker.script = [*[worker.tokens(5)] * 20, worker.completion()]
+        await asyncio.gather(*(read(index % 25) for index in range(50)))
+        await until(lambda: worker.running == 0)
+        await until(
+            lambda: (
+                router.metric("num_requests_waiting", model="tiny")
+                + router.metric("num_requests_running", model="tiny")
+                == 0
+            )
+        )
+        assert len(worker.requests) == 50
+
+    play(scenario)

@@ -1,0 +1,330 @@
+"""What a router tells of itself: models, graphs, health, reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from grpc import StatusCode, aio
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
+from shaperouter_service.routing.ladders import Ladders
+
+if TYPE_CHECKING:
+    from unit.service.conftest import FakeWorker, Play, Router
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+RetrySeconds = Callable[[aio.AioRpcError], float]
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
+
+
+async def list_models(router: Router) -> list[model_pb2.Model]:
+    return list((await router.models.ListModels(model_pb2.ListModelsRequest())).models)
+
+
+async def list_graphs(
+    router: Router, *, model: str = "", include_cold: bool = False
+) -> list[graph_pb2.Graph]:
+    request = graph_pb2.ListGraphsRequest(model=model, include_cold=include_cold)
+    return list((await router.graphs.ListGraphs(request)).graphs)
+
+
+# Models.
+
+
+def test_models_are_listed_by_name(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert [model.name for model in await list_models(router)] == ["large", "small"]
+
+    play(scenario, models=("small", "large"))
+
+
+def test_a_model_is_what_the_worker_says_with_tokenizer_and_workers(play: Play) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        (model,) = await list_models(router)
+        assert "Tokenizer" in model.tokenizer
+        assert model.ready_workers == 2
+        model.ClearField("tokenizer")
+        model.ClearField("ready_workers")
+        assert model == workers[0].models[0]
+
+    play(scenario, workers=2)
+
+
+def test_get_model_is_the_model_of_the_list(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await router.models.GetModel(model_pb2.GetModelRequest(name="tiny"))
+        assert [response.model] == await list_models(router)
+
+    play(scenario)
+
+
+def test_an_unknown_model_is_not_found(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.models.GetModel(model_pb2.GetModelRequest(name="gpt3"))
+        error = await router.error(call)
+        assert error.code() is StatusCode.NOT_FOUND
+        assert "'gpt3'; this service has tiny" in str(error.details())
+
+    play(scenario)
+
+
+def test_a_model_without_a_tokenizer_names_none(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        (model,) = await list_models(router)
+        assert model.tokenizer == ""
+
+    play(scenario, text=False)
+
+
+def test_a_model_is_listed_once_a_worker_has_loaded_it(
+    play: Play, retry_seconds: RetrySeconds
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await list_models(router) == []
+        call = router.models.GetModel(model_pb2.GetModelRequest(name="tiny"))
+        error = await router.error(call)
+        assert error.code() is StatusCode.UNAVAILABLE
+        assert retry_seconds(error) > 0
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        assert [model.name for model in await list_models(router)] == ["tiny"]
+
+    play(scenario, started=False)
+
+
+def test_a_model_stays_listed_without_workers(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await worker.kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        (model,) = await list_models(router)
+        assert (model.name, model.ready_workers) == ("tiny", 0)
+
+    play(scenario)
+
+
+# Graphs.
+
+
+def test_graphs_are_those_that_workers_have(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await list_graphs(router) == []
+        worker.graphs = [worker.graph(worker.signature(16))]
+        await worker.change()
+        await until(lambda: router.metric("graphs", state="ready") == 1)
+        assert await list_graphs(router) == worker.graphs
+
+    play(scenario)
+
+
+def test_graphs_are_in_order_of_shape_and_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in reversed(workers):
+            shapes = [(24, PREFILL), (16, PREFILL), (128, DECODE), (64, DECODE)]
+            worker.graphs = [worker.graph(worker.signature(*shape)) for shape in shapes]
+            await worker.start()
+        await until(lambda: router.metric("graphs", state="ready") == 8)
+        graphs = await list_graphs(router)
+        assert [(graph.signature.length, graph.worker) for graph in graphs] == [
+            (64, "worker-0"),
+            (64, "worker-1"),
+            (128, "worker-0"),
+            (128, "worker-1"),
+            (16, "worker-0"),
+            (16, "worker-1"),
+            (24, "worker-0"),
+            (24, "worker-1"),
+        ]
+
+    play(scenario, workers=2, started=False)
+
+
+def test_graphs_of_a_lost_worker_are_gone(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.graphs = [worker.graph(worker.signature(16))]
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        assert len(await list_graphs(router)) == 1
+        await worker.kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert await list_graphs(router) == []
+
+    play(scenario, started=False)
+
+
+def test_cold_signatures_are_listed_on_request(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.graphs = [worker.graph(worker.signature(16))]
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        graphs = await list_graphs(router, include_cold=True)
+        assert len(graphs) == len(Ladders.default(max_length=64, slots=4).signatures("tiny"))
+        known = [graph for graph in graphs if graph.state != graph_pb2.GRAPH_STATE_COLD]
+        assert known == worker.graphs
+
+    play(scenario, started=False)
+
+
+def test_a_signature_is_cold_on_each_worker_by_itself(play: Play) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        graphs = await list_graphs(router, include_cold=True)
+        names = {graph.worker for graph in graphs if graph.signature.length == 16}
+        assert names == {"worker-0", "worker-1"}
+
+    play(scenario, workers=2)
+
+
+@pytest.mark.parametrize("include_cold", [False, True])
+def test_graphs_of_one_model(play: Play, include_cold: bool) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.graphs = []
+        for model in ("large", "small"):
+            signature = worker.signature(16)
+            signature.model = model
+            worker.graphs.append(worker.graph(signature))
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        graphs = await list_graphs(router, model="small", include_cold=include_cold)
+        assert {graph.signature.model for graph in graphs} == {"small"}
+
+    play(scenario, models=("large", "small"), started=False)
+
+
+def test_graphs_of_an_unknown_model_are_not_found(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.graphs.ListGraphs(graph_pb2.ListGraphsRequest(model="gpt3"))
+        assert (await router.error(call)).code() is StatusCode.NOT_FOUND
+
+    play(scenario)
+
+
+# Health.
+
+
+def test_a_router_is_alive_but_not_ready_before_it_has_workers(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.wait_for_health("liveness", SERVING)
+        assert await router.health_of("readiness") == NOT_SERVING
+        assert await router.health_of("") == NOT_SERVING
+
+    play(scenario, started=False)
+
+
+def test_a_router_is_ready_with_a_worker(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await router.health_of("readiness") == SERVING
+        assert await router.health_of("") == SERVING
+        assert await router.health_of("liveness") == SERVING
+
+    play(scenario)
+
+
+def test_readiness_goes_with_the_last_worker_and_liveness_stays(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await worker.kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert await router.health_of("") == NOT_SERVING
+        assert await router.health_of("liveness") == SERVING
+
+    play(scenario)
+
+
+def test_readiness_comes_back_with_the_worker(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await worker.kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+
+    play(scenario)
+
+
+def test_a_router_stays_ready_while_one_worker_is_left(play: Play, until: Until) -> None:
+    async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
+        await first.kill()
+        await until(lambda: router.free_slots == 4)
+        assert await router.health_of("readiness") == SERVING
+
+    play(scenario, workers=2)
+
+
+def test_an_unknown_service_has_no_health(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        error = await router.error(router.health_of("nonsense"))
+        assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario)
+
+
+# Stopping.
+
+
+def test_running_requests_finish_when_the_router_stops(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        router.stop.set()
+        worker.released.set()
+        assert (await call.read()).delta.token_ids == [7, 8]
+        assert (await call.read()).HasField("completion")
+
+    play(scenario, grace=5.0)
+
+
+def test_readiness_goes_before_a_router_stops(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        request = health_pb2.HealthCheckRequest(service="readiness")
+        watch = router.health.Watch(request)
+        assert (await watch.read()).status == SERVING
+        router.stop.set()
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+
+    play(scenario, grace=5.0)
+
+
+# Reflection.
+
+
+def test_reflection_lists_the_services(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
+        asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
+        (answer,) = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+        names = {service.name for service in answer.list_services_response.service}
+        assert names == {
+            "shaperouter.v1.GenerationService",
+            "shaperouter.v1.ModelService",
+            "shaperouter.v1.GraphService",
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+
+    play(scenario)
+
+
+def test_reflection_gives_the_files_of_a_service(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
+        symbol = "shaperouter.v1.GenerationService"
+        asked = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)]
+        (answer,) = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+        assert answer.file_descriptor_response.file_descriptor_proto
+
+    play(scenario)
+
+
+def test_the_workers_service_is_not_public(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call: Any = router.channel.unary_unary("/shaperouter.v1.WorkerService/Run")
+        error = await router.error(call(b""))
+        assert error.code() is StatusCode.UNIMPLEMENTED
+
+    play(scenario)

@@ -1,0 +1,355 @@
+"""A router and its workers: which one is picked, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+from grpc import StatusCode, aio
+
+from shaperouter_service.errors import GraphFailedError, QueueFullError
+
+if TYPE_CHECKING:
+    from unit.service.conftest import FakeWorker, Play, Router
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+Detail = Callable[[aio.AioRpcError, type[Message]], Any]
+RetrySeconds = Callable[[aio.AioRpcError], float]
+
+
+# Picking a worker.
+
+
+def test_the_least_busy_worker_is_picked(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script.insert(0, worker.hold)
+        calls: list[Awaitable[object]] = []
+        for _ in range(6):
+            calls.append(router.generate())
+            await until(lambda: sum(worker.running for worker in workers) == len(calls))
+            running = [worker.running for worker in workers]
+            assert max(running) - min(running) <= 1
+        for worker in workers:
+            worker.released.set()
+        await asyncio.gather(*calls)
+
+    play(scenario, workers=3)
+
+
+def test_a_worker_is_free_again_when_its_run_was_cancelled(play: Play, until: Until) -> None:
+    async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
+        for worker in (first, second):
+            worker.script.insert(0, worker.hold)
+        calls = [router.generate(), router.generate()]
+        await until(lambda: first.running == second.running == 1)
+        calls[0].cancel()
+        await until(lambda: first.running + second.running == 1)
+        calls.append(router.generate())
+        await until(lambda: first.running == second.running == 1)
+
+    play(scenario, workers=2)
+
+
+def test_only_a_worker_that_has_the_model_is_picked(play: Play) -> None:
+    async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
+        (first.models, second.models) = (first.models[:1], first.models[1:])
+        await first.start()
+        await second.start()
+        workers = {
+            model: (await router.generate(model=model)).completion.worker
+            for model in ("large", "small")
+        }
+        assert workers == {"large": "worker-0", "small": "worker-1"}
+
+    play(scenario, workers=2, models=("large", "small"), started=False)
+
+
+# Waiting for a worker.
+
+
+def test_a_request_waits_for_the_first_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.generate(text="TensorFlow is")
+        await until(lambda: router.metric("num_requests_waiting", model="tiny") == 1)
+        await worker.start()
+        assert (await call).completion.worker == "worker-0"
+
+    play(scenario, started=False)
+
+
+def test_a_request_waits_for_a_worker_to_come_back(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await worker.kill()
+        call = router.generate()
+        await until(lambda: router.metric("num_requests_waiting", model="tiny") == 1)
+        await worker.start()
+        assert (await call).completion.worker == "worker-0"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["never seen", "seen before"])
+def test_a_deadline_without_a_worker_is_told_with_the_reason(play: Play, known: bool) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        if known:
+            await worker.start()
+            await router.generate()
+            await worker.kill()
+        error = await router.error(router.generate(timeout=0.5))
+        assert error.code() is StatusCode.DEADLINE_EXCEEDED
+        assert "no worker was ready to serve tiny" in str(error.details())
+
+    play(scenario, started=False)
+
+
+def test_a_deadline_without_a_worker_is_counted_and_nothing_waits_any_more(
+    play: Play, until: Until
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        error = await router.error(router.generate(timeout=0.2))
+        assert error.code() is StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: router.metric("num_requests_waiting", model="tiny") == 0)
+
+    play(scenario, started=False)
+
+
+def test_a_request_that_waits_for_a_worker_can_be_cancelled(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.generate()
+        await until(lambda: router.metric("num_requests_waiting", model="tiny") == 1)
+        call.cancel()
+        await until(lambda: router.metric("num_requests_waiting", model="tiny") == 0)
+        assert router.metric("requests_total", model="tiny", code="CANCELLED") == 1
+
+    play(scenario, started=False)
+
+
+# Losing a worker.
+
+
+def test_a_run_that_had_said_nothing_goes_to_another_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script.insert(0, worker.hold)
+        call = router.generate()
+        await until(lambda: any(worker.running for worker in workers))
+        lost, other = sorted(workers, key=lambda worker: -worker.running)
+        other.released.set()
+        await lost.kill()
+        response = await call
+        assert response.completion.worker == other.name
+        assert response.sequences[0].token_ids == [5, 7, 8]
+        assert other.requests == lost.requests
+
+    play(scenario, workers=2)
+
+
+def test_a_run_that_had_said_nothing_waits_for_the_only_worker_to_come_back(
+    play: Play, until: Until
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        call = router.generate()
+        await until(lambda: worker.running == 1)
+        await worker.kill()
+        worker.released.set()
+        await worker.start()
+        assert (await call).sequences[0].token_ids == [5, 7, 8]
+
+    play(scenario)
+
+
+def test_a_run_that_had_only_stalled_goes_to_another_worker(play: Play) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script = [worker.stall(), worker.hold, *worker.script]
+        call = router.stream()
+        assert (await call.read()).HasField("stall")
+        lost, other = sorted(workers, key=lambda worker: -worker.running)
+        other.released.set()
+        await lost.kill()
+        events = [await call.read() for _ in range(4)]
+        assert [event.WhichOneof("event") for event in events] == [
+            "stall",
+            "delta",
+            "delta",
+            "completion",
+        ]
+        assert events[-1].completion.completion.worker == other.name
+
+    play(scenario, workers=2)
+
+
+def test_a_worker_lost_in_mid_stream_is_unavailable_and_may_be_tried_again(
+    play: Play, retry_seconds: RetrySeconds
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        (lost,) = (worker for worker in workers if worker.running)
+        await lost.kill()
+        error = await router.error(call)
+        assert error.code() is StatusCode.UNAVAILABLE
+        assert lost.name in str(error.details())
+        assert retry_seconds(error) > 0
+
+    play(scenario, workers=2)
+
+
+def test_a_worker_that_is_stopped_in_mid_stream_is_unavailable_too(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        await worker.stop()
+        assert (await router.error(call)).code() is StatusCode.UNAVAILABLE
+
+    play(scenario)
+
+
+def test_a_lost_unary_call_is_unavailable_once_tokens_had_come(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.generate()
+        await until(lambda: router.metric("num_requests_running", model="tiny") == 1)
+        await worker.kill()
+        error = await router.error(call)
+        assert error.code() is StatusCode.UNAVAILABLE
+
+    play(scenario)
+
+
+def test_a_request_that_kills_workers_does_not_go_on_to_kill_them_all(
+    play: Play, until: Until
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script.insert(0, worker.hold)
+        call = router.generate()
+        alive = list(workers)
+        for _ in range(2):
+            await until(lambda: any(worker.running for worker in alive))
+            (killed,) = (worker for worker in alive if worker.running)
+            alive.remove(killed)
+            await killed.kill()
+        error = await router.error(call)
+        assert error.code() is StatusCode.UNAVAILABLE
+        assert sum(len(worker.requests) for worker in workers) == 2
+
+    play(scenario, workers=3)
+
+
+def test_the_next_request_after_a_loss_succeeds(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        await worker.kill()
+        await router.error(call)
+        worker.script.pop(1)
+        await worker.start()
+        assert (await router.generate()).sequences[0].token_ids == [5, 7, 8]
+
+    play(scenario)
+
+
+def test_a_loss_is_counted_and_nothing_is_left_running(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        await worker.kill()
+        await router.error(call)
+        await until(lambda: router.metric("requests_total", model="tiny", code="UNAVAILABLE") == 1)
+        assert router.metric("num_requests_running", model="tiny") == 0
+
+    play(scenario)
+
+
+def test_slots_of_a_lost_worker_are_not_shown(play: Play, until: Until) -> None:
+    async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
+        assert router.free_slots == 8
+        await first.kill()
+        await until(lambda: router.free_slots == 4)
+
+    play(scenario, workers=2)
+
+
+# Errors of a worker.
+
+
+def test_a_full_queue_is_passed_on_with_when_to_try_again(
+    play: Play, detail: Detail, retry_seconds: RetrySeconds
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [QueueFullError("tiny", 256)]
+        for call in (router.generate(), router.stream()):
+            error = await router.error(call)
+            assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+            assert error.details() == "queue of tiny is full: limit 256 waiting requests"
+            assert retry_seconds(error) == 1.0
+            assert detail(error, error_details_pb2.ErrorInfo).reason == "QUEUE_FULL"
+
+    play(scenario)
+
+
+def test_a_full_queue_is_not_tried_again_elsewhere(play: Play) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script = [QueueFullError("tiny", 256)]
+        await router.error(router.generate())
+        assert sum(len(worker.requests) for worker in workers) == 1
+
+    play(scenario, workers=2)
+
+
+def test_a_graph_that_failed_is_passed_on_with_the_reason(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.stall(), GraphFailedError("tiny prefill 1x16", "out of memory")]
+        error = await router.error(router.stream())
+        assert error.code() is StatusCode.INTERNAL
+        assert "tiny prefill 1x16" in str(error.details())
+        assert "out of memory" in str(error.details())
+
+    play(scenario)
+
+
+def test_a_reason_of_many_lines_still_reaches_the_caller(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        # What XLA says may hold a whole program.
+        reason = "Error in the café: %10 = f32[]\n" * 1000
+        worker.script = [GraphFailedError("tiny prefill 1x16", reason)]
+        error = await router.error(router.generate())
+        assert error.code() is StatusCode.INTERNAL
+        assert "tiny prefill 1x16" in str(error.details())
+
+    play(scenario)
+
+
+def test_a_defect_of_a_worker_is_passed_on_without_its_secrets(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.tokens(5), ZeroDivisionError("the password is 1234")]
+        error = await router.error(router.stream())
+        assert error.code() is StatusCode.INTERNAL
+        assert "1234" not in str(error.details())
+
+    play(scenario)
+
+
+def test_the_worker_goes_on_after_its_error(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        good = worker.script
+        for fault in (QueueFullError("tiny", 1), ZeroDivisionError("a defect")):
+            worker.script = [fault]
+            await router.error(router.generate())
+        worker.script = good
+        assert (await router.generate()).sequences[0].token_ids == [5, 7, 8]
+
+    play(scenario)

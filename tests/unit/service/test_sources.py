@@ -1,0 +1,154 @@
+"""Where models come from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
+
+from shaperouter_service import sources
+from shaperouter_service.errors import StartupError
+from shaperouter_service.sources import ModelSource, parse_models
+
+
+@pytest.fixture
+def builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with two built-in models, `demo` and `tiny`."""
+    root = tmp_path / "package" / "builtin"
+    for name in ("tiny", "demo"):
+        (root / name).mkdir(parents=True)
+    (root / "README.md").touch()
+    monkeypatch.setattr(sources, "files", lambda _: root.parent)
+    return root
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def test_a_name_alone_is_a_built_in_model(builtin: Path) -> None:
+    assert parse_models(["demo"]) == [ModelSource(name="demo", directory=builtin / "demo")]
+
+
+def test_an_unknown_built_in_name_is_told_with_what_there_is(builtin: Path) -> None:
+    with pytest.raises(StartupError, match=r"'gpt2' is not built in \(there is demo, tiny\)"):
+        parse_models(["gpt2"])
+
+
+def test_an_unknown_built_in_name_is_told_how_to_name_a_checkpoint(builtin: Path) -> None:
+    with pytest.raises(StartupError, match="gpt2=DIRECTORY or gpt2=HUB_ID"):
+        parse_models(["gpt2"])
+
+
+def test_a_name_may_stand_for_a_directory(tmp_path: Path) -> None:
+    assert parse_models([f"mine={tmp_path}"]) == [ModelSource(name="mine", directory=tmp_path)]
+
+
+def test_a_relative_directory_becomes_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (source,) = parse_models(["mine=checkpoint"])
+    assert source.directory == tmp_path / "checkpoint"
+
+
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "checkpoint").mkdir()
+    (source,) = parse_models(["mine=~/checkpoint"])
+    assert source.directory == tmp_path / "checkpoint"
+
+
+def test_a_directory_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
+    directory = tmp_path / "a=b"
+    directory.mkdir()
+    assert parse_models([f"mine={directory}"])[0].directory == directory
+
+
+def test_models_keep_their_order(builtin: Path, tmp_path: Path) -> None:
+    names = [source.name for source in parse_models(["tiny", f"a={tmp_path}", "demo"])]
+    assert names == ["tiny", "a", "demo"]
+
+
+@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "a/b", "é", "x" * 65, "a\n"])
+@pytest.mark.parametrize("place", ["", "=/tmp"])
+def test_a_bad_name_is_told(name: str, place: str) -> None:
+    with pytest.raises(StartupError, match="up to 64 letters") as error:
+        parse_models([name + place])
+    assert repr(name) in str(error.value)
+
+
+def test_the_longest_name_is_one(tmp_path: Path) -> None:
+    name = "A1._-" + "x" * 59
+    assert parse_models([f"{name}={tmp_path}"])[0].name == name
+
+
+def test_a_name_that_is_there_twice_is_told(builtin: Path, tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="demo is there twice"):
+        parse_models(["demo", f"demo={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    "place", ["/nowhere/at/all", "./nowhere", "../nowhere", "a/b/c", "nowhere/", "~/nowhere", ""]
+)
+def test_a_path_that_is_not_there_is_told(place: str) -> None:
+    with pytest.raises(StartupError, match="no directory") as error:
+        parse_models([f"mine={place}"])
+    assert repr(place) in str(error.value)
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.touch()
+    with pytest.raises(StartupError, match="no directory"):
+        parse_models([f"mine={file}"])
+
+
+def test_a_hub_id_is_downloaded_without_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def download(hub_id: str, *, allow_patterns: list[str]) -> str:
+        asked.append((hub_id, allow_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert parse_models(["mine=owner/name"])[0].directory == tmp_path
+    ((hub_id, patterns),) = asked
+    assert hub_id == "owner/name"
+    assert "*.safetensors" in patterns
+    assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in patterns)
+
+
+def test_a_hub_id_without_network_is_a_startup_error(offline: None) -> None:
+    with pytest.raises(StartupError, match="'nobody/nothing' is no directory here"):
+        parse_models(["mine=nobody/nothing"])
+
+
+def test_what_is_no_hub_id_either_is_a_startup_error(offline: None) -> None:
+    with pytest.raises(StartupError, match="'a--b' is no directory here"):
+        parse_models(["mine=a--b"])
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        LocalEntryNotFoundError("offline"),
+        HFValidationError("no id"),
+        PermissionError("the cache cannot be written"),
+        HTTPError("the proxy refuses"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_download_that_fails_is_a_startup_error(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(StartupError, match=str(raised)):
+        parse_models(["mine=owner/name"])

@@ -1,0 +1,199 @@
+"""Errors as gRPC statuses with their details."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc import StatusCode, aio
+
+from shaperouter_service.errors import (
+    DeadlinePassedError,
+    GraphFailedError,
+    InvalidRequestError,
+    ModelLoadingError,
+    QueueFullError,
+    ServiceError,
+    UnknownModelError,
+    Violation,
+    WorkerLostError,
+)
+from shaperouter_service.rpc.status import RelayedError, abort, from_call, to_status
+
+VIOLATIONS = (
+    Violation(field="options.temperature", description="must be above 0, got -1"),
+    Violation(field="options.seed", description="must be from 0, got -2"),
+)
+
+# Error, code, reason, seconds after which to try again, what the message must name.
+ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
+    (
+        InvalidRequestError(*VIOLATIONS),
+        code_pb2.INVALID_ARGUMENT,
+        "INVALID_REQUEST",
+        None,
+        ["options.temperature", "got -1", "options.seed", "got -2"],
+    ),
+    (
+        UnknownModelError("gpt3", ["demo", "gpt2"]),
+        code_pb2.NOT_FOUND,
+        "UNKNOWN_MODEL",
+        None,
+        ["gpt3", "demo, gpt2"],
+    ),
+    (ModelLoadingError("gpt2"), code_pb2.UNAVAILABLE, "MODEL_LOADING", 1.0, ["gpt2"]),
+    (
+        QueueFullError("gpt2", 256),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "QUEUE_FULL",
+        1.0,
+        ["gpt2", "256"],
+    ),
+    (WorkerLostError("worker-3"), code_pb2.UNAVAILABLE, "WORKER_LOST", 0.5, ["worker-3"]),
+    (
+        DeadlinePassedError("gpt2"),
+        code_pb2.DEADLINE_EXCEEDED,
+        "NO_WORKER_IN_TIME",
+        None,
+        ["gpt2"],
+    ),
+    (
+        GraphFailedError("gpt2 decode 4x256", "no memory"),
+        code_pb2.INTERNAL,
+        "GRAPH_FAILED",
+        None,
+        ["gpt2 decode 4x256", "no memory"],
+    ),
+]
+BY_NAME = pytest.mark.parametrize(
+    ("error", "code", "reason", "retry_after", "named"),
+    ERRORS,
+    ids=[type(error).__name__ for error, *_ in ERRORS],
+)
+
+
+def details(status: status_pb2.Status, kind: type[Message]) -> list[Any]:
+    found = []
+    for packed in status.details:
+        message = kind()
+        if packed.Unpack(message):
+            found.append(message)
+    return found
+
+
+def test_every_error_is_in_the_table() -> None:
+    assert {type(error) for error, *_ in ERRORS} == {
+        error for error in ServiceError.__subclasses__() if error is not RelayedError
+    }
+
+
+@BY_NAME
+def test_status_code(
+    error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
+) -> None:
+    del reason, retry_after, named
+    assert to_status(error).code == code
+
+
+@BY_NAME
+def test_error_info_tells_the_reason(
+    error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
+) -> None:
+    del code, retry_after, named
+    (info,) = details(to_status(error), error_details_pb2.ErrorInfo)
+    assert (info.reason, info.domain) == (reason, "shaperouter")
+
+
+@BY_NAME
+def test_retry_info_is_there_where_trying_again_helps(
+    error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
+) -> None:
+    del code, reason, named
+    delays = [
+        info.retry_delay.ToTimedelta().total_seconds()
+        for info in details(to_status(error), error_details_pb2.RetryInfo)
+    ]
+    assert delays == ([] if retry_after is None else [retry_after])
+
+
+@BY_NAME
+def test_the_message_names_what_it_is_about(
+    error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
+) -> None:
+    del code, reason, retry_after
+    message = to_status(error).message
+    assert [name for name in named if name not in message] == []
+
+
+def test_bad_request_lists_every_violation() -> None:
+    (bad_request,) = details(
+        to_status(InvalidRequestError(*VIOLATIONS)), error_details_pb2.BadRequest
+    )
+    assert [(v.field, v.description) for v in bad_request.field_violations] == [
+        (v.field, v.description) for v in VIOLATIONS
+    ]
+
+
+def test_only_invalid_requests_carry_bad_request() -> None:
+    others = [error for error, *_ in ERRORS if not isinstance(error, InvalidRequestError)]
+    assert not any(details(to_status(e), error_details_pb2.BadRequest) for e in others)
+
+
+def test_a_relayed_error_passes_as_it_came() -> None:
+    status = to_status(QueueFullError("gpt2", 4))
+    relayed = RelayedError(status)
+    assert to_status(relayed) == status
+    assert relayed.code is StatusCode.RESOURCE_EXHAUSTED
+    assert str(relayed) == status.message
+
+
+def failed_call(code: StatusCode, message: str, *metadata: tuple[str, bytes]) -> aio.AioRpcError:
+    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*metadata), details=message)
+
+
+def test_a_failed_call_gives_back_the_status_of_the_other_side() -> None:
+    status = to_status(QueueFullError("gpt2", 4))
+    error = failed_call(
+        StatusCode.RESOURCE_EXHAUSTED,
+        status.message,
+        ("grpc-status-details-bin", status.SerializeToString()),
+    )
+    assert from_call(error).status == status
+
+
+def test_a_failed_call_without_details_keeps_code_and_message() -> None:
+    relayed = from_call(failed_call(StatusCode.INTERNAL, "it broke"))
+    assert (relayed.code, str(relayed)) == (StatusCode.INTERNAL, "it broke")
+
+
+class Context:
+    """A call's context that keeps what the call was aborted with."""
+
+    def __init__(self, *trailing_metadata: tuple[str, str]) -> None:
+        self._trailing_metadata = trailing_metadata
+        self.sent: tuple[Any, ...] = ()
+
+    def trailing_metadata(self) -> Any:
+        return self._trailing_metadata
+
+    async def abort(self, *sent: Any) -> None:
+        self.sent = sent
+
+
+def test_abort_sends_code_message_and_details() -> None:
+    error = QueueFullError("gpt2", 4)
+    context: Any = Context()
+    asyncio.run(abort(context, error))
+    code, message, metadata = context.sent
+    assert (code, message) == (StatusCode.RESOURCE_EXHAUSTED, str(error))
+    ((key, value),) = metadata
+    assert key == "grpc-status-details-bin"
+    assert status_pb2.Status.FromString(value) == to_status(error)
+
+
+def test_abort_keeps_the_trailer_there_was() -> None:
+    context: Any = Context(("x-request-id", "7"))
+    asyncio.run(abort(context, QueueFullError("gpt2", 4)))
+    _, _, metadata = context.sent
+    assert ("x-request-id", "7") in metadata

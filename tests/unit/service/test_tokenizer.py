@@ -1,0 +1,102 @@
+"""Tokenizers of checkpoints."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.text import Tokenizer, load_tokenizer
+
+Encode = Callable[[str], Sequence[int]]
+
+
+@pytest.fixture
+def copy(checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy of the checkpoint, to be changed."""
+    return shutil.copytree(checkpoint, tmp_path / "copy")
+
+
+def test_a_checkpoint_without_tokenizer_files_has_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert load_tokenizer(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"model": null}', b"\xff\xfe"], ids=repr)
+def test_a_damaged_file_is_a_startup_error_that_names_the_directory(
+    copy: Path, content: bytes
+) -> None:
+    (copy / "tokenizer.json").write_bytes(content)
+    with pytest.raises(StartupError, match="cannot load the tokenizer") as error:
+        load_tokenizer(copy)
+    assert str(copy) in str(error.value)
+
+
+def test_half_of_a_tokenizer_is_a_startup_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    with pytest.raises(StartupError, match="cannot load the tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+def test_encoding_is_that_of_the_file(tokenizer: Tokenizer, encode: Encode) -> None:
+    text = "TensorFlow is 東京 😀"
+    assert asyncio.run(tokenizer.encode(text)) == encode(text)
+
+
+def test_truncation_in_the_file_is_not_done(copy: Path, encode: Encode) -> None:
+    file = str(copy / "tokenizer.json")
+    truncating = tokenizers.Tokenizer.from_file(file)
+    truncating.enable_truncation(max_length=4)
+    truncating.save(file)
+    loaded = load_tokenizer(copy)
+    assert loaded is not None
+    text = "TensorFlow is a library. " * 50
+    assert asyncio.run(loaded.encode(text)) == encode(text)
+
+
+def test_padding_in_the_file_is_not_done(copy: Path, encode: Encode) -> None:
+    file = str(copy / "tokenizer.json")
+    padding = tokenizers.Tokenizer.from_file(file)
+    padding.enable_padding(length=128)
+    padding.save(file)
+    loaded = load_tokenizer(copy)
+    assert loaded is not None
+    assert asyncio.run(loaded.encode("short")) == encode("short")
+
+
+def test_a_text_over_the_checkpoints_length_is_not_cut(copy: Path, encode: Encode) -> None:
+    config = copy / "tokenizer_config.json"
+    config.write_text(config.read_text().replace("{", '{"model_max_length": 8,', 1))
+    loaded = load_tokenizer(copy)
+    assert loaded is not None
+    assert asyncio.run(loaded.encode("é" * 100)) == encode("é" * 100)
+
+
+def test_encoding_from_many_threads_at_once_is_as_one_by_one(
+    tokenizer: Tokenizer, encode: Encode
+) -> None:
+    texts = [f"{index} naïve 東京 😀 " * (index % 7 + 1) for index in range(100)]
+
+    async def at_once() -> list[list[int]]:
+        return await asyncio.gather(*(tokenizer.encode(text) for text in texts))
+
+    assert asyncio.run(at_once()) == [encode(text) for text in texts]
+
+
+def test_decoding_leaves_out_special_tokens(tokenizer: Tokenizer, encode: Encode) -> None:
+    end = encode("<|endoftext|>")
+    assert len(end) == 1
+    assert tokenizer.decode([*encode("the"), *end, *encode(" end")]) == "the end"
+
+
+def test_decoding_keeps_spaces_before_punctuation(tokenizer: Tokenizer, encode: Encode) -> None:
+    assert tokenizer.decode(encode("it 's , well , odd .")) == "it 's , well , odd ."
+
+
+def test_the_name_is_that_of_a_class(tokenizer: Tokenizer) -> None:
+    assert tokenizer.name.isidentifier()
+    assert "Tokenizer" in tokenizer.name

@@ -1,0 +1,297 @@
+"""Metrics made of workers' snapshots."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
+from shaperouter_service.telemetry.workers import WorkerMetrics
+
+PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
+SIGNATURE = {"model", "kind", "rows", "length", "beams"}
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def histogram(*counts: int, total: float = 0.0) -> graph_pb2.Histogram:
+    return graph_pb2.Histogram(bounds=[0.1, 1], counts=counts or (0, 0, 0), sum=total)
+
+
+def graph(
+    length: int = 16, kind: signature_pb2.GraphKind = PREFILL, **fields: Any
+) -> graph_pb2.Graph:
+    defaults: dict[str, Any] = {
+        "signature": signature_pb2.Signature(
+            model="gpt2", kind=kind, rows=1, length=length, beams=1
+        ),
+        "state": graph_pb2.GRAPH_STATE_READY,
+        "traces": 1,
+        "compiles": 1,
+        "compile_seconds": histogram(0, 0, 1, total=2.5),
+        "stall_seconds": histogram(1, 0, 2, total=5.0),
+        "device_seconds": histogram(3, 2, 1, total=3.5),
+    }
+    return graph_pb2.Graph(**(defaults | fields))
+
+
+def snapshot(
+    *graphs: graph_pb2.Graph,
+    worker: str = "worker-0",
+    incarnation: str = "1",
+    device: str = "CPU:0",
+    **fields: Any,
+) -> worker_pb2.WatchResponse:
+    for each in graphs:
+        each.worker = worker
+    lane = worker_pb2.Lane(
+        model="gpt2",
+        beams=1,
+        active_slots=3,
+        total_slots=8,
+        prefill_padding_tokens=10,
+        decode_padding_tokens=20,
+    )
+    defaults: dict[str, Any] = {
+        "models": [model_pb2.Model(name="gpt2", kv_cache_bytes=1000)],
+        "lanes": [lane],
+        "compile_queue_depth": 2,
+    }
+    return worker_pb2.WatchResponse(
+        worker=worker,
+        incarnation=incarnation,
+        device=device,
+        graphs=graphs,
+        **(defaults | fields),
+    )
+
+
+class Scraped:
+    """Worker metrics, and what a scrape of them shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = WorkerMetrics(self.registry)
+
+    def series(self) -> Series:
+        """Every sample; two of the same name and labels fail."""
+        found: Series = {}
+        text = generate_latest(self.registry).decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                key = (sample.name, frozenset(sample.labels.items()))
+                assert key not in found, f"{sample} is there twice"
+                found[key] = sample.value
+        return found
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sum of all series of a name that have these labels; None if there are none."""
+        values = [
+            value
+            for (sample, its), value in self.series().items()
+            if sample == name and labels.items() <= dict(its).items()
+        ]
+        return sum(values) if values else None
+
+
+@pytest.fixture
+def scraped() -> Scraped:
+    return Scraped()
+
+
+def test_one_series_for_each_signature(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(16), graph(24), graph(64, DECODE)))
+    scraped.metrics.observe(snapshot(graph(16), graph(24), worker="worker-1"))
+    traces = Counter(
+        name for name, _ in scraped.series() if name == "shaperouter_graph_traces_total"
+    )
+    assert traces["shaperouter_graph_traces_total"] == 3
+
+
+def test_a_signature_on_several_kinds_of_device_is_one_series(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(), device="CPU:0"))
+    scraped.metrics.observe(snapshot(graph(), device="GPU:0", worker="worker-1"))
+    assert scraped.value("shaperouter_graph_traces_total", length="16") == 2
+
+
+def test_device_seconds_are_apart_by_device(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(), device="CPU:0"))
+    scraped.metrics.observe(
+        snapshot(
+            graph(device_seconds=histogram(0, 1, 0, total=0.5)), device="GPU:0", worker="worker-1"
+        )
+    )
+    sums = {
+        device: scraped.registry.get_sample_value(
+            "shaperouter_device_seconds_sum",
+            {
+                "model": "gpt2",
+                "kind": "prefill",
+                "rows": "1",
+                "length": "16",
+                "beams": "1",
+                "device": device,
+            },
+        )
+        for device in ("CPU:0", "GPU:0")
+    }
+    assert sums == {"CPU:0": 3.5, "GPU:0": 0.5}
+
+
+def test_counts_of_workers_add_up(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(traces=1)))
+    scraped.metrics.observe(snapshot(graph(traces=2), worker="worker-1"))
+    assert scraped.value("shaperouter_graph_traces_total") == 3
+
+
+def test_snapshots_of_one_process_replace_each_other(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(stall_seconds=histogram(1, 0, 0))))
+    scraped.metrics.observe(snapshot(graph(stall_seconds=histogram(1, 0, 1))))
+    assert scraped.value("shaperouter_stalls_total") == 2
+
+
+def test_counts_of_a_new_incarnation_are_added_to_the_old(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(traces=1)))
+    scraped.metrics.lose("worker-0")
+    scraped.metrics.observe(snapshot(graph(traces=1), incarnation="2"))
+    assert scraped.value("shaperouter_graph_traces_total") == 2
+
+
+def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
+    before = scraped.series()
+    scraped.metrics.lose("worker-0")
+    lost = scraped.series()
+    # The new process starts at zero, and nobody has asked it for the second graph yet.
+    fresh = graph(
+        traces=0,
+        compiles=0,
+        compile_seconds=histogram(),
+        stall_seconds=histogram(),
+        device_seconds=histogram(),
+        state=graph_pb2.GRAPH_STATE_TRACING,
+    )
+    scraped.metrics.observe(snapshot(fresh, incarnation="2", lanes=[]))
+    replaced = scraped.series()
+
+    ends = ("_total", "_bucket", "_count", "_sum")
+    counters = [key for key in before if key[0].endswith(ends)]
+    assert counters
+    assert [key for key in counters if lost.get(key, 0) < before[key]] == []
+    assert [key for key in counters if replaced.get(key, 0) < before[key]] == []
+
+
+def test_gauges_of_a_lost_worker_go(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph()))
+    scraped.metrics.observe(snapshot(graph(), worker="worker-1"))
+    scraped.metrics.lose("worker-0")
+    assert scraped.value("shaperouter_slots", state="active") == 3
+    assert scraped.value("shaperouter_kv_cache_bytes", model="gpt2") == 1000
+    assert scraped.value("shaperouter_graphs", state="ready") == 1
+    assert scraped.value("shaperouter_compile_queue_depth") == 2
+
+
+def test_without_workers_there_are_no_slots_and_no_graphs(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph()))
+    scraped.metrics.lose("worker-0")
+    assert not scraped.value("shaperouter_slots")
+    assert not scraped.value("shaperouter_kv_cache_bytes")
+    assert not scraped.value("shaperouter_graphs")
+    assert not scraped.value("shaperouter_compile_queue_depth")
+
+
+def test_slots_are_active_or_free(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot())
+    assert scraped.value("shaperouter_slots", model="gpt2", state="active") == 3
+    assert scraped.value("shaperouter_slots", model="gpt2", state="free") == 5
+
+
+def test_graphs_are_counted_by_state(scraped: Scraped) -> None:
+    scraped.metrics.observe(
+        snapshot(
+            graph(16, state=graph_pb2.GRAPH_STATE_TRACING),
+            graph(24, state=graph_pb2.GRAPH_STATE_COMPILING),
+            graph(32, state=graph_pb2.GRAPH_STATE_READY),
+            graph(40, state=graph_pb2.GRAPH_STATE_READY),
+            graph(64, state=graph_pb2.GRAPH_STATE_FAILED),
+        )
+    )
+    states = ("tracing", "compiling", "ready", "failed")
+    counts = {state: scraped.value("shaperouter_graphs", state=state) for state in states}
+    assert counts == {"tracing": 1, "compiling": 1, "ready": 2, "failed": 1}
+
+
+def test_compilations_are_counted_by_result(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(16), graph(24, compiles=0, failures=1)))
+    name = "shaperouter_graph_compiles_total"
+    assert scraped.value(name, length="16", result="compiled") == 1
+    assert scraped.value(name, length="16", result="failed") == 0
+    assert scraped.value(name, length="24", result="compiled") == 0
+    assert scraped.value(name, length="24", result="failed") == 1
+
+
+def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot())
+    assert scraped.value("shaperouter_padding_tokens_total", kind="prefill") == 10
+    assert scraped.value("shaperouter_padding_tokens_total", kind="decode") == 20
+
+
+def test_stalls_are_as_many_as_their_durations(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(stall_seconds=histogram(1, 0, 2, total=5.0))))
+    assert scraped.value("shaperouter_stalls_total") == 3
+    assert scraped.value("shaperouter_stall_seconds_count") == 3
+    assert scraped.value("shaperouter_stall_seconds_sum") == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "buckets"),
+    [
+        ("shaperouter_device_seconds", {"0.1": 3, "1.0": 5, "+Inf": 6}),
+        ("shaperouter_stall_seconds", {"0.1": 1, "1.0": 1, "+Inf": 3}),
+        ("shaperouter_graph_compile_seconds", {"0.1": 0, "1.0": 0, "+Inf": 1}),
+    ],
+)
+def test_buckets_accumulate_up_to_the_count(
+    scraped: Scraped, name: str, buckets: dict[str, float]
+) -> None:
+    scraped.metrics.observe(snapshot(graph()))
+    found = {bound: scraped.value(f"{name}_bucket", le=bound) for bound in buckets}
+    assert found == buckets
+    assert scraped.value(f"{name}_count") == buckets["+Inf"]
+
+
+def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
+    labels = {
+        name: {label for label, _ in its} - {"le"}
+        for name, its in scraped.series()
+        if not name.endswith(("_bucket", "_count"))
+    }
+    prefix = "shaperouter_"
+    assert {name.removeprefix(prefix): found for name, found in labels.items()} == {
+        "graph_traces_total": SIGNATURE,
+        "graph_compiles_total": SIGNATURE | {"result"},
+        "graph_compile_seconds_sum": SIGNATURE,
+        "stalls_total": SIGNATURE,
+        "stall_seconds_sum": SIGNATURE,
+        "device_seconds_sum": SIGNATURE | {"device"},
+        "padding_tokens_total": {"model", "kind"},
+        "graphs": {"state"},
+        "compile_queue_depth": set(),
+        "slots": {"model", "state"},
+        "kv_cache_bytes": {"model"},
+    }
+
+
+def test_label_values_are_those_of_the_signature(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(64, DECODE)))
+    (labels,) = (
+        dict(its) for name, its in scraped.series() if name == "shaperouter_graph_traces_total"
+    )
+    assert labels == {"model": "gpt2", "kind": "decode", "rows": "1", "length": "64", "beams": "1"}
+
+
+def test_a_scrape_before_any_worker_works(scraped: Scraped) -> None:
+    assert scraped.value("shaperouter_compile_queue_depth") == 0
