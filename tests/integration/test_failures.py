@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_a_model_directory_that_misses_a_file_ends_the_start_with_its_name(
 def test_the_command_streams_from_a_shell(service: Service) -> None:
     done = subprocess.run(
         [
-            shutil.which("shaperouter") or "shaperouter",
+            str(Path(sys.executable).parent / "shaperouter"),
             f"--address={service.address}",
             *("generate", "1 2 3", "--token-ids", "--model=endless", "--max-new-tokens=5"),
             "--json",

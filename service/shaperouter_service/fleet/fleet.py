@@ -53,15 +53,15 @@ class Fleet:
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Follows the workers inside of the context."""
-        async with asyncio.TaskGroup() as tasks:
-            watching = [tasks.create_task(link.watch()) for link in self._links]
-            try:
-                yield
-            finally:
-                for task in watching:
-                    task.cancel()
-                for link in self._links:
-                    await link.close()
+        watching = [asyncio.create_task(link.watch()) for link in self._links]
+        try:
+            yield
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            for link in self._links:
+                await link.close()
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed."""

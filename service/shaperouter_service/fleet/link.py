@@ -64,6 +64,9 @@ class WorkerLink:
                     self._on_snapshot(self, snapshot)
             except aio.AioRpcError as error:
                 log.warning("worker lost", address=self.address, reason=error.details())
+            # What one worker says must not end the watching, and so blind the router for good.
+            except Exception:
+                log.exception("worker not understood", address=self.address)
             self._on_lost(self)
             await asyncio.sleep(RETRY_INTERVAL)
 

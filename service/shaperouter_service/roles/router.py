@@ -24,7 +24,7 @@ from shaperouter_service.api.models import ModelServicer
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
-from shaperouter_service.rpc.server import listen, make_server
+from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.requests import RequestMetrics
@@ -75,34 +75,33 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
     fleet = Fleet(catalog, workers, worker_metrics)
-    server = make_server(SERVICES)
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        port = listen(server, config.listen)
-        tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
-        generation_pb2_grpc.add_GenerationServiceServicer_to_server(
-            GenerationServicer(fleet, tokenizers, request_metrics), server
-        )
-        model_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(catalog, tokenizers), server
-        )
-        graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(catalog), server)
-        _add_reflection(server)
-        ready = Health(server, fleet)
-        async with fleet.connected():
-            async with ready.kept_true():
+        server = make_server(SERVICES)
+        async with fleet.connected(), stopped_at_end(server, grace=config.grace):
+            port = listen(server, config.listen)
+            tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
+            generation_pb2_grpc.add_GenerationServiceServicer_to_server(
+                GenerationServicer(fleet, tokenizers, request_metrics), server
+            )
+            model_pb2_grpc.add_ModelServiceServicer_to_server(
+                ModelServicer(catalog, tokenizers), server
+            )
+            graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(catalog), server)
+            _add_reflection(server)
+            async with Health(server, fleet).kept_true():
                 await server.start()
+                metrics_host = config.metrics_listen.rpartition(":")[0]
                 log.info(
                     "listening",
                     grpc=config.listen,
                     grpc_port=port,
-                    metrics=f"http://{config.metrics_listen.rpartition(':')[0]}:{metrics_port}/metrics",
-                    models=[model.name for model in config.models],
+                    metrics=f"http://{metrics_host}:{metrics_port}/metrics",
+                    models=list(catalog.model_names),
                     workers=len(workers),
                 )
                 await stop.wait()
             log.info("stopping", grace_seconds=config.grace)
-            await server.stop(config.grace)
 
 
 def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:

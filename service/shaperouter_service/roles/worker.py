@@ -12,7 +12,7 @@ import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.roles.lifecycle import stop_signal
-from shaperouter_service.rpc.server import listen, make_server
+from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.engine import Engine
@@ -61,25 +61,26 @@ async def run_worker(config: WorkerConfig) -> None:
         threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
-    server = make_server([worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]])
+    services = [worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]]
     with _metrics(config.metrics_listen) as metrics:
-        listen(server, config.listen)
-        engine = await asyncio.to_thread(
-            Engine,
-            config.models,
-            slots=config.slots,
-            queue_limit=config.queue_limit,
-            compile_threads=config.compile_threads,
-            on_change=changes.notify,
-            on_defect=lambda: os._exit(EXIT_DEFECT),
-        )
-        servicer = WorkerServicer(engine, changes, config.name)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
-        async with _observed(servicer, metrics):
-            await server.start()
-            log.info("worker listening", worker=config.name, address=config.listen)
-            await stop.wait()
-            await server.stop(config.grace)
+        server = make_server(services)
+        async with stopped_at_end(server, grace=config.grace):
+            listen(server, config.listen)
+            engine = await asyncio.to_thread(
+                Engine,
+                config.models,
+                slots=config.slots,
+                queue_limit=config.queue_limit,
+                compile_threads=config.compile_threads,
+                on_change=changes.notify,
+                on_defect=lambda: os._exit(EXIT_DEFECT),
+            )
+            servicer = WorkerServicer(engine, changes, config.name)
+            worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+            async with _observed(servicer, metrics):
+                await server.start()
+                log.info("worker listening", worker=config.name, address=config.listen)
+                await stop.wait()
 
 
 def _exit_with_parent() -> None:

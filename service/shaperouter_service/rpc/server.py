@@ -1,5 +1,8 @@
 """Making gRPC servers, alike for router and worker."""
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -29,6 +32,20 @@ def make_server(services: list[ServiceDescriptor]) -> aio.Server:
     )
 
 
+@contextlib.asynccontextmanager
+async def stopped_at_end(server: aio.Server, *, grace: float) -> AsyncIterator[None]:
+    """Stops a server at the end of the context.
+
+    After a normal end, running calls have `grace` seconds to finish; after an exception, none.
+    """
+    try:
+        yield
+    except BaseException:
+        await server.stop(None)
+        raise
+    await server.stop(grace)
+
+
 def listen(server: aio.Server, address: str) -> int:
     """Binds a server and returns the port, 0 for a Unix socket.
 
@@ -38,4 +55,6 @@ def listen(server: aio.Server, address: str) -> int:
     try:
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise StartupError(f"listen: cannot listen on {address}: {error}") from error
+        raise StartupError(
+            f"listen: cannot listen on {address}: it is in use, or no address of this machine"
+        ) from error
