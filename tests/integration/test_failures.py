@@ -6,13 +6,20 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.service import GOLDENS, LOCAL, Service, daemon, process_exists, serving
 from harness.waiting import TIMEOUT, wait_until
-from shaperouter import Client, InvalidArgumentError, ModelNotFoundError, UnavailableError
+from shaperouter import (
+    Client,
+    InvalidArgumentError,
+    ModelNotFoundError,
+    Signature,
+    UnavailableError,
+)
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
@@ -41,24 +48,28 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
 def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
     with serving(MODEL) as service, Client(service.address) as client:
         pid = service.worker_pid()
-        with client.stream([1, 2], max_new_tokens=100) as stream:
-            service.process.send_signal(signal.SIGTERM)
+        with client.stream([1, 2], max_new_tokens=100, on_stall=_stopping(service)) as stream:
             tokens = [token for delta in stream for token in delta.token_ids]
         assert len(tokens) == 100
         assert service.process.wait(TIMEOUT) == 0
         wait_until(lambda: not process_exists(pid))
 
 
-def test_a_stop_during_a_compilation_is_clean() -> None:
+def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
     with serving(MODEL, "--grace=0") as service, Client(service.address) as client:
-        stalled = []
-        with client.stream([1], max_new_tokens=2, on_stall=stalled.append) as stream:
-            service.process.send_signal(signal.SIGTERM)
-            with pytest.raises(UnavailableError):
-                for _ in stream:
-                    pass
+        with (
+            client.stream([1], max_new_tokens=2, on_stall=_stopping(service)) as stream,
+            pytest.raises(UnavailableError),
+        ):
+            for _ in stream:
+                pass
         assert service.process.wait(TIMEOUT) == 0
         assert not service.events("not a log line")
+
+
+def _stopping(service: Service) -> Callable[[Signature], None]:
+    """Asks the service to stop once a request is known to wait there for a compilation."""
+    return lambda _: service.process.send_signal(signal.SIGTERM)
 
 
 def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.limits import MAX_EOS_TOKENS
 
 DEFAULT_MAX_NEW_TOKENS = 64
-MAX_EOS_TOKENS = 8
 # Far beyond what changes an answer, and well inside of what single precision divides by.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 

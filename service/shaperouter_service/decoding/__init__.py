@@ -2,11 +2,10 @@
 
 from shaperouter_service.decoding.decode import MAX_STEPS, decode_program
 from shaperouter_service.decoding.lane import Lane
-from shaperouter_service.decoding.options import MAX_EOS_TOKENS, SlotOptions
+from shaperouter_service.decoding.options import SlotOptions
 from shaperouter_service.decoding.prefill import prefill_program
 
 __all__ = [
-    "MAX_EOS_TOKENS",
     "MAX_STEPS",
     "Lane",
     "SlotOptions",

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Room for end tokens in a slot's record. Checkpoints name up to four.
-MAX_EOS_TOKENS = 8
+from shaperouter_service.limits import MAX_EOS_TOKENS
 
 # Fills the record; never equal to a token id.
 NO_TOKEN = -1

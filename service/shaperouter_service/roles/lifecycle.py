@@ -5,16 +5,17 @@ import signal
 
 
 def stop_signal() -> asyncio.Event:
-    """Returns an event that SIGTERM or SIGINT sets; a second signal ends the process at once."""
+    """Returns an event that SIGTERM or SIGINT sets.
+
+    A second SIGINT, from someone who does not want to wait, ends the process at once.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    signals = (signal.SIGTERM, signal.SIGINT)
 
-    def on_signal() -> None:
+    def interrupted() -> None:
         stop.set()
-        for number in signals:
-            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(signal.SIGINT)
 
-    for number in signals:
-        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
     return stop
