@@ -5,6 +5,7 @@ worker on its own for itself. Counts in a snapshot are a process's own; here the
 the processes there have been, so that a counter never falls when a worker is replaced.
 """
 
+import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -63,14 +64,13 @@ class _Counts:
 
 @dataclass
 class _GraphTotals:
-    """The counts of one signature on one kind of device."""
+    """The counts of one signature."""
 
     traces: int = 0
     compiles: int = 0
     failures: int = 0
     compile_seconds: _Counts = field(default_factory=_Counts)
     stall_seconds: _Counts = field(default_factory=_Counts)
-    device_seconds: _Counts = field(default_factory=_Counts)
 
     def add(self, graph: graph_pb2.Graph) -> None:
         self.traces += graph.traces
@@ -78,7 +78,28 @@ class _GraphTotals:
         self.failures += graph.failures
         self.compile_seconds.add(graph.compile_seconds)
         self.stall_seconds.add(graph.stall_seconds)
-        self.device_seconds.add(graph.device_seconds)
+
+
+_Labels = tuple[str, ...]
+
+
+@dataclass
+class _Totals:
+    """What processes have counted, summed, by the labels of the metrics."""
+
+    graphs: dict[_Labels, _GraphTotals] = field(default_factory=lambda: defaultdict(_GraphTotals))
+    device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
+    padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, snapshot: worker_pb2.WatchResponse) -> None:
+        for graph in snapshot.graphs:
+            s = signature_from_proto(graph.signature)
+            labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
+            self.graphs[labels].add(graph)
+            self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
+        for lane in snapshot.lanes:
+            self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
+            self.padding[lane.model, "decode"] += lane.decode_padding_tokens
 
 
 def _label(bound: float) -> str:
@@ -91,53 +112,48 @@ class WorkerMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers itself."""
         self._lock = threading.Lock()
-        # The newest snapshot of every process there has been, by worker and incarnation. A process
-        # leaves some kilobytes here, and workers are not replaced often.
-        self._snapshots: dict[tuple[str, str], worker_pb2.WatchResponse] = {}
-        self._connected: dict[str, worker_pb2.WatchResponse] = {}
+        # The newest snapshot of each worker's newest process, and what those before it counted.
+        self._newest: dict[str, worker_pb2.WatchResponse] = {}
+        self._ended = _Totals()
+        self._connected: set[str] = set()
         registry.register(self)
 
     def observe(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
         with self._lock:
-            self._snapshots[snapshot.worker, snapshot.incarnation] = snapshot
-            self._connected[snapshot.worker] = snapshot
+            before = self._newest.get(snapshot.worker)
+            if before is not None and before.incarnation != snapshot.incarnation:
+                self._ended.add(before)
+            self._newest[snapshot.worker] = snapshot
+            self._connected.add(snapshot.worker)
 
     def lose(self, worker: str) -> None:
         """A worker is gone: it has no slots and no graphs any more; what it did stays counted."""
         with self._lock:
-            self._connected.pop(worker, None)
+            self._connected.discard(worker)
 
     def describe(self) -> Iterable[Metric]:
         """Names the metrics without collecting them."""
-        return self._collect([], [])
+        return _collect(_Totals(), [])
 
     def collect(self) -> Iterable[Metric]:
         """Makes the metrics."""
         with self._lock:
-            snapshots, connected = list(self._snapshots.values()), list(self._connected.values())
-        return self._collect(snapshots, connected)
-
-    def _collect(
-        self,
-        snapshots: list[worker_pb2.WatchResponse],
-        connected: list[worker_pb2.WatchResponse],
-    ) -> Iterator[Metric]:
-        yield from _graph_counters(snapshots)
-        yield from _padding(snapshots)
-        yield from _gauges(connected)
+            totals = copy.deepcopy(self._ended)
+            for snapshot in self._newest.values():
+                totals.add(snapshot)
+            connected = [self._newest[worker] for worker in self._connected]
+        return _collect(totals, connected)
 
 
-def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
-    totals: dict[tuple[str, ...], _GraphTotals] = defaultdict(_GraphTotals)
-    by_device: dict[tuple[str, ...], _Counts] = defaultdict(_Counts)
-    for snapshot in snapshots:
-        for graph in snapshot.graphs:
-            s = signature_from_proto(graph.signature)
-            signature = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
-            totals[signature].add(graph)
-            by_device[*signature, snapshot.device].add(graph.device_seconds)
+def _collect(totals: _Totals, connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+    yield from _graph_counters(totals.graphs)
+    yield from _device_seconds(totals.device_seconds)
+    yield from _padding(totals.padding)
+    yield from _gauges(connected)
 
+
+def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
     traces = CounterMetricFamily(
         "shaperouter_graph_traces", "Times a signature was traced.", labels=_SIGNATURE
     )
@@ -175,29 +191,26 @@ def _graph_counters(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metri
             family.add_metric(labels, counts.buckets(), counts.sum)
         yield family
 
-    device = HistogramMetricFamily(
+
+def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
+    family = HistogramMetricFamily(
         "shaperouter_device_seconds",
         "Time the device spent in calls of a graph, in seconds.",
         labels=[*_SIGNATURE, "device"],
     )
-    for device_labels, counts in by_device.items():
-        device.add_metric(device_labels, counts.buckets(), counts.sum)
-    yield device
+    for labels, counts in totals.items():
+        family.add_metric(labels, counts.buckets(), counts.sum)
+    yield family
 
 
-def _padding(snapshots: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
-    padding: dict[tuple[str, str], int] = defaultdict(int)
-    for snapshot in snapshots:
-        for lane in snapshot.lanes:
-            padding[lane.model, "prefill"] += lane.prefill_padding_tokens
-            padding[lane.model, "decode"] += lane.decode_padding_tokens
+def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
         "Tokens computed and thrown away: of prompts (prefill) and of rows without a request "
         "(decode).",
         labels=["model", "kind"],
     )
-    for labels, tokens in padding.items():
+    for labels, tokens in totals.items():
         family.add_metric(labels, tokens)
     yield family
 
