@@ -77,10 +77,13 @@ class Log:
     def wait_for(self, event: str) -> dict[str, Any]:
         """Returns the next line of an event; shows what the service said if it ends instead."""
         seen = []
-        while (line := self._lines.get(timeout=START_SECONDS)) is not None:
-            seen.append(line)
-            if line.startswith("{") and (entry := json.loads(line))["event"] == event:
-                return dict(entry)
+        try:
+            while (line := self._lines.get(timeout=START_SECONDS)) is not None:
+                seen.append(line)
+                if line.startswith("{") and (entry := json.loads(line))["event"] == event:
+                    return dict(entry)
+        except queue.Empty:
+            sys.exit(f"No {event!r} within {START_SECONDS:.0f} s. It said:\n" + "".join(seen))
         sys.exit("The service ended before it was ready. It said:\n" + "".join(seen))
 
 

@@ -41,9 +41,12 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         for parameter in ctx.command.params
         if not getattr(parameter, "hidden", False)
     }
-    for key in values:
+    for key, value in values.items():
         if key not in known or key in ("config", "help"):
             raise click.BadParameter(f"{path}: no option {key!r}; there are {', '.join(known)}")
+        if isinstance(value, dict) or (isinstance(value, list) != known[key].multiple):
+            form = "a list of values" if known[key].multiple else "one value"
+            raise click.BadParameter(f"{path}: {key} must be {form}, got {value!r}")
     # As text, as from the environment: so that 1.5 is no integer here either.
     ctx.default_map = {
         known[key].name: [str(v) for v in value] if isinstance(value, list) else str(value)
@@ -263,7 +266,7 @@ def worker(
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
-    configure_logs(log_level, log_format)
+    configure_logs(log_level, log_format, worker=name)
     sources: list[ModelSource] = parse_models(models)
     # TensorFlow greets with pages of hardware notes otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -46,11 +46,14 @@ class ServiceError(Exception):
         code: The status code.
         reason: Constant of google.rpc.ErrorInfo, for programs.
         retry_after: Seconds after which trying again is sensible; None when it is not.
+        deadly: Whether the request itself may be the cause, so that no program should repeat it
+            unasked.
     """
 
     code: grpc.StatusCode
     reason: str
     retry_after: float | None = None
+    deadly = False
 
 
 class InvalidRequestError(ServiceError):
@@ -109,6 +112,7 @@ class WorkerLostError(ServiceError):
     code = grpc.StatusCode.UNAVAILABLE
     reason = "WORKER_LOST"
     retry_after = 0.5
+    deadly = True
 
     def __init__(self, worker: str) -> None:
         """Takes the worker's name."""

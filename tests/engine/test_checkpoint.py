@@ -137,3 +137,24 @@ def test_without_a_generation_config_the_end_token_is_the_configs(tied: Path) ->
 
 def test_a_generation_config_without_end_tokens_means_none() -> None:
     assert load_model("m", GOLDENS / "gpt2-untied").eos_token_ids == ()
+
+
+def test_more_end_tokens_than_a_slot_has_room_for(tied: Path) -> None:
+    _edit_config(tied, "generation_config.json", eos_token_id=list(range(9)))
+    with pytest.raises(StartupError, match="eos_token_id must have at most 8 ids, got 9"):
+        load_model("m", tied)
+
+
+def test_integer_weights(tied: Path) -> None:
+    def quantize(weights: dict[str, np.ndarray]) -> None:
+        weights["transformer.wte.weight"] = weights["transformer.wte.weight"].astype(np.int8)
+
+    _edit_weights(tied, quantize)
+    with pytest.raises(StartupError, match=r"wte\.weight must be one of F64, .* got I8"):
+        load_model("m", tied)
+
+
+def test_a_bad_generation_config_is_named(tied: Path) -> None:
+    _edit_config(tied, "generation_config.json", temperature=-1.0)
+    with pytest.raises(StartupError, match=r"generation_config\.json: temperature must be pos"):
+        load_model("m", tied)

@@ -70,8 +70,9 @@ def test_a_prompt_that_reaches_the_models_maximum_is_served_to_its_last_token(
 
 def test_a_first_request_is_told_what_it_waits_for_and_a_second_waits_for_nothing() -> None:
     bench = Bench(MODELS, slots=1)
-    first, second = (bench.submit(MODEL, [1, 2, 3], max_new_tokens=4) for _ in range(2))
+    first = bench.submit(MODEL, [1, 2, 3], max_new_tokens=4)
     first.wait()
+    second = bench.submit(MODEL, [1, 2, 3], max_new_tokens=4)
     second.wait()
     stalls = [str(e.signature) for e in first.seen if isinstance(e, Stalled)]
     assert stalls[0] == f"{MODEL} prefill 1x16"
@@ -123,3 +124,52 @@ def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench
     rest = small.submit(MODEL, begun, max_new_tokens=19, **options)
     rest.wait()
     assert rest.token_ids == whole.token_ids[11:]
+
+
+def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted() -> None:
+    bench = Bench(MODELS, slots=1)
+    bench.submit(MODEL, [1], max_new_tokens=4).wait()
+    cold = bench.submit(MODEL, [1] * 60, max_new_tokens=4)
+    assert isinstance(cold.next(), Stalled)
+    warm = bench.submit(MODEL, [1], max_new_tokens=4)
+    warm.wait()
+    assert not [event for event in warm.seen if isinstance(event, Stalled)]
+    assert cold.events.empty()
+    cold.wait()
+
+
+def test_runs_that_no_single_graph_covers_are_served_by_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long run in the first slot and a short one in the second, without a graph for both."""
+    bench = Bench(MODELS, slots=2)
+    table = bench.engine._graphs
+    graphs = bench.make_all_ready(MODEL)
+    alone = [bench.submit(MODEL, [2] * 70, max_new_tokens=30)]
+    alone += [bench.submit(MODEL, [3], max_new_tokens=30)]
+    for run in alone:
+        run.wait()
+    kept = [
+        g
+        for g in graphs
+        if g.signature.kind == "prefill"
+        or str(g.signature).endswith(("decode 1x128", "decode 2x64"))
+    ]
+    monkeypatch.setattr(
+        table,
+        "ready",
+        lambda model, kind, beams: [g for g in kept if g.signature.kind == kind],
+    )
+    together = [bench.submit(MODEL, [2] * 70, max_new_tokens=30)]
+    together += [bench.submit(MODEL, [3], max_new_tokens=30)]
+    for run in together:
+        run.wait()
+        assert not [event for event in run.seen if isinstance(event, Stalled)]
+    assert [run.token_ids for run in together] == [run.token_ids for run in alone]
+
+
+def test_a_single_new_token_asks_for_no_decode_graph() -> None:
+    bench = Bench(MODELS, slots=1)
+    bench.submit(MODEL, [1, 2], max_new_tokens=1).wait()
+    graphs = bench.engine.snapshot("w", "i").graphs
+    assert [graph.signature.length for graph in graphs] == [16]

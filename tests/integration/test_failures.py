@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +96,43 @@ def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:
         _, log = worker.communicate(timeout=TIMEOUT)
     assert worker.returncode == 0
     assert "graph ready" in log
+
+
+def test_a_worker_stopped_during_a_compilation_ends_well_and_soon(tmp_path: Path) -> None:
+    """Also with a router that watches it, which must not keep it for the whole grace."""
+    socket_address = f"unix:{tmp_path / 'worker.sock'}"
+    worker = daemon(
+        "worker",
+        MODEL,
+        f"--listen={socket_address}",
+        f"--metrics-listen={LOCAL}",
+        "--log-format=json",
+    )
+    router = Service(
+        "router",
+        MODEL,
+        f"--worker={socket_address}",
+        f"--listen={LOCAL}",
+        f"--metrics-listen={LOCAL}",
+    )
+    try:
+        router.wait_until_ready()
+        stalled = threading.Event()
+        with (
+            Client(router.address) as client,
+            client.stream([1], max_new_tokens=2, on_stall=lambda _: stalled.set()) as stream,
+        ):
+            reader = threading.Thread(target=lambda: list(stream), daemon=True)
+            reader.start()
+            assert stalled.wait(TIMEOUT)
+            stream.cancel()
+            worker.terminate()
+            _, log = worker.communicate(timeout=20)
+        assert worker.returncode == 0
+        assert all(line.startswith("{") for line in log.splitlines()), log
+    finally:
+        worker.kill()
+        router.close()
 
 
 def test_bad_requests_are_refused_by_name_and_the_service_goes_on(

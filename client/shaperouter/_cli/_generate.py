@@ -35,7 +35,7 @@ _STALL_REMARK = "the first request of a shape waits, later ones don't"
     "--temperature",
     type=float,
     metavar="T",
-    help="Divides the logits before sampling; above 0. [default: the model's, usually 1]",
+    help="Divides the logits before sampling; from 1e-6 to 1e6. [default: the model's, usually 1]",
 )
 @click.option(
     "--seed",

@@ -31,7 +31,9 @@ class GenerationServiceStub(object):
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     def __init__(self, channel):
@@ -58,7 +60,9 @@ class GenerationServiceServicer(object):
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     def Generate(self, request, context):
@@ -70,7 +74,7 @@ class GenerationServiceServicer(object):
 
     def GenerateStream(self, request, context):
         """Answers as tokens are made: any number of stall and delta events, then one completion.
-        Cancelling the call frees its slot at once.
+        Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,7 +107,9 @@ class GenerationService(object):
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     @staticmethod

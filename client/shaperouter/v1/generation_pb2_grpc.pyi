@@ -32,7 +32,9 @@ class GenerationServiceStub:
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     @_typing.overload
@@ -43,7 +45,7 @@ class GenerationServiceStub:
     """Answers once, when the generation has ended."""
     GenerateStream: _grpc.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]
     """Answers as tokens are made: any number of stall and delta events, then one completion.
-    Cancelling the call frees its slot at once.
+    Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
     """
 
 @_typing.type_check_only
@@ -53,7 +55,9 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -61,7 +65,7 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     """Answers once, when the generation has ended."""
     GenerateStream: _aio.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]  # type: ignore[assignment]
     """Answers as tokens are made: any number of stall and delta events, then one completion.
-    Cancelling the call frees its slot at once.
+    Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
     """
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -70,7 +74,9 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
     google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost, or the service is shutting down; the request may be sent again), DEADLINE_EXCEEDED.
+    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
+    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
+    without details to a message over 4 MiB.
     """
 
     @_abc_1.abstractmethod
@@ -88,7 +94,7 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerateStreamResponse], _abc.AsyncIterator[_generation_pb2.GenerateStreamResponse]]:
         """Answers as tokens are made: any number of stall and delta events, then one completion.
-        Cancelling the call frees its slot at once.
+        Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
         """
 
 def add_GenerationServiceServicer_to_server(servicer: GenerationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

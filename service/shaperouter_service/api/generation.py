@@ -88,8 +88,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                     if not header_sent:
                         header_sent = True
                         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+                    record.worker = worker
                     match response.WhichOneof("event"):
                         case "stall":
+                            record.stalls()
                             yield generation_pb2.GenerateStreamResponse(stall=response.stall)
                         case "tokens":
                             record.tokens(len(response.tokens.token_ids))

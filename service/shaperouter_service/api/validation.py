@@ -9,6 +9,8 @@ from shaperouter_service.limits import MAX_EOS_TOKENS
 
 DEFAULT_MAX_NEW_TOKENS = 64
 # Far beyond what changes an answer, and well inside of what single precision divides by.
+# Of seeds that the service chooses: what a JSON number holds exactly in every language.
+SEED_BITS = 53
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
@@ -45,7 +47,8 @@ def check_prompt(request: GenerateAny, model: model_pb2.Model) -> None:
         raise InvalidRequestError(
             Violation(field="token_ids.ids", description="must not be empty, got 0 ids")
         )
-    wrong = next((i for i, token in enumerate(ids) if not 0 <= token < model.vocab_size), None)
+    # No further than a prompt can be: what is longer is refused for that, without reading it all.
+    wrong = _out_of_vocabulary(ids[: model.max_length], model)
     if wrong is not None:
         raise InvalidRequestError(
             Violation(
@@ -66,6 +69,7 @@ def resolve_options(
     """
     violations = [
         *_length_violations(request, model, len(prompt)),
+        *_tokenizer_violations(request, model, prompt),
         *_option_violations(request.options, model),
     ]
     if violations:
@@ -82,9 +86,14 @@ def resolve_options(
         temperature=(
             options.temperature if options.HasField("temperature") else model.default_temperature
         ),
-        seed=options.seed if options.HasField("seed") else secrets.randbits(63),
+        seed=options.seed if options.HasField("seed") else secrets.randbits(SEED_BITS),
         eos_token_ids=options.eos_token_ids or model.eos_token_ids,
     )
+
+
+def _out_of_vocabulary(ids: Sequence[int], model: model_pb2.Model) -> int | None:
+    """The index of the first id that the model does not know."""
+    return next((i for i, token in enumerate(ids) if not 0 <= token < model.vocab_size), None)
 
 
 def _do_sample(options: generation_pb2.GenerationOptions, model: model_pb2.Model) -> bool:
@@ -112,6 +121,21 @@ def _length_violations(
             description=f"must be at most {room} after a prompt of {prompt_tokens} tokens "
             f"(max_length of {model.name} is {model.max_length}), got "
             f"{request.options.max_new_tokens}",
+        )
+
+
+def _tokenizer_violations(
+    request: GenerateAny, model: model_pb2.Model, prompt: Sequence[int]
+) -> Iterator[Violation]:
+    """Texts of whose tokens the model has no embedding: its tokenizer knows more than it does."""
+    if not request.HasField("text"):
+        return
+    wrong = _out_of_vocabulary(prompt[: model.max_length], model)
+    if wrong is not None:
+        yield Violation(
+            field="text",
+            description=f"must tokenize to ids from 0 to {model.vocab_size - 1} (vocab_size of "
+            f"{model.name} - 1), but its tokenizer gives {prompt[wrong]}",
         )
 
 

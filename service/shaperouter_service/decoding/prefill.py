@@ -10,6 +10,7 @@ from shaperouter_service.decoding.lane import Lane
 from shaperouter_service.decoding.options import SlotOptions
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.sampling import choose_tokens, is_end
+from shaperouter_service.models import DTYPE
 from shaperouter_service.models.layers import attention
 
 
@@ -51,15 +52,26 @@ def prefill_program(name: str, lane: Lane, *, rows: int, length: int) -> Program
     ) -> tf.Tensor:
         record = SlotOptions(*options)
         weights = {name: weight.read_value() for name, weight in lane.model.weights.items()}
-        attend = PromptAttention(length, family.layers)
-        positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-        hidden = family.forward(weights, token_ids, positions, attend)
-        last = tf.gather(hidden, lengths - 1, axis=1, batch_dims=1)  # [R, E]
-        tokens = choose_tokens(family.logits(weights, last), record, lengths, active)
 
+        def read_prompts() -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+            attend = PromptAttention(length, family.layers)
+            positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
+            hidden = family.forward(weights, token_ids, positions, attend)
+            last = tf.gather(hidden, lengths - 1, axis=1, batch_dims=1)  # [R, E]
+            tokens = choose_tokens(family.logits(weights, last), record, lengths, active)
+            return tokens, attend.keys, attend.values
+
+        def read_nothing() -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+            shape = [rows, family.heads, length, family.head_size]
+            empty = [tf.zeros(shape, DTYPE) for _ in range(family.layers)]
+            return tf.zeros([rows], tf.int32), empty, empty
+
+        # The call that compiles the graph has no active row. It holds the lane's variables while it
+        # runs, and would stop every stream for as long as a prompt of this length takes.
+        tokens, keys, values = tf.cond(tf.reduce_any(active), read_prompts, read_nothing)
         for variable, new in [
-            *zip(lane.keys, attend.keys, strict=True),
-            *zip(lane.values, attend.values, strict=True),
+            *zip(lane.keys, keys, strict=True),
+            *zip(lane.values, values, strict=True),
             (lane.tokens, tokens),
             (lane.positions, lengths),
             (lane.remaining, tf.where(is_end(tokens, record), 0, record.max_new_tokens - 1)),

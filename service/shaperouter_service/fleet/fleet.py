@@ -45,6 +45,7 @@ class Fleet:
         self._metrics = metrics
         self._changed = asyncio.Event()
         self._names: dict[WorkerLink, str] = {}
+        self._ignored: set[WorkerLink] = set()
         self._links = [
             WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
             for address in addresses
@@ -138,8 +139,11 @@ class Fleet:
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
         if any(n == snapshot.worker and k is not link for k, n in self._names.items()):
-            log.error("worker ignored: its name is taken", worker=snapshot.worker, at=link.address)
+            if link not in self._ignored:
+                self._ignored.add(link)
+                log.error("worker ignored: name taken", worker=snapshot.worker, at=link.address)
             return
+        self._ignored.discard(link)
         if link not in self._names:
             log.info("worker ready", worker=snapshot.worker, device=snapshot.device)
         self._names[link] = snapshot.worker

@@ -42,10 +42,10 @@ class WorkerProcess:
         """Keeps the worker running until cancelled, then leaves it to `stop`.
 
         Raises:
-            StartupError: The worker says that it cannot work as configured.
+            StartupError: The first worker process says that it cannot work as configured.
         """
         loop = asyncio.get_running_loop()
-        backoff = FIRST_BACKOFF
+        backoff, first = FIRST_BACKOFF, True
         # The worker's options are its arguments; our own variables are not meant for it.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHAPEROUTER_")}
         while True:
@@ -62,8 +62,10 @@ class WorkerProcess:
             )
             log.info("worker started", worker=self._name, pid=self._process.pid)
             code = await self._process.wait()
-            if code == EXIT_CONFIG:
+            # Later, others depend on us, and what is wrong with its files may pass.
+            if code == EXIT_CONFIG and first:
                 raise StartupError(f"{self._name} cannot start; its message stands above")
+            first = False
             backoff = FIRST_BACKOFF if loop.time() - started > STABLE else backoff
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             log.error("worker died", worker=self._name, reason=reason, restart_seconds=backoff)

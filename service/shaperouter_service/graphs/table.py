@@ -98,7 +98,7 @@ class GraphTable:
             and graph.signature.kind is kind
             and graph.signature.beams == beams
         ]
-        return sorted(ready, key=lambda graph: graph.signature.area)
+        return sorted(ready, key=lambda graph: graph.signature.cost_order)
 
     def graphs(self) -> list[Graph]:
         """Returns every graph that was ever asked for."""

@@ -15,6 +15,9 @@ from shaperouter_service.errors import StartupError
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
+# Types of stored weights that mean what they say; integers need scales that we don't read.
+FLOATING = ("F64", "F32", "F16", "BF16")
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object.
@@ -106,7 +109,8 @@ class Checkpoint:
         """Reads one tensor and converts it.
 
         Raises:
-            StartupError: It is missing or has another shape than the config implies.
+            StartupError: It is missing, is not floating, or has another shape than the config
+                implies.
         """
         if name not in self._files:
             raise StartupError(f"{self.directory}: tensor {name} is missing")
@@ -116,5 +120,11 @@ class Checkpoint:
             raise StartupError(
                 f"{self.directory}: tensor {name} has shape {list(found)}, but config.json implies "
                 f"{list(shape)}"
+            )
+        stored = file.get_slice(name).get_dtype()
+        if stored not in FLOATING:
+            raise StartupError(
+                f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
+                f"{stored}"
             )
         return np.asarray(file.get_tensor(name)).astype(dtype, copy=False)

@@ -2,34 +2,14 @@
 
 import abc
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.errors import StartupError
 from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.config import Config
 from shaperouter_service.models.layers import Attend
-
-T = TypeVar("T", int, float, bool, str)
-
-
-def config_value(config: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
-    """Reads one value of config.json; null counts as left out, as in Transformers.
-
-    Raises:
-        StartupError: It has another type, or is a number that is not positive.
-    """
-    value = config.get(name)
-    if value is None:
-        return default
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise StartupError(f"config.json: {name} must be of type {kind.__name__}, got {value!r}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
-        raise StartupError(f"config.json: {name} must be positive, got {value!r}")
-    return value
 
 
 class Family(abc.ABC):
@@ -50,7 +30,7 @@ class Family(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Reads the dimensions from the content of config.json.
 
         Raises:

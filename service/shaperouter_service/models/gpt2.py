@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.errors import StartupError
 from shaperouter_service.models.checkpoint import Checkpoint
-from shaperouter_service.models.family import Family, config_value
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.family import Family
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
     Attend,
@@ -54,36 +54,35 @@ class GPT2(Family):
     default_eos_token_id = 50256
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Reads the dimensions; values a config leaves out are those of Transformers."""
-        n_embd = config_value(config, "n_embd", int, 768)
+        n_embd = config.value("n_embd", int, 768)
         dims = cls(
-            vocab_size=config_value(config, "vocab_size", int, 50257),
-            n_positions=config_value(config, "n_positions", int, 1024),
+            vocab_size=config.value("vocab_size", int, 50257),
+            n_positions=config.value("n_positions", int, 1024),
             n_embd=n_embd,
-            n_layer=config_value(config, "n_layer", int, 12),
-            n_head=config_value(config, "n_head", int, 12),
-            n_inner=config_value(config, "n_inner", int, 4 * n_embd),
-            activation_function=config_value(config, "activation_function", str, "gelu_new"),
-            layer_norm_epsilon=config_value(config, "layer_norm_epsilon", float, 1e-5),
-            scale_attn_weights=config_value(config, "scale_attn_weights", bool, True),
-            scale_attn_by_inverse_layer_idx=config_value(
-                config, "scale_attn_by_inverse_layer_idx", bool, False
+            n_layer=config.value("n_layer", int, 12),
+            n_head=config.value("n_head", int, 12),
+            n_inner=config.value("n_inner", int, 4 * n_embd),
+            activation_function=config.value("activation_function", str, "gelu_new"),
+            layer_norm_epsilon=config.value("layer_norm_epsilon", float, 1e-5),
+            scale_attn_weights=config.value("scale_attn_weights", bool, True),
+            scale_attn_by_inverse_layer_idx=config.value(
+                "scale_attn_by_inverse_layer_idx", bool, False
             ),
-            tie_word_embeddings=config_value(config, "tie_word_embeddings", bool, True),
+            tie_word_embeddings=config.value("tie_word_embeddings", bool, True),
         )
         if dims.n_embd % dims.n_head:
-            raise StartupError(
-                f"config.json: n_embd must be a multiple of n_head, got {dims.n_embd} and "
-                f"{dims.n_head}"
+            raise config.error(
+                f"n_embd must be a multiple of n_head, got {dims.n_embd} and {dims.n_head}"
             )
         if dims.activation_function not in ACTIVATIONS:
-            raise StartupError(
-                f"config.json: activation_function must be one of {', '.join(ACTIVATIONS)}, got "
+            raise config.error(
+                f"activation_function must be one of {', '.join(ACTIVATIONS)}, got "
                 f"{dims.activation_function!r}"
             )
-        if config_value(config, "add_cross_attention", bool, False):
-            raise StartupError("config.json: add_cross_attention is not supported for gpt2")
+        if config.value("add_cross_attention", bool, False):
+            raise config.error("add_cross_attention is not supported for gpt2")
         return dims
 
     @property

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.limits import MAX_EOS_TOKENS
 from shaperouter_service.models.checkpoint import Checkpoint
-from shaperouter_service.models.family import Family, config_value
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.family import Family
 from shaperouter_service.models.gpt2 import GPT2
 
 FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2,)}
@@ -60,12 +62,16 @@ def load_model(name: str, directory: Path) -> Model:
                 f"{directory / 'config.json'}: model_type must be one of {', '.join(FAMILIES)}, "
                 f"got {model_type!r}"
             )
-        family = FAMILIES[model_type].from_config(checkpoint.config)
+        family = FAMILIES[model_type].from_config(
+            Config(directory / "config.json", checkpoint.config)
+        )
         weights = {}
         for weight_name, array in family.read_weights(checkpoint, DTYPE.as_numpy_dtype):
             weights[weight_name] = tf.Variable(array, trainable=False, name=weight_name)
         parameters = sum(variable.shape.num_elements() for variable in weights.values())
-        generation = checkpoint.generation_config or {}
+        generation = Config(
+            directory / "generation_config.json", checkpoint.generation_config or {}
+        )
         return Model(
             name=name,
             family=family,
@@ -73,8 +79,8 @@ def load_model(name: str, directory: Path) -> Model:
             parameters=parameters,
             weight_bytes=parameters * DTYPE.size,
             eos_token_ids=_eos_token_ids(checkpoint, family),
-            do_sample=config_value(generation, "do_sample", bool, False),
-            temperature=config_value(generation, "temperature", float, 1.0),
+            do_sample=generation.value("do_sample", bool, False),
+            temperature=generation.value("temperature", float, 1.0),
         )
 
 
@@ -89,4 +95,10 @@ def _eos_token_ids(checkpoint: Checkpoint, family: Family) -> tuple[int, ...]:
         if type(token) is not int or token < 0:
             raise StartupError(f"{checkpoint.directory}: eos_token_id must be ids, got {token!r}")
     # An end token that the vocabulary lacks can never be produced.
-    return tuple(token for token in ids if token < family.vocab_size)
+    known = tuple(dict.fromkeys(token for token in ids if token < family.vocab_size))
+    if len(known) > MAX_EOS_TOKENS:
+        raise StartupError(
+            f"{checkpoint.directory}: eos_token_id must have at most {MAX_EOS_TOKENS} ids, got "
+            f"{len(known)}"
+        )
+    return known

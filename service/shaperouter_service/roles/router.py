@@ -89,7 +89,7 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
             )
             graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(catalog), server)
             _add_reflection(server)
-            async with Health(server, fleet).kept_true():
+            async with Health(server, fleet, config.listen).kept_true():
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
                 log.info(
@@ -101,7 +101,8 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
                     workers=len(workers),
                 )
                 await stop.wait()
-            log.info("stopping", grace_seconds=config.grace)
+            log.info("stopping: waiting for running requests", grace_seconds=config.grace)
+    log.info("stopped")
 
 
 def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:
@@ -125,8 +126,9 @@ class Health:
     Kubernetes kill the process.
     """
 
-    def __init__(self, server: aio.Server, fleet: Fleet) -> None:
-        """Adds itself to a server."""
+    def __init__(self, server: aio.Server, fleet: Fleet, address: str) -> None:
+        """Adds itself to a server, which listens at an address."""
+        self._address = address
         self._servicer = health.aio.HealthServicer()
         self._fleet = fleet
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
@@ -150,7 +152,8 @@ class Health:
             if ready != was_ready:
                 was_ready = ready
                 await self._set_ready(ready)
-                log.info("ready" if ready else "not ready: a model has no worker")
+                event = "ready" if ready else "not ready: a model has no worker"
+                log.info(event, grpc=self._address)
 
     async def _set_ready(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse

@@ -8,6 +8,9 @@ from pathlib import Path
 from shaperouter_service.fleet import WorkerProcess
 from shaperouter_service.roles.router import RouterConfig, run_router
 
+# Seconds that workers have to end once the router has: their requests are finished or given up.
+WORKER_GRACE = 2.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWorkers:
@@ -46,7 +49,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
             for task in (router, *supervision):
                 task.cancel()
             results = await asyncio.gather(router, *supervision, return_exceptions=True)
-            await asyncio.gather(*(process.stop(config.grace) for process in processes))
+            await asyncio.gather(*(process.stop(WORKER_GRACE) for process in processes))
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -51,8 +53,8 @@ class WorkerConfig:
     exit_with_parent: bool
 
 
-async def run_worker(config: WorkerConfig) -> None:
-    """Serves until SIGTERM or SIGINT.
+async def run_worker(config: WorkerConfig) -> NoReturn:
+    """Serves until SIGTERM or SIGINT, and then ends the process.
 
     Raises:
         StartupError: A port or a model is unusable.
@@ -81,6 +83,11 @@ async def run_worker(config: WorkerConfig) -> None:
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()
+                changes.close()
+    # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
+    # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _exit_with_parent() -> None:

@@ -7,7 +7,7 @@ anew learns everything again.
 from collections.abc import Sequence
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
-from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
 
 
 class Catalog:
@@ -41,10 +41,16 @@ class Catalog:
         """Returns the model a request means: by name, or the only one.
 
         Raises:
-            UnknownModelError: There is no such model, or none was named and there are several.
+            UnknownModelError: There is no such model.
+            InvalidRequestError: None was named, and there are several.
         """
-        if not name and len(self.model_names) == 1:
-            return self.model_names[0]
+        if not name:
+            if len(self.model_names) == 1:
+                return self.model_names[0]
+            known = ", ".join(self.model_names)
+            raise InvalidRequestError(
+                Violation(field="model", description=f"must be set; this service has {known}")
+            )
         if name not in self.model_names:
             raise UnknownModelError(name, list(self.model_names))
         return name

@@ -40,9 +40,9 @@ class Signature:
         )
 
     @property
-    def area(self) -> int:
-        """Tokens a call computes or attends to; orders covers from cheap to dear."""
-        return self.rows * self.length
+    def cost_order(self) -> tuple[int, int]:
+        """Orders covers from cheap to dear: a row costs a step more than a longer cache does."""
+        return self.rows, self.length
 
     def __str__(self) -> str:
         """The short form of logs and tables, e.g. `gpt2 decode 4x256`."""

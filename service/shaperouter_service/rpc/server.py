@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from shaperouter_service.addresses import split_address
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.interceptor import ErrorInterceptor
 
@@ -52,6 +53,8 @@ def listen(server: aio.Server, address: str) -> int:
     Raises:
         StartupError: The address is in use or is not one.
     """
+    if not address.startswith(("unix:", "unix-abstract:")):
+        split_address(address, option="listen")
     try:
         return server.add_insecure_port(address)
     except RuntimeError as error:

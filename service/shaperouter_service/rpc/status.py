@@ -59,4 +59,7 @@ async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> 
     """Ends a call with an error; does not return."""
     status = to_status(error)
     metadata = (*(context.trailing_metadata() or ()), (_DETAILS_KEY, status.SerializeToString()))
+    if error.deadly:
+        # Tells gRPC's own retries to stop; people and their programs still may.
+        metadata = (*metadata, ("grpc-retry-pushback-ms", "-1"))
     await context.abort(error.code, status.message, metadata)

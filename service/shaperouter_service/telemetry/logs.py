@@ -9,12 +9,13 @@ import structlog
 LogFormat = Literal["auto", "console", "json"]
 
 
-def configure_logs(level: str, log_format: LogFormat) -> None:
+def configure_logs(level: str, log_format: LogFormat, **fields: str) -> None:
     """Sets up logging for this process.
 
     Args:
         level: Least level shown: debug, info, warning or error.
         log_format: `auto` means lines for people on a terminal, and JSON elsewhere.
+        **fields: What every line says besides, whichever thread writes it.
     """
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     renderer: list[Any] = (
@@ -24,7 +25,7 @@ def configure_logs(level: str, log_format: LogFormat) -> None:
     )
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            lambda _, __, event: {**fields, **event},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderer,

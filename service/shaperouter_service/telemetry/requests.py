@@ -12,8 +12,9 @@ Time to first token and end-to-end latency are differences of these; queue time 
 worker, between the run's arrival there and its slot.
 """
 
+import logging
 import time
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import structlog
@@ -37,6 +38,14 @@ _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 
 UNKNOWN_MODEL = "(unknown)"
 
 
+# What an operator should look at stands out.
+_LEVELS = {
+    grpc.StatusCode.INTERNAL: logging.ERROR,
+    grpc.StatusCode.UNAVAILABLE: logging.WARNING,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: logging.WARNING,
+}
+
+
 class RequestMetrics:
     """The metrics that are made of requests, for one router."""
 
@@ -51,7 +60,7 @@ class RequestMetrics:
         )
         self.running = Gauge(
             "shaperouter_num_requests_running",
-            "Requests that have had their first token.",
+            "Requests that have had their first token and have not ended.",
             by_model,
             registry=registry,
         )
@@ -112,6 +121,7 @@ class RequestRecord:
         code: How it ended; set before leaving the context otherwise than well.
         error: What was wrong, if anything was.
         generated_tokens: Tokens that have come.
+        worker: That runs it; empty before one does.
     """
 
     def __init__(self, metrics: RequestMetrics, request_id: str) -> None:
@@ -119,6 +129,7 @@ class RequestRecord:
         self.request_id = request_id
         self.code = grpc.StatusCode.OK
         self.error = ""
+        self.worker = ""
         self._metrics = metrics
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
@@ -127,6 +138,8 @@ class RequestRecord:
         self._prompt_tokens = 0
         self.generated_tokens = 0
         self._completion = generation_pb2.Completion()
+        self._stalled_since: float | None = None
+        self._stall_seconds = 0.0
 
     def __enter__(self) -> Self:
         """Returns itself."""
@@ -146,8 +159,8 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds)
-        timings = self._completion.timings
-        fields = {
+        self._resumes()
+        fields: dict[str, Any] = {
             "request_id": self.request_id,
             "model": model,
             "code": self.code.name,
@@ -155,25 +168,36 @@ class RequestRecord:
             "generated_tokens": self.generated_tokens,
             "first_token_seconds": round(self.time_to_first_token, 4),
             "total_seconds": round(self.total_seconds, 4),
-            "queue_seconds": round(timings.queue_seconds, 4),
-            "stall_seconds": round(timings.stall_seconds, 4),
-            "worker": self._completion.worker,
-            "graphs": [str(signature_from_proto(u.served)) for u in self._completion.graphs],
+            "stall_seconds": round(self._stall_seconds, 4),
+            "worker": self.worker,
         }
-        if self.code is grpc.StatusCode.INTERNAL:
-            log.error("request", error=self.error, **fields)
-        elif self.error:
-            log.info("request", error=self.error, **fields)
-        else:
-            log.info("request", **fields)
+        if self._completion.graphs:
+            # What only the worker knows, and tells at a good end.
+            fields["queue_seconds"] = round(self._completion.timings.queue_seconds, 4)
+            served = (signature_from_proto(use.served) for use in self._completion.graphs)
+            fields["graphs"] = [str(signature) for signature in served]
+        if self.error:
+            fields["error"] = self.error
+        log.log(_LEVELS.get(self.code, logging.INFO), "request", **fields)
 
     def prompt(self, tokens: int) -> None:
         """Its prompt has been tokenized and found good."""
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
 
+    def stalls(self) -> None:
+        """It waits for a compilation from now on."""
+        self._resumes()
+        self._stalled_since = time.monotonic()
+
+    def _resumes(self) -> None:
+        if self._stalled_since is not None:
+            self._stall_seconds += time.monotonic() - self._stalled_since
+            self._stalled_since = None
+
     def tokens(self, count: int) -> None:
         """New tokens have come."""
+        self._resumes()
         now = time.monotonic()
         metrics, model = self._metrics, self._model
         if self._first_token is None:
@@ -196,7 +220,7 @@ class RequestRecord:
         metrics.queue_time.labels(model).observe(completion.timings.queue_seconds)
         for use in completion.graphs:
             asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
-            fit = "tight" if served.area <= asked.area else "loose"
+            fit = "tight" if asked.covers(served) else "loose"
             metrics.cover_served.labels(model, served.kind, fit).inc(use.calls)
 
     @property

@@ -6,9 +6,10 @@ from pathlib import Path
 import structlog
 import tensorflow as tf
 
-from shaperouter.v1 import worker_pb2
+from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.decoding import Lane, decode_program, prefill_program
 from shaperouter_service.decoding.program import Program
+from shaperouter_service.errors import UnknownModelError
 from shaperouter_service.graphs import GraphTable
 from shaperouter_service.models import load_model
 from shaperouter_service.routing.ladders import Ladders
@@ -74,7 +75,7 @@ class Engine:
                 weight_bytes=model.weight_bytes,
                 kv_cache_bytes=lane.cache_bytes,
             )
-        self._models = [model_message(scheduler) for scheduler in self._lanes.values()]
+        self._models = {name: model_message(scheduler) for name, scheduler in self._lanes.items()}
         self._thread = DeviceThread(
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
@@ -95,9 +96,15 @@ class Engine:
         self._lanes[model].cancel(run)
         self._thread.wake()
 
-    def has(self, model: str) -> bool:
-        """Tells whether a model is loaded."""
-        return model in self._lanes
+    def model(self, name: str) -> model_pb2.Model:
+        """Describes a model.
+
+        Raises:
+            UnknownModelError: It is not loaded.
+        """
+        if name not in self._models:
+            raise UnknownModelError(name, list(self._models))
+        return self._models[name]
 
     def snapshot(self, worker: str, incarnation: str) -> worker_pb2.WatchResponse:
         """Tells the whole state."""
@@ -105,7 +112,7 @@ class Engine:
             worker=worker,
             incarnation=incarnation,
             device=self._device,
-            models=self._models,
+            models=self._models.values(),
             graphs=[graph_message(graph, worker) for graph in self._graphs.graphs()],
             lanes=[lane_message(scheduler) for scheduler in self._lanes.values()],
             compile_queue_depth=self._graphs.queue_depth,

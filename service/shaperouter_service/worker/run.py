@@ -52,8 +52,8 @@ class Timings:
         prefill_started: Its prefill graph was called.
         first_token: Its first token was made.
         ended: Its last token was made.
-        stalled_first: Time stalled before its first token.
-        stalled_later: Time stalled after it.
+        stalled_first: Time stalled before it had a slot.
+        stalled_later: Time stalled after its first token.
     """
 
     arrived: float
@@ -66,8 +66,8 @@ class Timings:
 
     @property
     def queue_seconds(self) -> float:
-        """From its arrival until it had a slot."""
-        return self.admitted - self.arrived
+        """From its arrival until it had a slot, stalls left out."""
+        return self.admitted - self.arrived - self.stalled_first
 
     @property
     def stall_seconds(self) -> float:
@@ -153,18 +153,19 @@ class Run:
     _stalled_since: float = 0.0
 
     @property
-    def length(self) -> int:
-        """Tokens of the sequence so far."""
-        return len(self.token_ids) + self.generated
+    def attended(self) -> int:
+        """Tokens that its next decode step attends to: all there are, the first new one too."""
+        return len(self.token_ids) + max(1, self.generated)
 
     @property
-    def final_length(self) -> int:
-        """Tokens of the sequence if nothing ends it early; known from the start."""
-        return len(self.token_ids) + self.max_new_tokens
+    def final_attended(self) -> int:
+        """Tokens that its last decode step attends to if nothing ends it early."""
+        return len(self.token_ids) + self.max_new_tokens - 1
 
     def stall(self, graph: Graph, now: float) -> None:
         """Begins to wait for a graph, or goes on waiting."""
-        if self._stalled_on is None:
+        if self._stalled_on is not graph:
+            self.resume(now)
             self._stalled_on, self._stalled_since = graph, now
             self.emit(Stalled(graph.signature))
 

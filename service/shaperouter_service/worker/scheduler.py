@@ -3,15 +3,17 @@
 A run's life here:
 
 1. `submit` queues it, bounded; a full queue refuses at once.
-2. At the next chunk boundary a free slot takes it: the lowest, so that few rows suffice.
+2. At the next chunk boundary a free slot takes it: the lowest, so that few rows suffice. A run that
+   would stall there waits in the queue, so that those behind it need not wait for its compilation.
 3. A prefill graph reads its prompt and makes its first token.
 4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph that
-   covers most runs, and the cheapest of those.
+   covers most runs, and the cheapest of those; what it leaves is covered by further calls.
 5. It leaves at its end, or at the next chunk boundary after it was cancelled.
 
-A run that no ready graph covers stalls, alone: the others go on with the graphs there are.
+A run that has outgrown every ready graph stalls, alone: the others go on with the graphs there are.
 """
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -28,6 +30,10 @@ from shaperouter_service.worker.run import Ended, Failed, FinishReason, NewToken
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
 # not wait noticeably for its slot, so that small models spend little time between chunks.
 CHUNK_SECONDS = 0.03
+
+# Waiting runs that are looked at for one that would not stall: enough to get past a burst of one
+# new shape, and little work between two chunks.
+LOOK_AHEAD = 32
 
 
 class LaneScheduler:
@@ -120,29 +126,50 @@ class LaneScheduler:
                 self._leave(run)
 
     def _admit(self) -> None:
-        for slot, occupant in enumerate(self._slots):
-            if occupant is not None:
+        """Gives free slots to the runs that wait, in order, but for those that would stall."""
+        free = [slot for slot, occupant in enumerate(self._slots) if occupant is None]
+        with self._lock:
+            waiting = list(itertools.islice(self._queue, LOOK_AHEAD))
+        for run in waiting:
+            if not free:
+                return
+            run.slot = free[0]
+            missing = self._missing(run)
+            if missing is None or missing.state is GraphState.FAILED:
+                with self._lock:
+                    self._queue.remove(run)
+            if missing is not None:
+                self._wait(run, missing)
                 continue
-            with self._lock:
-                if not self._queue:
-                    return
-                run = self._queue.popleft()
-            run.slot, run.phase = slot, Phase.PREFILL
-            run.timings.admitted = time.monotonic()
-            self._slots[slot] = run
+            now = time.monotonic()
+            run.resume(now)
+            run.timings.admitted = now
+            run.phase = Phase.PREFILL
+            self._slots[free.pop(0)] = run
+
+    def _missing(self, run: Run) -> Graph | None:
+        """Asks for all graphs of a run's life; returns one without which it cannot start."""
+        asked = self._prefill_signature(run)
+        uncovered = isinstance(self._graphs.cover(asked), NoCover)
+        prefill = self._graphs.want(asked, urgent=uncovered)
+        if run.max_new_tokens == 1:
+            return prefill if uncovered else None
+        decode = self._want_decode([run, *self._running(Phase.DECODE)])
+        if uncovered:
+            return prefill
+        if self._best_cover([run])[0] is None:
+            return self._unless_failed(decode, run)
+        return None
+
+    def _prefill_signature(self, run: Run) -> Signature:
+        return self.ladders.prefill(self._model, prompt_tokens=len(run.token_ids), beams=self.beams)
 
     def _prefill_first(self) -> bool:
         for run in self._running(Phase.PREFILL):
-            asked = self.ladders.prefill(
-                self._model, prompt_tokens=len(run.token_ids), beams=self.beams
-            )
+            asked = self._prefill_signature(run)
             graph = self._graphs.cover(asked)
-            wanted = self._graphs.want(asked, urgent=isinstance(graph, NoCover))
-            # Asked for now, so that it is compiled while the prompt is being read.
-            self._want_decode([run, *self._running(Phase.DECODE)])
-            if isinstance(graph, NoCover):
-                self._wait(run, wanted)
-            else:
+            # Always so: it had a cover when it got its slot, and ready graphs stay ready.
+            if not isinstance(graph, NoCover):
                 self._prefill(run, asked, graph)
                 return True
         return False
@@ -152,7 +179,6 @@ class LaneScheduler:
         token_ids = np.zeros([1, length], np.int32)
         token_ids[0, : len(run.token_ids)] = run.token_ids
         started = time.monotonic()
-        run.resume(started)
         run.timings.prefill_started = started
         tokens = graph.program(
             token_ids,
@@ -175,24 +201,30 @@ class LaneScheduler:
         if not runs:
             return False
         wanted = self._want_decode(runs)
-        graph, covered = self._best_cover(runs)
-        for run in runs:
-            if run not in covered:
-                self._wait(run, wanted)
-        if graph is None:
-            return False
-        now = time.monotonic()
-        for run in covered:
-            run.resume(now)
-        self._decode(covered, wanted.signature, graph)
-        return True
+        rest = runs
+        while rest:
+            graph, covered = self._best_cover(rest)
+            if graph is None:
+                break
+            now = time.monotonic()
+            for run in covered:
+                run.resume(now)
+            self._decode(covered, wanted.signature, graph)
+            rest = [run for run in rest if run not in covered]
+        for run in rest:
+            self._wait(run, self._unless_failed(wanted, run))
+        return len(rest) < len(runs)
+
+    def _unless_failed(self, joint: Graph, run: Run) -> Graph:
+        """The graph to wait for: that of all runs, or the run's own if that one has failed."""
+        return self._want_decode([run]) if joint.state is GraphState.FAILED else joint
 
     def _want_decode(self, runs: list[Run]) -> Graph:
         """Asks for the tight cover of these runs until their ends, so that none stalls midway."""
         asked = self.ladders.decode(
             self._model,
             rows=max(run.slot for run in runs) + 1,
-            length=max(run.final_length for run in runs),
+            length=max(run.final_attended for run in runs),
             beams=self.beams,
         )
         _, covered = self._best_cover(runs)
@@ -204,7 +236,7 @@ class LaneScheduler:
         best_covered: list[Run] = []
         for graph in self._graphs.ready(self._model, GraphKind.DECODE, self.beams):
             rows, length = graph.signature.rows, graph.signature.length
-            covered = [run for run in runs if run.slot < rows and run.length <= length]
+            covered = [run for run in runs if run.slot < rows and run.attended <= length]
             if len(covered) > len(best_covered):
                 best, best_covered = graph, covered
         return best, best_covered
@@ -213,7 +245,7 @@ class LaneScheduler:
         rows, length = graph.signature.rows, graph.signature.length
         active = np.zeros([rows], np.bool_)
         active[[run.slot for run in runs]] = True
-        room = min(length - run.length + 1 for run in runs)
+        room = min(length - run.attended + 1 for run in runs)
         longest = max(run.max_new_tokens - run.generated for run in runs)
         steps = min(self._chunk_steps(graph), room, longest)
         started = time.monotonic()
@@ -258,5 +290,6 @@ class LaneScheduler:
 
     def _leave(self, run: Run) -> None:
         run.resume(time.monotonic())
+        if run.phase is not Phase.QUEUED:
+            self._slots[run.slot] = None
         run.phase = Phase.ENDED
-        self._slots[run.slot] = None

@@ -7,9 +7,10 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import SlotOptions
-from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.limits import MAX_EOS_TOKENS
 from shaperouter_service.messages import signature_to_proto
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
@@ -41,11 +42,17 @@ class Changes:
         """Wakes watchers on an event loop."""
         self._loop = loop
         self._watchers: set[asyncio.Event] = set()
+        self._closed = False
 
     def notify(self) -> None:
         """Wakes every watcher; may be called from any thread, also after the loop's end."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._set_all)
+
+    def close(self) -> None:
+        """Ends all watching: the worker takes no more requests, and must not seem to."""
+        self._closed = True
+        self._set_all()
 
     def _set_all(self) -> None:
         for event in self._watchers:
@@ -56,7 +63,7 @@ class Changes:
         event = asyncio.Event()
         self._watchers.add(event)
         try:
-            while True:
+            while not self._closed:
                 event.clear()
                 yield
                 await asyncio.sleep(WATCH_INTERVAL)
@@ -86,8 +93,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.RunRequest, context: Any
     ) -> AsyncIterator[worker_pb2.RunResponse]:
         """Runs one request; ending the call early frees its slot."""
-        if not self._engine.has(request.model):
-            raise UnknownModelError(request.model, [])
+        _check(request, self._engine.model(request.model))
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -141,6 +147,28 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         """Yields the worker's state, at once and after changes."""
         async for _ in self._changes.watch():
             yield self._engine.snapshot(self._name, self._incarnation)
+
+
+def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
+    """Refuses what would break the device thread, and with it every other request.
+
+    Routers check the same and more, but by the limits of whichever worker told them last.
+
+    Raises:
+        InvalidRequestError: The run does not fit this worker's model.
+    """
+    ids, options = request.token_ids, request.options
+    for field, value, low, high in (
+        ("token_ids", len(ids), 1, model.max_length - 1),
+        ("token_ids", min(ids, default=0), 0, model.vocab_size - 1),
+        ("token_ids", max(ids, default=0), 0, model.vocab_size - 1),
+        ("options.max_new_tokens", options.max_new_tokens, 1, model.max_length - len(ids)),
+        ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
+    ):
+        if not low <= value <= high:
+            raise InvalidRequestError(
+                Violation(field=field, description=f"must be from {low} to {high}, got {value}")
+            )
 
 
 def _completion(run: Run, reason: FinishReason) -> worker_pb2.RunCompletion:

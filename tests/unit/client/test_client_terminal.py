@@ -20,7 +20,7 @@ from shaperouter.v1 import signature_pb2
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 COMMAND = Path(sys.executable).with_name("shaperouter")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
-from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing.catalog import Catalog
 
 
@@ -109,7 +109,12 @@ def test_a_model_is_resolved_before_a_worker_has_it() -> None:
     assert Catalog(["gpt2", "demo"]).resolve("demo") == "demo"
 
 
-@pytest.mark.parametrize("name", ["", "GPT2", "gpt3", "gpt2 "])
+def test_no_name_among_several_is_told_to_be_needed() -> None:
+    with pytest.raises(InvalidRequestError, match=r"model: must be set; .* demo, gpt2$"):
+        Catalog(["gpt2", "demo"]).resolve("")
+
+
+@pytest.mark.parametrize("name", ["GPT2", "gpt3", "gpt2 "])
 def test_an_unknown_name_is_told_with_those_there_are(name: str) -> None:
     with pytest.raises(UnknownModelError, match=f"no model {name!r}.* demo, gpt2$"):
         Catalog(["gpt2", "demo"]).resolve(name)
