@@ -43,6 +43,13 @@ def test_no_cache_is_copied(program: Program, lane: Lane) -> None:
     assert not re.findall(rf"= {_hlo_shape(lane)}\S* copy\(", hlo)
 
 
+def test_the_call_that_compiles_a_prefill_can_skip_the_prompt(lane: Lane) -> None:
+    """It holds the lane's variables, so that every stream would wait for as long as it runs."""
+    program = prefill_program("prefill", lane, rows=1, length=32)
+    program.trace()
+    assert " conditional(" in _entry(program.compiler_ir("optimized_hlo"))
+
+
 def _hlo_shape(lane: Lane) -> str:
     return re.escape(f"f32[{','.join(map(str, lane.keys[0].shape))}]")
 

@@ -1,5 +1,6 @@
 """Processes die, ports are taken, models are broken: what a user sees, and that it goes on."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 from harness.service import GOLDENS, LOCAL, Service, daemon, process_exists, serving
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter import (
+    CallCancelledError,
     Client,
     InvalidArgumentError,
     ModelNotFoundError,
@@ -122,10 +124,16 @@ def test_a_worker_stopped_during_a_compilation_ends_well_and_soon(tmp_path: Path
             Client(router.address) as client,
             client.stream([1], max_new_tokens=2, on_stall=lambda _: stalled.set()) as stream,
         ):
-            reader = threading.Thread(target=lambda: list(stream), daemon=True)
+
+            def read() -> None:
+                with contextlib.suppress(CallCancelledError):
+                    list(stream)
+
+            reader = threading.Thread(target=read)
             reader.start()
             assert stalled.wait(TIMEOUT)
             stream.cancel()
+            reader.join()
             worker.terminate()
             _, log = worker.communicate(timeout=20)
         assert worker.returncode == 0
