@@ -134,14 +134,18 @@ class LaneScheduler:
             if not free:
                 return
             run.slot = free[0]
-            missing = self._missing(run)
-            if missing is None or missing.state is GraphState.FAILED:
-                with self._lock:
-                    self._queue.remove(run)
-            if missing is not None:
-                self._wait(run, missing)
-                continue
             now = time.monotonic()
+            missing = self._missing(run)
+            # Read once: a compile thread may be changing it.
+            failed = missing is not None and missing.state is GraphState.FAILED
+            if missing is not None and not failed:
+                run.stall(missing, now)
+                continue
+            with self._lock:
+                self._queue.remove(run)
+            if missing is not None:
+                self._fail(run, GraphFailedError(missing.signature, missing.error))
+                continue
             run.resume(now)
             run.timings.admitted = now
             run.phase = Phase.PREFILL
