@@ -72,7 +72,8 @@ class RequestMetrics:
         )
         self.queue_time = Histogram(
             "shaperouter_request_queue_time_seconds",
-            "Time from a request's arrival at the worker until it had a slot, in seconds.",
+            "Time from a request's arrival at the worker until it had a slot, stalls left out, in "
+            "seconds; of requests that ended well.",
             by_model,
             buckets=_LATENCY_BOUNDS,
             registry=registry,
@@ -106,8 +107,8 @@ class RequestMetrics:
         )
         self.cover_served = Counter(
             "shaperouter_cover_served",
-            "Calls of graphs for requests: tight if the graph was no larger than the smallest "
-            "signature that covers them, else loose.",
+            "Calls of graphs for requests that ended well, once for each request: tight if the "
+            "graph was no larger than the signature asked for, else loose.",
             ["model", "kind", "fit"],
             registry=registry,
         )
