@@ -34,10 +34,12 @@ from shaperouter._generation import (
     Generation,
     GraphUse,
     Timings,
+    TokenLogprob,
+    TokenLogprobs,
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._model import Ladders, Model
+from shaperouter._model import Ladders, LaneLadders, Model
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
 from shaperouter._stream import GenerationStream
@@ -64,6 +66,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "Ladders",
+    "LaneLadders",
     "MessageTooLargeError",
     "Model",
     "ModelNotFoundError",
@@ -71,6 +74,8 @@ __all__ = [
     "ShaperouterError",
     "Signature",
     "Timings",
+    "TokenLogprob",
+    "TokenLogprobs",
     "UnavailableError",
     "Usage",
     "__version__",

@@ -1,5 +1,7 @@
 """From messages of the wire to the types of the client."""
 
+from collections.abc import Iterable
+
 from shaperouter._errors import InternalError
 from shaperouter._generation import (
     Delta,
@@ -8,16 +10,20 @@ from shaperouter._generation import (
     Generation,
     GraphUse,
     Timings,
+    TokenLogprob,
+    TokenLogprobs,
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._model import Ladders, Model
+from shaperouter._model import Ladders, LaneLadders, Model
+from shaperouter._option_message import options_from_message
 from shaperouter._signature import GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
 _FINISH_REASONS = {
     generation_pb2.FINISH_REASON_EOS: FinishReason.EOS,
     generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
 }
 _GRAPH_KINDS = {
     signature_pb2.GRAPH_KIND_PREFILL: GraphKind.PREFILL,
@@ -50,7 +56,25 @@ def signature(message: signature_pb2.Signature) -> Signature:
 
 def delta(message: generation_pb2.Delta) -> Delta:
     """Newly made tokens."""
-    return Delta(text=message.text, token_ids=tuple(message.token_ids))
+    return Delta(
+        text=message.text,
+        token_ids=tuple(message.token_ids),
+        sequence=message.sequence,
+        logprobs=logprobs(message.logprobs),
+    )
+
+
+def logprobs(messages: Iterable[generation_pb2.TokenLogprobs]) -> tuple[TokenLogprobs, ...]:
+    """What the model thought of new tokens."""
+    return tuple(
+        TokenLogprobs(chosen=_logprob(each.chosen), top=tuple(map(_logprob, each.top)))
+        for each in messages
+    )
+
+
+def score(message: generation_pb2.Sequence | generation_pb2.SequenceEnd) -> float | None:
+    """The score of a sequence, if beam search gave it one."""
+    return message.score if message.HasField("score") else None
 
 
 def generation(
@@ -105,6 +129,8 @@ def response(message: generation_pb2.GenerateResponse) -> Generation:
             text=sequence.text,
             token_ids=tuple(sequence.token_ids),
             finish_reason=finish_reason(sequence.finish_reason),
+            score=score(sequence),
+            logprobs=logprobs(sequence.logprobs),
         )
         for sequence in message.sequences
     )
@@ -121,8 +147,7 @@ def model(message: model_pb2.Model) -> Model:
         vocab_size=message.vocab_size,
         max_length=message.max_length,
         eos_token_ids=tuple(message.eos_token_ids),
-        default_do_sample=message.default_do_sample,
-        default_temperature=message.default_temperature,
+        default_options=options_from_message(message.default_options),
         dtype=message.dtype,
         parameters=message.parameters,
         weight_bytes=message.weight_bytes,
@@ -130,9 +155,16 @@ def model(message: model_pb2.Model) -> Model:
         slots=message.slots,
         ladders=Ladders(
             prefill_lengths=tuple(ladders.prefill_lengths),
-            decode_lengths=tuple(ladders.decode_lengths),
-            decode_rows=tuple(ladders.decode_rows),
-            beams=tuple(ladders.beams),
+            lanes=tuple(
+                LaneLadders(
+                    beams=lane.beams,
+                    decode_rows=tuple(lane.decode_rows),
+                    decode_lengths=tuple(lane.decode_lengths),
+                )
+                for lane in ladders.lanes
+            ),
+            prefill_rows=tuple(ladders.prefill_rows),
+            prefill_batch_tokens=ladders.prefill_batch_tokens,
         ),
         ready_workers=message.ready_workers,
     )
@@ -153,6 +185,10 @@ def graph(message: graph_pb2.Graph) -> Graph:
         device_seconds=_histogram(message.device_seconds),
         error=message.error,
     )
+
+
+def _logprob(message: generation_pb2.TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(token_id=message.token_id, logprob=message.logprob)
 
 
 def _histogram(message: graph_pb2.Histogram) -> Histogram:

@@ -98,42 +98,45 @@ class MessageTooLargeError(ShaperouterError):
     """The request or the response is over gRPC's limit of a message's size (4 MiB by default)."""
 
 
-class OverloadedError(ShaperouterError):
+class _TryAgainError(ShaperouterError):
+    """An error after which the same request may be sent again.
+
+    Attributes:
+        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
+    """
+
+    retriable = True
+
+    retry_after: float | None
+
+    _code: ClassVar[grpc.StatusCode]
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, request_id: str = ""
+    ) -> None:
+        """Keeps what is known about the failure."""
+        super().__init__(message, code=self._code, request_id=request_id)
+        self.retry_after = retry_after
+
+
+class OverloadedError(_TryAgainError):
     """The service's queue is full; it refused the request at once.
 
     Attributes:
         retry_after: Seconds after which the service suggests to try again; None if it said nothing.
     """
 
-    retriable = True
-
-    retry_after: float | None
-
-    def __init__(
-        self, message: str, *, retry_after: float | None = None, request_id: str = ""
-    ) -> None:
-        """Keeps what is known about the failure."""
-        super().__init__(message, code=grpc.StatusCode.RESOURCE_EXHAUSTED, request_id=request_id)
-        self.retry_after = retry_after
+    _code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-class UnavailableError(ShaperouterError):
+class UnavailableError(_TryAgainError):
     """Nothing answers at the address, the worker was lost, or the service is shutting down.
 
     Attributes:
         retry_after: Seconds after which the service suggests to try again; None if it said nothing.
     """
 
-    retriable = True
-
-    retry_after: float | None
-
-    def __init__(
-        self, message: str, *, retry_after: float | None = None, request_id: str = ""
-    ) -> None:
-        """Keeps what is known about the failure."""
-        super().__init__(message, code=grpc.StatusCode.UNAVAILABLE, request_id=request_id)
-        self.retry_after = retry_after
+    _code = grpc.StatusCode.UNAVAILABLE
 
 
 class DeadlineError(ShaperouterError):

@@ -13,7 +13,34 @@ class FinishReason(enum.StrEnum):
 
     EOS = "eos"  # the model produced an end token
     LENGTH = "length"  # max_new_tokens was reached
+    STOP = "stop"  # a stop string appeared
     UNKNOWN = "unknown"  # a reason that this version of the client does not know
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprob:
+    """A token and its log-probability.
+
+    Attributes:
+        token_id: The token.
+        logprob: Natural logarithm of its probability.
+    """
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprobs:
+    """What the model thought of one new token, before penalties, bans and temperature.
+
+    Attributes:
+        chosen: The token that was generated.
+        top: The likeliest tokens, from likely to unlikely; as many as were asked for.
+    """
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +48,20 @@ class GeneratedSequence:
     """One generated sequence.
 
     Attributes:
-        text: The new text, without the prompt and without special tokens.
-        token_ids: The new token ids, with the end token if there is one.
+        text: The new text, without special tokens; after the prompt with `echo`.
+        token_ids: The new token ids, with the end token if there is one; after the prompt's with
+            `echo`.
         finish_reason: Why it ended.
+        score: Of beam search: the sum of its log-probabilities over its length to the power of
+            `length_penalty`; None otherwise.
+        logprobs: One for each new token if they were asked for; empty otherwise.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
+    score: float | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +71,7 @@ class Usage:
     Attributes:
         prompt_tokens: Tokens of the prompt.
         padded_prompt_tokens: Tokens that were computed for them, padding included.
-        generated_tokens: New tokens, end token included.
+        generated_tokens: New tokens of all returned sequences, end tokens included.
     """
 
     prompt_tokens: int
@@ -49,6 +82,9 @@ class Usage:
 @dataclass(frozen=True, kw_only=True)
 class Timings:
     """Where the time went, in seconds on the service's clock.
+
+    Sequences that are sampled are made side by side: the longest time of them is told. Of a
+    sequence that a stop string ended, `queue_seconds` and `prefill_seconds` are not known, and 0.
 
     Attributes:
         queue_seconds: From the arrival at the worker until a slot was free.
@@ -90,14 +126,15 @@ class Generation:
     """A whole generation; ``str()`` gives its text.
 
     Attributes:
-        sequences: The generated sequences, best first; at least one.
+        sequences: The generated sequences, at least one; those of beam search from best to worst.
         request_id: Id of the request; also in the service's logs.
         model: Name of the model that served it.
         seed: Seed that was used: giving it again gives the same tokens.
         usage: Tokens counted.
         timings: Where the time went.
-        graphs: Which graphs were asked for and which served, in order of first use.
-        worker: The worker that ran it.
+        graphs: Which graphs were asked for and which served, in order of first use; those of
+            sequences that a stop string ended are not known.
+        worker: The worker that ran it, or the first of its sequences.
     """
 
     sequences: tuple[GeneratedSequence, ...]
@@ -111,21 +148,21 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """New text of the best sequence, without the prompt and without special tokens."""
+        """Text of the first sequence."""
         return self.sequences[0].text
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """New token ids of the best sequence, with the end token if there is one."""
+        """Token ids of the first sequence."""
         return self.sequences[0].token_ids
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Why the best sequence ended."""
+        """Why the first sequence ended."""
         return self.sequences[0].finish_reason
 
     def __str__(self) -> str:
-        """The text of the best sequence."""
+        """The text of the first sequence."""
         return self.text
 
     def __repr__(self) -> str:
@@ -144,13 +181,19 @@ class Delta:
     """Newly made tokens of a stream; ``str()`` gives their text.
 
     Attributes:
-        text: Text that is now certain; empty while a character is still split over tokens. The
-            texts of all deltas, joined, are the whole text.
+        text: Text that is now certain; empty while a character is still split over tokens, or
+            while a stop string may be beginning. The texts of all deltas of a sequence, joined, are
+            its text.
         token_ids: The new token ids.
+        sequence: Which sequence they belong to, from 0. Those that are sampled grow side by side,
+            those of beam search come whole, at the end.
+        logprobs: One for each new token if they were asked for; empty otherwise.
     """
 
     text: str
     token_ids: tuple[int, ...]
+    sequence: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     def __str__(self) -> str:
         """The text."""

@@ -2,6 +2,23 @@
 
 from dataclasses import dataclass
 
+from shaperouter._options import GenerationOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneLadders:
+    """The ladders of one beam width.
+
+    Attributes:
+        beams: The beam width; 1 is no beam search.
+        decode_rows: Requests decoded together.
+        decode_lengths: Lengths of the attended cache in tokens.
+    """
+
+    beams: int
+    decode_rows: tuple[int, ...]
+    decode_lengths: tuple[int, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ladders:
@@ -9,15 +26,15 @@ class Ladders:
 
     Attributes:
         prefill_lengths: Padded lengths of prompts in tokens.
-        decode_lengths: Lengths of the attended cache in tokens.
-        decode_rows: Sequences decoded together.
-        beams: Beam widths.
+        lanes: Of each beam width, in order of width.
+        prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
+        prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
     """
 
     prefill_lengths: tuple[int, ...]
-    decode_lengths: tuple[int, ...]
-    decode_rows: tuple[int, ...]
-    beams: tuple[int, ...]
+    lanes: tuple[LaneLadders, ...]
+    prefill_rows: tuple[int, ...]
+    prefill_batch_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +48,13 @@ class Model:
         vocab_size: Number of token ids.
         max_length: Most tokens of prompt and generation together.
         eos_token_ids: Tokens that end a generation unless the request names others.
-        default_do_sample: Whether requests that do not say sample.
-        default_temperature: Temperature of requests that sample and do not say.
+        default_options: What requests get that do not say otherwise.
         dtype: Type the weights and caches are computed in, such as ``float32``.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights on one device, in bytes.
-        kv_cache_bytes: Memory of the key/value caches on one device, in bytes.
-        slots: Requests one worker runs at a time; more wait.
+        kv_cache_bytes: Memory of the key/value caches on one device, in bytes; of the beam widths
+            in use so far.
+        slots: Requests without beam search that one worker runs at a time; more wait.
         ladders: Shapes its graphs can have.
         ready_workers: Workers that can run it now.
     """
@@ -48,8 +65,7 @@ class Model:
     vocab_size: int
     max_length: int
     eos_token_ids: tuple[int, ...]
-    default_do_sample: bool
-    default_temperature: float
+    default_options: GenerationOptions
     dtype: str
     parameters: int
     weight_bytes: int

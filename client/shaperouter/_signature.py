@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class GraphKind(enum.StrEnum):
     """What a compiled graph computes."""
 
-    PREFILL = "prefill"  # reads a whole prompt and chooses the first new token
+    PREFILL = "prefill"  # reads a prompt, or a piece of a long one, and chooses the first token
     DECODE = "decode"  # advances the active sequences together, one token a step
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
@@ -19,10 +19,10 @@ class Signature:
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        rows: Sequences computed together.
-        length: Padded length in tokens: of the prompt for prefill, of the attended cache for
-            decode.
-        beams: Rows that belong to one request; 1 without beam search.
+        rows: Requests computed together.
+        length: Padded length in tokens: of the prompt for prefill; of the attended cache for
+            decode, where a prompt's token takes one place and a step as many as there are beams.
+        beams: Beam width; 1 without beam search.
     """
 
     model: str

@@ -1,5 +1,6 @@
 """The events of a stream, put together; shared by both clients."""
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from shaperouter import _convert
@@ -18,7 +19,7 @@ class Transcript:
     def __init__(self, on_stall: Callable[[Signature], None] | None) -> None:
         """Starts empty; `on_stall` is called for each stall event."""
         self._on_stall = on_stall
-        self._deltas: list[Delta] = []
+        self._deltas: defaultdict[int, list[Delta]] = defaultdict(list)  # by sequence
         self._result: Generation | None = None
 
     @property
@@ -53,7 +54,7 @@ class Transcript:
         match event.WhichOneof("event"):
             case "delta":
                 delta = _convert.delta(event.delta)
-                self._deltas.append(delta)
+                self._deltas[delta.sequence].append(delta)
                 return delta
             case "stall":
                 if self._on_stall is not None:
@@ -72,9 +73,21 @@ class Transcript:
             raise InternalError("the service ended a stream without its completion")
 
     def _assemble(self, completion: generation_pb2.StreamCompletion) -> Generation:
-        sequence = GeneratedSequence(
-            text="".join(delta.text for delta in self._deltas),
-            token_ids=tuple(token for delta in self._deltas for token in delta.token_ids),
-            finish_reason=_convert.finish_reason(completion.finish_reason),
-        )
-        return _convert.generation((sequence,), completion.completion)
+        if not completion.sequences:
+            raise InternalError(
+                "the service ended a stream without a sequence",
+                request_id=completion.completion.request_id,
+            )
+        sequences = []
+        for index, end in enumerate(completion.sequences):
+            deltas = self._deltas[index]
+            sequences.append(
+                GeneratedSequence(
+                    text="".join(delta.text for delta in deltas),
+                    token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+                    finish_reason=_convert.finish_reason(end.finish_reason),
+                    score=_convert.score(end),
+                    logprobs=tuple(each for delta in deltas for each in delta.logprobs),
+                )
+            )
+        return _convert.generation(tuple(sequences), completion.completion)

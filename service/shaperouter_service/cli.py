@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -118,6 +118,13 @@ _public = _option(
 
 _engine = _together(
     _option(
+        "--dtype",
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        default="auto",
+        help="Type that weights and caches are held and computed in; auto is bfloat16 on a GPU and "
+        "float32 elsewhere, where bfloat16 is slower.",
+    ),
+    _option(
         "--slots",
         type=click.IntRange(1, 256),
         default=8,
@@ -168,6 +175,7 @@ def serve(
     log_format: LogFormat,
     listen: str,
     workers: int,
+    dtype: Literal["auto", "float32", "bfloat16"],
     slots: int,
     queue_limit: int,
     compile_threads: int,
@@ -191,6 +199,7 @@ def serve(
         f"--grace={grace}",
         f"--log-level={log_level}",
         f"--log-format={log_format}",
+        f"--dtype={dtype}",
         f"--slots={slots}",
         f"--queue-limit={queue_limit}",
         f"--compile-threads={compile_threads}",
@@ -260,6 +269,7 @@ def worker(
     log_format: LogFormat,
     listen: str,
     name: str,
+    dtype: Literal["auto", "float32", "bfloat16"],
     slots: int,
     queue_limit: int,
     compile_threads: int,
@@ -270,6 +280,9 @@ def worker(
     sources: list[ModelSource] = parse_models(models)
     # TensorFlow greets with pages of hardware notes otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # It speeds up what XLA does not compile, of which we have only copies, and announces itself in
+    # the log whatever the level.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
         from shaperouter_service.roles.worker import WorkerConfig, run_worker
     except ModuleNotFoundError as error:
@@ -282,6 +295,7 @@ def worker(
         models={source.name: source.directory for source in sources},
         listen=listen,
         metrics_listen=None if metrics_listen == OFF else metrics_listen,
+        dtype=dtype,
         slots=slots,
         queue_limit=queue_limit,
         compile_threads=compile_threads,

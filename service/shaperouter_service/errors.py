@@ -20,6 +20,9 @@ import grpc
 # sysexits.h EX_CONFIG: starting again without a change of configuration cannot help.
 EXIT_CONFIG = 78
 
+# Violations told in an error's message; its details have all. Both travel in a header of 8 KB.
+MOST_IN_A_MESSAGE = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
@@ -64,7 +67,10 @@ class InvalidRequestError(ServiceError):
 
     def __init__(self, *violations: Violation) -> None:
         """Takes the violations, at least one."""
-        super().__init__("; ".join(f"{v.field}: {v.description}" for v in violations))
+        told = [f"{v.field}: {v.description}" for v in violations[:MOST_IN_A_MESSAGE]]
+        if len(violations) > len(told):
+            told.append(f"and {len(violations) - len(told)} more")
+        super().__init__("; ".join(told))
         self.violations = violations
 
 

@@ -2,3 +2,26 @@
 
 # Room for end tokens in a slot's record on the device. Checkpoints name up to four.
 MAX_EOS_TOKENS = 8
+
+# Room for biases in a slot's record: of single tokens (logit_bias) and of banned words, in all.
+MAX_BIASES = 256
+# Tokens of one bias' run; a banned word is seldom more than four.
+MAX_BIAS_TOKENS = 8
+# Least and largest finite bias: far beyond any logit, and well inside of single precision.
+MIN_BIAS, MAX_BIAS = -1e4, 1e4
+
+# Likeliest tokens that are told besides the chosen one.
+MAX_TOP_LOGPROBS = 20
+
+# Sequences of one request that are sampled side by side, each in a slot of its own.
+MAX_RETURN_SEQUENCES = 16
+
+# Strings that end a sequence, and characters in each.
+MAX_STOP = 16
+MAX_STOP_CHARACTERS = 256
+
+# Far beyond what changes an answer, and well inside of what single precision divides by.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-3, 1e3
+# A length of thousands of tokens to such a power still fits single precision.
+MIN_LENGTH_PENALTY, MAX_LENGTH_PENALTY = -10.0, 10.0

@@ -1,8 +1,9 @@
-"""Signatures to and from messages."""
+"""Signatures and ladders to and from messages."""
 
 from collections.abc import Mapping
 
-from shaperouter.v1 import signature_pb2
+from shaperouter.v1 import model_pb2, signature_pb2
+from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 _TO_PROTO: Mapping[GraphKind, signature_pb2.GraphKind] = {
@@ -31,4 +32,38 @@ def signature_from_proto(message: signature_pb2.Signature) -> Signature:
         rows=message.rows,
         length=message.length,
         beams=message.beams,
+    )
+
+
+def ladders_to_proto(ladders: Ladders) -> model_pb2.Ladders:
+    """The message of ladders."""
+    return model_pb2.Ladders(
+        prefill_lengths=ladders.prefill_lengths.rungs,
+        prefill_rows=ladders.prefill_rows.rungs,
+        prefill_batch_tokens=ladders.prefill_batch_tokens,
+        lanes=[
+            model_pb2.LaneLadders(
+                beams=lane.beams,
+                decode_rows=lane.decode_rows.rungs,
+                decode_lengths=lane.decode_lengths.rungs,
+            )
+            for lane in ladders.lanes
+        ],
+    )
+
+
+def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
+    """The ladders of a message."""
+    return Ladders(
+        prefill_lengths=Ladder(tuple(message.prefill_lengths)),
+        prefill_rows=Ladder(tuple(message.prefill_rows)),
+        prefill_batch_tokens=message.prefill_batch_tokens,
+        lanes=tuple(
+            LaneLadders(
+                beams=lane.beams,
+                decode_rows=Ladder(tuple(lane.decode_rows)),
+                decode_lengths=Ladder(tuple(lane.decode_lengths)),
+            )
+            for lane in message.lanes
+        ),
     )

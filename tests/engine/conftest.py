@@ -5,11 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.engine import CHECKPOINTS, TINY, Bench, Golden
+from harness.engine import CHECKPOINTS, TINY, Bench, Golden, few_rungs
+
+# One of each family is tested on every graph there can be; the others on those their cases need.
+THOROUGH = ("gpt2-odd-heads", "opt-post")
 
 
 @pytest.fixture(scope="session", params=list(CHECKPOINTS))
 def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+@pytest.fixture(scope="session", params=THOROUGH)
+def thorough(request: pytest.FixtureRequest) -> Golden:
+    """A checkpoint all of whose graphs are compiled."""
     return Golden.read(request.param)
 
 
@@ -20,10 +29,14 @@ def tiny(request: pytest.FixtureRequest) -> Golden:
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
-    bench = Bench(CHECKPOINTS)
-    yield bench
-    assert not bench.defects
+def benches() -> Iterator[dict[str, Bench]]:
+    """The engine of each checkpoint."""
+    many_slots = Bench({name: CHECKPOINTS[name] for name in THOROUGH}, slots=4)
+    others = {name: path for name, path in CHECKPOINTS.items() if name not in THOROUGH}
+    few_graphs = Bench(others, slots=2, ladders=few_rungs)
+    yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
+    assert not many_slots.defects
+    assert not few_graphs.defects
 
 
 @pytest.fixture
@@ -31,3 +44,8 @@ def rng() -> random.Random:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     return random.Random(seed)
+
+
+def pytest_sessionfinish() -> None:
+    for bench in Bench.all:
+        bench.stop_compiling()

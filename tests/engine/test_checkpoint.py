@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from harness.engine import GOLDENS
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
+from shaperouter_service.models.checkpoint import Checkpoint
 
 
 @pytest.fixture
@@ -38,39 +39,39 @@ def _edit_weights(directory: Path, edit: Callable[[dict[str, np.ndarray]], None]
 
 def test_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="nowhere: is not a directory"):
-        load_model("m", tmp_path / "nowhere")
+        load_model("m", tmp_path / "nowhere", "float32")
 
 
 def test_a_missing_config(tied: Path) -> None:
     (tied / "config.json").unlink()
     with pytest.raises(StartupError, match=r"config\.json: cannot be read: No such file"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_a_config_that_is_not_json(tied: Path) -> None:
     (tied / "config.json").write_text("{")
     with pytest.raises(StartupError, match=r"config\.json: is not valid JSON"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_missing_weights(tied: Path) -> None:
     (tied / "model.safetensors").unlink()
     with pytest.raises(StartupError, match=r"has neither model\.safetensors nor"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_truncated_weights(tied: Path) -> None:
     path = tied / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(StartupError, match=r"model\.safetensors: cannot be read"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_a_missing_shard(sharded: Path) -> None:
     shard = sorted(sharded.glob("model-*.safetensors"))[0]
     shard.unlink()
     with pytest.raises(StartupError, match=f"{shard.name}: is missing, but named by"):
-        load_model("m", sharded)
+        load_model("m", sharded, "float32")
 
 
 def test_a_shard_outside_of_the_directory(sharded: Path) -> None:
@@ -79,13 +80,13 @@ def test_a_shard_outside_of_the_directory(sharded: Path) -> None:
     content["weight_map"]["wte.weight"] = "../../secret.safetensors"
     index.write_text(json.dumps(content))
     with pytest.raises(StartupError, match="outside of the directory"):
-        load_model("m", sharded)
+        load_model("m", sharded, "float32")
 
 
 def test_a_missing_tensor(tied: Path) -> None:
     _edit_weights(tied, lambda weights: weights.pop("transformer.ln_f.bias"))
     with pytest.raises(StartupError, match=r"tensor transformer\.ln_f\.bias is missing"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_a_tensor_of_another_shape(tied: Path) -> None:
@@ -98,13 +99,13 @@ def test_a_tensor_of_another_shape(tied: Path) -> None:
         StartupError,
         match=r"c_fc\.weight has shape \[192, 48\], but config\.json implies \[48, 192\]",
     ):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "llama"}, "model_type must be one of gpt2, got 'llama'"),
+        ({"model_type": "llama"}, "model_type must be one of gpt2, opt, got 'llama'"),
         ({"n_embd": 50}, "n_embd must be a multiple of n_head, got 50 and 3"),
         ({"n_head": 0}, "n_head must be positive, got 0"),
         ({"n_layer": "two"}, "n_layer must be of type int, got 'two'"),
@@ -117,32 +118,33 @@ def test_a_config_that_cannot_be_served(
 ) -> None:
     _edit_config(tied, **values)
     with pytest.raises(StartupError, match=message):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_end_tokens_and_sampling_come_from_the_generation_config(tied: Path) -> None:
     _edit_config(
         tied, "generation_config.json", eos_token_id=[3, 5], do_sample=True, temperature=0.7
     )
-    model = load_model("m", tied)
-    assert model.eos_token_ids == (3, 5)
-    assert (model.do_sample, model.temperature) == (True, 0.7)
+    model = load_model("m", tied, "float32")
+    assert model.default_options.eos_token_ids == [3, 5]
+    assert model.default_options.do_sample
+    assert model.default_options.temperature == 0.7
 
 
 def test_without_a_generation_config_the_end_token_is_the_configs(tied: Path) -> None:
     (tied / "generation_config.json").unlink()
     _edit_config(tied, eos_token_id=7)
-    assert load_model("m", tied).eos_token_ids == (7,)
+    assert load_model("m", tied, "float32").default_options.eos_token_ids == [7]
 
 
 def test_a_generation_config_without_end_tokens_means_none() -> None:
-    assert load_model("m", GOLDENS / "gpt2-untied").eos_token_ids == ()
+    assert load_model("m", GOLDENS / "gpt2-untied", "float32").default_options.eos_token_ids == []
 
 
 def test_more_end_tokens_than_a_slot_has_room_for(tied: Path) -> None:
     _edit_config(tied, "generation_config.json", eos_token_id=list(range(9)))
     with pytest.raises(StartupError, match="eos_token_id must have at most 8 ids, got 9"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_integer_weights(tied: Path) -> None:
@@ -151,10 +153,25 @@ def test_integer_weights(tied: Path) -> None:
 
     _edit_weights(tied, quantize)
     with pytest.raises(StartupError, match=r"wte\.weight must be one of F64, .* got I8"):
-        load_model("m", tied)
+        load_model("m", tied, "float32")
 
 
 def test_a_bad_generation_config_is_named(tied: Path) -> None:
     _edit_config(tied, "generation_config.json", temperature=-1.0)
-    with pytest.raises(StartupError, match=r"generation_config\.json: temperature must be pos"):
-        load_model("m", tied)
+    with pytest.raises(StartupError, match=r"generation_config\.json: temperature must be from"):
+        load_model("m", tied, "float32")
+
+
+def test_every_byte_read_is_told() -> None:
+    read: list[int] = []
+    checkpoint = Checkpoint(GOLDENS / "gpt2-bare", on_read=read.append)
+    checkpoint.read("wpe.weight", shape=(128, 32), dtype=np.dtype(np.float32))
+    assert sum(read) == 128 * 32 * np.dtype(np.float16).itemsize
+    assert sum(read) < checkpoint.file_bytes
+
+
+def test_loading_draws_nothing_where_there_is_no_terminal(
+    tied: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    load_model("m", tied, "float32")
+    assert capfd.readouterr() == ("", "")

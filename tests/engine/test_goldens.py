@@ -1,37 +1,43 @@
-"""Greedy output equals the reference implementation's, token for token, whatever the company."""
+"""Output equals the reference implementation's, token for token, whatever the company."""
 
 import random
 
 import pytest
 
-from harness.engine import SLOTS, Bench, Golden
+from harness.engine import Bench, Golden, assert_equals
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.worker.run import FinishReason
-
-REASONS = {"eos": FinishReason.EOS, "length": FinishReason.LENGTH}
+from shaperouter_service.routing.signatures import GraphKind, Signature
 
 
-def test_alone_every_case_equals_the_reference(bench: Bench, golden: Golden) -> None:
+def test_alone_every_greedy_case_equals_the_reference(
+    benches: dict[str, Bench], golden: Golden
+) -> None:
     for case in golden.cases:
-        collected = bench.submit_case(golden, case)
-        reason = collected.wait()
-        assert (case["name"], collected.token_ids) == (case["name"], case["token_ids"])
-        assert reason is REASONS[case["finish_reason"]]
+        assert_equals(benches[golden.name].submit_case(golden, case), case)
+
+
+def test_alone_every_case_of_options_equals_the_reference(
+    benches: dict[str, Bench], golden: Golden
+) -> None:
+    for case in golden.option_cases:
+        assert_equals(benches[golden.name].submit_case(golden, case), case)
 
 
 def test_the_cases_use_every_prompt_rung(golden: Golden) -> None:
-    ladder = Ladders.default(max_length=golden.max_length, slots=SLOTS).prefill_lengths
+    ladder = Ladders.default(max_length=golden.max_length, slots=1).prefill_lengths
     used = {ladder.cover(len(case["prompt_token_ids"])) for case in golden.cases}
     assert used == set(ladder.rungs)
 
 
-def test_in_a_full_lane_with_runs_leaving_early_every_case_equals_the_reference(
-    bench: Bench, golden: Golden, rng: random.Random
+def test_mixed_in_full_lanes_with_runs_leaving_early_every_case_equals_the_reference(
+    benches: dict[str, Bench], golden: Golden, rng: random.Random
 ) -> None:
-    # Twice as many runs as cases, in random order; every second one is cancelled after a few
-    # tokens, so that the others join late and move between neighbours.
-    cases = [(case, leaves) for case in golden.cases for leaves in (False, True)]
+    # Twice as many runs as cases, in random order; every second one is cancelled when it begins,
+    # so that the others join late and move to other rows.
+    bench = benches[golden.name]
+    cases = [
+        (case, leaves) for case in golden.cases + golden.option_cases for leaves in (False, True)
+    ]
     rng.shuffle(cases)
     submitted = [(case, leaves, bench.submit_case(golden, case)) for case, leaves in cases]
     for case, leaves, collected in submitted:
@@ -39,54 +45,121 @@ def test_in_a_full_lane_with_runs_leaving_early_every_case_equals_the_reference(
             collected.next()
             bench.engine.cancel(collected.run, golden.name)
         else:
-            collected.wait()
-            assert (case["name"], collected.token_ids) == (case["name"], case["token_ids"])
+            assert_equals(collected, case)
 
 
 def test_a_run_that_joins_a_running_lane_changes_nobodys_answer(
-    bench: Bench, golden: Golden
+    benches: dict[str, Bench], golden: Golden
 ) -> None:
-    longest = sorted(golden.cases, key=lambda case: -len(case["token_ids"]))[:SLOTS]
-    first = [bench.submit_case(golden, case) for case in longest[:-1]]
-    for collected in first:
-        collected.next()
-    late = bench.submit_case(golden, longest[-1])
-    for case, collected in zip(longest, [*first, late], strict=True):
-        collected.wait()
-        assert collected.token_ids == case["token_ids"]
+    bench = benches[golden.name]
+    *first, last = sorted(golden.cases, key=lambda case: -len(case["token_ids"]))[:4]
+    running = [(bench.submit_case(golden, case), case) for case in first]
+    running[0][0].next()
+    running.append((bench.submit_case(golden, last), last))
+    for collected, case in running:
+        assert_equals(collected, case)
 
 
-def test_every_signature_is_traced_and_compiled_exactly_once(bench: Bench, golden: Golden) -> None:
-    bench.make_all_ready(golden.name)
-    for case in golden.cases[:5]:
-        bench.submit_case(golden, case).wait()
-    snapshot = bench.engine.snapshot("test", "test")
-    graphs = [graph for graph in snapshot.graphs if graph.signature.model == golden.name]
-    assert graphs
-    assert {(graph.traces, graph.compiles, graph.failures) for graph in graphs} == {(1, 1, 0)}
+BEAMS = (1, 2, 4, 8)
 
 
-@pytest.mark.parametrize("kind", list(GraphKind))
-def test_every_cover_gives_the_same_tokens(
-    bench: Bench, golden: Golden, kind: GraphKind, monkeypatch: pytest.MonkeyPatch
+def _shape(case: dict) -> tuple[int, int, int]:
+    """Beams, prompt tokens and most new tokens."""
+    options = case.get("options") or case
+    beams = options.get("num_beams", 1)
+    return beams, len(case["prompt_token_ids"]), options["max_new_tokens"]
+
+
+@pytest.mark.parametrize("beams", BEAMS)
+def test_every_decode_cover_gives_the_same_tokens(
+    benches: dict[str, Bench],
+    thorough: Golden,
+    beams: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One request is run on each cover, which is made the only ready graph of its kind."""
-    graphs = bench.make_all_ready(golden.name)
-    case = max(
-        (c for c in golden.cases if len(c["prompt_token_ids"]) + c["max_new_tokens"] <= 64),
-        key=lambda c: len(c["token_ids"]),
-    )
-    table, ready = bench.engine._graphs, bench.engine._graphs.ready
-    need = len(case["prompt_token_ids"]) + (case["max_new_tokens"] if kind == "decode" else 0)
+    """Each graph of a lane is made the only ready one, for all cases that it covers."""
+    bench = benches[thorough.name]
+    graphs = bench.make_all_ready(thorough.name, BEAMS)
     covers = [
-        graph for graph in graphs if graph.signature.kind is kind and graph.signature.length >= need
+        graph
+        for graph in graphs
+        if graph.signature.kind is GraphKind.DECODE and graph.signature.beams == beams
     ]
-    assert len(covers) > 2
+    assert len(covers) >= 4
+    own = {"name": "own", "prompt_token_ids": [7, 3, 9, 1, 5]}
+    own["options"] = {"max_new_tokens": 5, "num_beams": beams, "num_return_sequences": beams}
+    known = bench.submit_case(thorough, own)
+    known.wait()
+    own["sequences"] = [
+        {"token_ids": list(found.token_ids), "finish_reason": found.reason.name.lower()}
+        for found in known.hypotheses
+    ] or [{"token_ids": known.token_ids, "finish_reason": known.reason.name.lower()}]
+    table, ready = bench.engine._graphs, bench.engine._graphs.ready
     for cover in covers:
         monkeypatch.setattr(
-            table, "ready", lambda m, k, b, c=cover: [c] if k is kind else ready(m, k, b)
+            table,
+            "ready",
+            lambda model, kind, beams, c=cover: (
+                [c] if (kind, beams) == _lane(c) else ready(model, kind, beams)
+            ),
         )
-        collected = bench.submit_case(golden, case)
-        collected.wait()
-        assert {s for _, s in collected.run.uses if s.kind is kind} == {cover.signature}
-        assert collected.token_ids == case["token_ids"]
+        # Of the golden cases, the narrowest lanes' shortest graphs cover few.
+        cases = [
+            case
+            for case in [*thorough.cases, *thorough.option_cases, own]
+            if _fits(case, cover.signature)
+        ]
+        submitted = [(bench.submit_case(thorough, case), case) for case in cases]
+        assert submitted
+        for collected, case in submitted:
+            assert_equals(collected, case)
+            used = {s for _, s in collected.run.uses if s.kind is GraphKind.DECODE}
+            assert used == {cover.signature}
+
+
+def _lane(graph) -> tuple[GraphKind, int]:
+    return graph.signature.kind, graph.signature.beams
+
+
+def _fits(case: dict, signature: Signature) -> bool:
+    beams, prompt, new = _shape(case)
+    narrowest = next(width for width in BEAMS if width >= beams)
+    return (
+        narrowest == signature.beams
+        and prompt + signature.beams * max(1, new - 1) <= signature.length
+    )
+
+
+def test_every_prefill_cover_gives_the_same_tokens(
+    benches: dict[str, Bench], thorough: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = benches[thorough.name]
+    graphs = bench.make_all_ready(thorough.name, BEAMS)
+    covers = [graph for graph in graphs if graph.signature.kind is GraphKind.PREFILL]
+    case = min(thorough.cases, key=lambda case: len(case["prompt_token_ids"]))
+    table, ready = bench.engine._graphs, bench.engine._graphs.ready
+    for cover in covers:
+        monkeypatch.setattr(
+            table,
+            "ready",
+            lambda model, kind, beams, c=cover: (
+                [c] if kind is GraphKind.PREFILL else ready(model, kind, beams)
+            ),
+        )
+        collected = bench.submit_case(thorough, case)
+        assert_equals(collected, case)
+        used = {s for _, s in collected.run.uses if s.kind is GraphKind.PREFILL}
+        assert used == {cover.signature}
+
+
+def test_every_signature_is_traced_and_compiled_exactly_once(
+    benches: dict[str, Bench], thorough: Golden
+) -> None:
+    bench = benches[thorough.name]
+    bench.make_all_ready(thorough.name, BEAMS)
+    for case in thorough.option_cases[:5]:
+        assert_equals(bench.submit_case(thorough, case), case)
+    snapshot = bench.engine.snapshot("test", "test")
+    graphs = [graph for graph in snapshot.graphs if graph.signature.model == thorough.name]
+    assert graphs
+    assert {(graph.traces, graph.compiles, graph.failures) for graph in graphs} == {(1, 1, 0)}

@@ -4,8 +4,10 @@ import pytest
 
 from harness.engine import GOLDENS, Bench
 from harness.waiting import wait_until
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphFailedError, QueueFullError
+from shaperouter_service.graphs import GraphState
 from shaperouter_service.worker.run import NewTokens, Stalled
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
@@ -19,15 +21,15 @@ def small() -> Bench:
     return Bench(MODELS, slots=2, queue_limit=1)
 
 
-def _lane(bench: Bench):
-    (lane,) = bench.engine.snapshot("w", "i").lanes
+def _lane(bench: Bench) -> worker_pb2.Lane:
+    (lane,) = (lane for lane in bench.engine.snapshot("w", "i").lanes if lane.beams == 1)
     return lane
 
 
 def test_a_full_queue_refuses_at_once_and_names_its_limit(
     small: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = small.engine._lanes[MODEL]
+    scheduler = small.engine._lanes[MODEL, 1]
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "_admit", lambda: None)
         waiting = small.submit(MODEL, [1], max_new_tokens=2)
@@ -48,7 +50,7 @@ def test_a_cancelled_run_frees_its_slot(small: Bench) -> None:
 def test_a_run_cancelled_in_the_queue_never_gets_a_slot(
     small: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = small.engine._lanes[MODEL]
+    scheduler = small.engine._lanes[MODEL, 1]
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "_admit", lambda: None)
         run = small.submit(MODEL, [1], max_new_tokens=2)
@@ -85,17 +87,17 @@ def test_a_run_whose_graph_fails_ends_with_the_reason_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(MODELS, slots=1)
-    bench.submit(MODEL, [1], max_new_tokens=2).wait()
+    bench.submit(MODEL, [1], max_new_tokens=1).wait()
 
     def fail(self: Program) -> None:
         raise RuntimeError("no memory left")
 
     with monkeypatch.context() as patch:
         patch.setattr(Program, "trace", fail)
-        broken = bench.submit(MODEL, [1] * 20, max_new_tokens=2)
+        broken = bench.submit(MODEL, [1] * 20, max_new_tokens=1)
         with pytest.raises(GraphFailedError, match=r"prefill 1x24 .* no memory left"):
             broken.wait()
-    bench.submit(MODEL, [1], max_new_tokens=2).wait()
+    bench.submit(MODEL, [1], max_new_tokens=1).wait()
     assert _lane(bench).active_slots == 0
 
 
@@ -128,10 +130,10 @@ def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench
 
 def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted() -> None:
     bench = Bench(MODELS, slots=1)
-    bench.submit(MODEL, [1], max_new_tokens=4).wait()
-    cold = bench.submit(MODEL, [1] * 60, max_new_tokens=4)
+    bench.submit(MODEL, [1], max_new_tokens=1).wait()
+    cold = bench.submit(MODEL, [1] * 60, max_new_tokens=1)
     assert isinstance(cold.next(), Stalled)
-    warm = bench.submit(MODEL, [1], max_new_tokens=4)
+    warm = bench.submit(MODEL, [1], max_new_tokens=1)
     warm.wait()
     assert not [event for event in warm.seen if isinstance(event, Stalled)]
     assert cold.events.empty()
@@ -141,35 +143,32 @@ def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted
 def test_runs_that_no_single_graph_covers_are_served_by_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A long run in the first slot and a short one in the second, without a graph for both."""
+    """A long run and a short one, with a graph for each of them and none for both."""
     bench = Bench(MODELS, slots=2)
-    table = bench.engine._graphs
-    graphs = bench.make_all_ready(MODEL)
-    alone = [bench.submit(MODEL, [2] * 70, max_new_tokens=30)]
-    alone += [bench.submit(MODEL, [3], max_new_tokens=30)]
-    for run in alone:
-        run.wait()
-    kept = [
-        g
-        for g in graphs
-        if g.signature.kind == "prefill"
-        or str(g.signature).endswith(("decode 1x128", "decode 2x64"))
-    ]
+    table, scheduler = bench.engine._graphs, bench.engine._lanes[MODEL, 1]
+    # The short one first, whose graphs then don't cover the long one.
+    prompts = [[3], [2] * 70]
+    alone = []
+    for prompt in prompts:
+        alone.append(bench.submit(MODEL, prompt, max_new_tokens=30))
+        alone[-1].wait()
+    kept = table.graphs()
+    assert {(graph.signature.rows, graph.state) for graph in kept} == {(1, GraphState.READY)}
     monkeypatch.setattr(
         table,
         "ready",
-        lambda model, kind, beams: [g for g in kept if g.signature.kind == kind],
+        lambda model, kind, beams: sorted(
+            (graph for graph in kept if graph.signature.kind is kind),
+            key=lambda graph: graph.signature.cost_order,
+        ),
     )
-    together = [bench.submit(MODEL, [2] * 70, max_new_tokens=30)]
-    together += [bench.submit(MODEL, [3], max_new_tokens=30)]
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "_admit", lambda: None)
+        together = [bench.submit(MODEL, prompt, max_new_tokens=30) for prompt in prompts]
+    bench.engine._thread.wake()
     for run in together:
         run.wait()
         assert not [event for event in run.seen if isinstance(event, Stalled)]
     assert [run.token_ids for run in together] == [run.token_ids for run in alone]
-
-
-def test_a_single_new_token_asks_for_no_decode_graph() -> None:
-    bench = Bench(MODELS, slots=1)
-    bench.submit(MODEL, [1, 2], max_new_tokens=1).wait()
-    graphs = bench.engine.snapshot("w", "i").graphs
-    assert [graph.signature.length for graph in graphs] == [16]
+    served = [{s.length for _, s in run.run.uses if s.kind == "decode"} for run in together]
+    assert served == [{64}, {128}]

@@ -1,32 +1,51 @@
 """An engine in this process, and runs on it, for tests of what is below gRPC."""
 
+import contextlib
+import dataclasses
 import json
+import math
 import os
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import pytest
+import tensorflow as tf
+
 import shaperouter_service
 from harness.waiting import wait_until
-from shaperouter_service.decoding import SlotOptions
+from shaperouter_service.decoding import EarlyStopping, Options
+from shaperouter_service.decoding.attention import PromptAttention
+from shaperouter_service.errors import ServiceError
 from shaperouter_service.graphs import Graph, GraphState
+from shaperouter_service.models import Model
+from shaperouter_service.routing.ladders import Ladder, Ladders
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
     Ended,
     Event,
     Failed,
     FinishReason,
+    Hypothesis,
     NewTokens,
     Run,
     Timings,
+    TokenLogprobs,
 )
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-TINY = ("gpt2-odd-heads", "gpt2-untied", "gpt2-many-eos", "gpt2-bare")
+TINY = (
+    "gpt2-odd-heads",
+    "gpt2-untied",
+    "gpt2-many-eos",
+    "gpt2-bare",
+    "opt-pre",
+    "opt-post",
+)
 CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
     "demo": Path(shaperouter_service.__file__).parent / "builtin" / "demo"
 }
@@ -41,7 +60,10 @@ class Golden:
     name: str
     directory: Path
     cases: list[dict[str, Any]]
+    option_cases: list[dict[str, Any]]
     probabilities: list[dict[str, Any]]
+    sampling_cases: list[dict[str, Any]]
+    logprob_cases: list[dict[str, Any]]
     eos_token_ids: list[int]
     max_length: int
 
@@ -52,19 +74,71 @@ class Golden:
             name=name,
             directory=CHECKPOINTS[name],
             cases=content["cases"],
+            option_cases=content.get("option_cases", []),
             probabilities=content["probabilities"],
+            sampling_cases=content.get("sampling_cases", []),
+            logprob_cases=content.get("logprob_cases", []),
             eos_token_ids=content["eos_token_ids"],
-            max_length=content["n_positions"],
+            max_length=content["max_length"],
         )
+
+    def options(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The options of a case, as `Bench.submit` takes them."""
+        given = case.get("options") or {"max_new_tokens": case["max_new_tokens"]}
+        options = {"eos_token_ids": self.eos_token_ids} | given
+        biases = [((token,), bias) for token, bias in options.pop("logit_bias", [])]
+        bad_words = options.pop("bad_words_token_ids", [])
+        # Runs of one end token are ignored, as in Transformers; routers leave them out.
+        ends = [[token] for token in options["eos_token_ids"]]
+        biases += [(tuple(run), -math.inf) for run in bad_words if run not in ends]
+        if "early_stopping" in options:
+            options["early_stopping"] = EarlyStopping[options["early_stopping"].upper()]
+        return options | {"biases": biases}
+
+
+def last_logits(model: Model, prompt: tf.Tensor) -> tf.Tensor:
+    """Logits [1, V] after a prompt [1, P], computed without any graph or batch."""
+    positions = tf.range(prompt.shape[1])[tf.newaxis]
+    attend = prompt_attention(model, prompt.shape[1])
+    hidden = model.family.forward(model.weights, prompt, positions, attend)
+    return model.family.logits(model.weights, hidden[:, -1])
+
+
+def prompt_attention(model: Model, length: int) -> PromptAttention:
+    """The attention of one prompt that is read whole."""
+    family = model.family
+    shape = [1, family.heads, length, family.head_size]
+    empty = [tf.zeros(shape, model.dtype)] * family.layers
+    return PromptAttention(list(empty), list(empty), tf.constant(0), length)
+
+
+def assert_equals(collected: "Collected", case: dict[str, Any]) -> None:
+    """Waits for a run and compares it with its golden case, token for token."""
+    reason = collected.wait()
+    sequences = case.get("sequences") or [case]
+    found: Sequence[Hypothesis] = collected.hypotheses or [
+        Hypothesis(token_ids=collected.token_ids, reason=reason, score=math.nan)
+    ]
+    assert (case["name"], [list(one.token_ids) for one in found]) == (
+        case["name"],
+        [one["token_ids"] for one in sequences],
+    )
+    assert [one.reason.name.lower() for one in found] == [one["finish_reason"] for one in sequences]
+    for one, expected in zip(found, sequences, strict=True):
+        if "score" in expected:
+            assert math.isclose(one.score, expected["score"], rel_tol=1e-4), case["name"]
 
 
 @dataclass
 class Collected:
-    """A run's events, as they come."""
+    """A run's events, as they come; with beam search, its tokens are those of the best sequence."""
 
     run: Run
     events: "queue.SimpleQueue[Event]"
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    hypotheses: Sequence[Hypothesis] = ()
+    reason: FinishReason | None = None
     seen: list[Event] = field(default_factory=list)
 
     def next(self) -> Event:
@@ -72,31 +146,94 @@ class Collected:
         self.seen.append(event)
         if isinstance(event, NewTokens):
             self.token_ids.extend(event.token_ids)
+            self.logprobs.extend(event.logprobs)
+        if isinstance(event, Ended):
+            self.hypotheses = event.hypotheses
+            if event.hypotheses:
+                self.token_ids = list(event.hypotheses[0].token_ids)
         return event
 
     def wait(self) -> FinishReason:
         """Waits for the end; fails if the run does."""
         while True:
             match self.next():
-                case Ended(reason):
+                case Ended(reason=reason):
+                    self.reason = reason
                     return reason
                 case Failed(error):
                     raise error
 
 
-class Bench:
-    """An engine, and runs on it."""
+_DEFAULT = Ladders.default
 
-    def __init__(self, models: dict[str, Path], *, slots: int = SLOTS, **options: Any) -> None:
-        settings = {"queue_limit": 1000, "compile_threads": 2} | options
+
+def few_rungs(*, max_length: int, slots: int, prefill_piece: int) -> Ladders:
+    """Ladders with few graphs: prompts have three rungs, and caches one."""
+    full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece)
+    return dataclasses.replace(
+        full,
+        prefill_lengths=Ladder(tuple(sorted({16, 48, max_length}))),
+        prefill_rows=Ladder((1,)),
+        lanes=tuple(
+            dataclasses.replace(lane, decode_lengths=Ladder((lane.decode_lengths.maximum,)))
+            for lane in full.lanes
+        ),
+    )
+
+
+class Bench:
+    """An engine, and runs on it.
+
+    Attributes:
+        all: Every one that was ever made.
+    """
+
+    all: ClassVar[list["Bench"]] = []
+
+    def __init__(
+        self,
+        models: dict[str, Path],
+        *,
+        slots: int = SLOTS,
+        ladders: Callable[..., Ladders] = Ladders.default,
+        **options: Any,
+    ) -> None:
+        settings = {"dtype": "float32", "queue_limit": 1000, "compile_threads": 2} | options
+        Bench.all.append(self)
         self.defects: list[str] = []
-        self.engine = Engine(
-            models,
-            slots=slots,
-            on_change=lambda: None,
-            on_defect=lambda: self.defects.append("defect"),
-            **settings,
+        self._queues: list[queue.SimpleQueue[Event]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ladders, "default", ladders)
+            self.engine = Engine(
+                models,
+                slots=slots,
+                on_change=lambda: None,
+                on_defect=self._defect,
+                **settings,
+            )
+
+    def stop_compiling(self) -> None:
+        """Drops what is still to be compiled, and waits for what is being: an interpreter that
+        ends around TensorFlow's compiler aborts.
+        """
+        table = self.engine._graphs
+        with contextlib.suppress(queue.Empty):
+            while True:
+                table._wanted.get_nowait()
+        ended = (GraphState.READY, GraphState.FAILED)
+        wait_until(
+            lambda: all(
+                graph.state in ended
+                for graph in table.graphs()
+                if graph.signature in table._started
+            )
         )
+
+    def _defect(self) -> None:
+        """Fails every run, which would wait for nothing: the device thread has ended."""
+        self.defects.append("defect")
+        for events in self._queues:
+            events.put(Failed(ServiceError("the device thread has failed")))
 
     def submit(
         self,
@@ -104,45 +241,37 @@ class Bench:
         prompt: Sequence[int],
         *,
         max_new_tokens: int,
-        eos_token_ids: Sequence[int] = (),
-        do_sample: bool = False,
-        temperature: float = 1.0,
-        seed: int = 0,
+        num_return_sequences: int = 1,
+        **options: Any,
     ) -> Collected:
+        """Runs a request; the options are those of `Options.of`."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        options = SlotOptions.of(
-            max_new_tokens=max_new_tokens,
-            do_sample=do_sample,
-            temperature=temperature,
-            seed=seed,
-            eos_token_ids=eos_token_ids,
-        )
         run = Run(
             request_id="test",
             token_ids=prompt,
             max_new_tokens=max_new_tokens,
-            eos_token_ids=eos_token_ids,
-            options=options,
+            eos_token_ids=options.get("eos_token_ids", ()),
+            num_beams=options.get("num_beams", 1),
+            num_return_sequences=num_return_sequences,
+            logprobs=options.get("logprobs"),
+            options=Options.of(max_new_tokens=max_new_tokens, **options),
             emit=events.put,
             timings=Timings(arrived=0.0),
         )
         self.engine.submit(run, model)
+        self._queues.append(events)
         return Collected(run, events)
 
     def submit_case(self, golden: Golden, case: dict[str, Any]) -> Collected:
-        return self.submit(
-            golden.name,
-            case["prompt_token_ids"],
-            max_new_tokens=case["max_new_tokens"],
-            eos_token_ids=golden.eos_token_ids,
-        )
+        return self.submit(golden.name, case["prompt_token_ids"], **golden.options(case))
 
-    def make_all_ready(self, model: str) -> list[Graph]:
-        """Compiles every graph a model can have."""
-        scheduler = self.engine._lanes[model]
+    def make_all_ready(self, model: str, beams: Collection[int] = (1,)) -> list[Graph]:
+        """Compiles every graph that lanes of these widths can have."""
         table = self.engine._graphs
         graphs = [
-            table.want(signature, urgent=False) for signature in scheduler.ladders.signatures(model)
+            table.want(signature, urgent=False)
+            for signature in self.engine._ladders[model].signatures(model)
+            if signature.beams in beams
         ]
         wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
         return graphs

@@ -4,6 +4,7 @@ import json
 import random
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -13,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.service import GOLDENS, Service, serving
 from harness.waiting import wait_until
-from shaperouter import Client, FinishReason
+from shaperouter import Client, FinishReason, GenerationOptions
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 
 EXPECTED = json.loads((GOLDENS / "gpt2-many-eos.json").read_text())
@@ -29,6 +30,35 @@ def test_unary_and_stream_equal_the_reference(client: Client) -> None:
             streamed = [token for delta in stream for token in delta.token_ids]
         assert streamed == case["token_ids"]
         assert stream.result.finish_reason is FinishReason[case["finish_reason"].upper()]
+
+
+def test_requests_with_options_equal_the_reference_unary_and_streamed(client: Client) -> None:
+    for case in EXPECTED["option_cases"][::3]:
+        options = _client_options(case["options"])
+        whole = client.generate(case["prompt_token_ids"], model="ending", **options)
+        expected = [sequence["token_ids"] for sequence in case["sequences"]]
+        assert [list(sequence.token_ids) for sequence in whole.sequences] == expected
+        for sequence, right in zip(whole.sequences, case["sequences"], strict=True):
+            assert sequence.finish_reason is FinishReason[right["finish_reason"].upper()]
+            if "score" in right:
+                assert sequence.score == pytest.approx(right["score"], rel=1e-4)
+        with client.stream(case["prompt_token_ids"], model="ending", **options) as stream:
+            for _ in stream:
+                pass
+        assert stream.result.sequences == whole.sequences
+
+
+def _client_options(options: dict[str, Any]) -> GenerationOptions:
+    """Options of a golden case as the client takes them."""
+    given = dict(options)
+    if "early_stopping" in given:
+        forms = {"heuristic": False, "first": True, "never": "never"}
+        given["early_stopping"] = forms[given["early_stopping"]]
+    if "bad_words_token_ids" in given:
+        given["bad_words"] = given.pop("bad_words_token_ids")
+    if "logit_bias" in given:
+        given["logit_bias"] = dict(given["logit_bias"])
+    return cast(GenerationOptions, given)
 
 
 def test_a_response_tells_its_signatures_timings_and_usage(client: Client) -> None:

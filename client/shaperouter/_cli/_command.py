@@ -39,6 +39,19 @@ def connection_options() -> list[click.Parameter]:
     ]
 
 
+class GroupedOption(click.Option):
+    """An option that ``--help`` lists under a heading.
+
+    Attributes:
+        group: The heading.
+    """
+
+    def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
+        """Takes the heading, and what any option takes."""
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
 class Command(click.Command):
     """A subcommand: has the connection's options and ``--json``, and reports errors."""
 
@@ -55,6 +68,18 @@ class Command(click.Command):
                 help="Print JSON, errors too. [default: text]",
             )
         )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the options without a group, and then each group under its heading."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None:
+                heading = option.group if isinstance(option, GroupedOption) else "Options"
+                groups.setdefault(heading, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the subcommand; ends the process with the exit code of what went wrong."""

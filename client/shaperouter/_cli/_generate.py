@@ -1,10 +1,12 @@
 """``shaperouter generate``."""
 
 import sys
+from typing import Any
 
 import click
 
 from shaperouter._cli._command import Command, connect, wants_json
+from shaperouter._cli._generation_options import generation_options
 from shaperouter._cli._output import Output, output_for
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
@@ -19,72 +21,46 @@ _STALL_REMARK = "the first request of a shape waits, later ones don't"
     "--model", default="", metavar="NAME", help="Model to use. [default: the service's only one]"
 )
 @click.option(
-    "--max-new-tokens",
-    type=int,
-    metavar="N",
-    help="Most tokens to generate; at least 1. [default: 64, or what the model's length leaves]",
-)
-@click.option(
-    "--sample/--greedy",
-    "do_sample",
-    default=None,
-    help="Sample, or always take the likeliest token. "
-    "[default: sample if --temperature is given, else the model's, usually greedy]",
-)
-@click.option(
-    "--temperature",
-    type=float,
-    metavar="T",
-    help="Divides the logits before sampling; from 1e-6 to 1e6. [default: the model's, usually 1]",
-)
-@click.option(
-    "--seed",
-    type=int,
-    metavar="S",
-    help="Seed of the randomness, from 0 to 2^63 - 1. [default: chosen by the service]",
-)
-@click.option(
-    "--eos-token-id",
-    "eos_token_ids",
-    type=int,
-    multiple=True,
-    metavar="ID",
-    help="Token that ends the generation; may be repeated. [default: the model's]",
-)
-@click.option(
     "--token-ids",
     "as_token_ids",
     is_flag=True,
     help="PROMPT is token ids, divided by spaces or commas. [default: text]",
 )
 @click.option(
-    "--stream", is_flag=True, help="Print the text as it is made. [default: when it is whole]"
+    "--stream",
+    is_flag=True,
+    help="Print the text as it is made; of several sequences the first, the others at the end. "
+    "[default: when it is whole]",
 )
+@generation_options
 @click.pass_context
 def generate(
     ctx: click.Context,
+    /,
     *,
     prompt: str,
     model: str,
-    max_new_tokens: int | None,
-    do_sample: bool | None,
-    temperature: float | None,
-    seed: int | None,
-    eos_token_ids: tuple[int, ...],
     as_token_ids: bool,
     stream: bool,
+    **options: Any,
 ) -> None:
     """Continues PROMPT with a model and prints the new text.
 
     PROMPT "-" reads it from stdin, without the last line break. A terminal shows the prompt before
-    the text, and on stderr what the request waits for and what it took.
+    the text, and on stderr what the request waits for and what it took. Several sequences are
+    numbered, with the scores of beam search.
 
     With --json, prints the whole result as one object; with --stream too, one object a line for
     each event: stall, delta, completion.
     """
+    if options["logprobs"] is not None and not wants_json(ctx):
+        raise click.UsageError("--logprobs needs --json: text has no place for them", ctx)
     given = _read_stdin() if prompt == "-" else prompt
     output = output_for(
-        as_json=wants_json(ctx), stream=stream, prompt="" if as_token_ids else given
+        as_json=wants_json(ctx),
+        stream=stream,
+        # With --echo the text has it already.
+        prompt="" if as_token_ids or options["echo"] else given,
     )
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         waiting.show(f"waiting for {client.address}")
@@ -92,11 +68,7 @@ def generate(
             _parse_token_ids(given) if as_token_ids else given,
             model=model,
             on_stall=lambda signature: _stall(signature, output, waiting),
-            max_new_tokens=max_new_tokens,
-            do_sample=do_sample,
-            temperature=temperature,
-            seed=seed,
-            eos_token_ids=eos_token_ids,
+            **options,
         )
         try:
             with call:

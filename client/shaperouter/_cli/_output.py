@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import click
 
 from shaperouter._cli._json import jsonable, print_json
-from shaperouter._generation import Delta, Generation
+from shaperouter._generation import Delta, GeneratedSequence, Generation
 from shaperouter._signature import Signature
 
 # What a model writes must not steer the terminal: control characters are shown as pictures.
@@ -67,18 +67,60 @@ class _JsonLines(Output):
         print_json({"event": "stall", "signature": signature})
 
     def delta(self, delta: Delta) -> None:
-        print_json({"event": "delta", "text": delta.text, "token_ids": delta.token_ids})
+        print_json(
+            {
+                "event": "delta",
+                "sequence": delta.sequence,
+                "text": delta.text,
+                "token_ids": delta.token_ids,
+                "logprobs": delta.logprobs,
+            }
+        )
 
     def end(self, generation: Generation) -> None:
         print_json({"event": "completion", "generation": jsonable(generation)})
 
 
-class _StreamedText(Output):
-    """The new text as it comes, after the prompt if stdout is a terminal."""
+class _Text(Output):
+    """The text when it is whole, after the prompt if stdout is a terminal."""
 
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
         self._terminal = sys.stdout.isatty()
+
+    def end(self, generation: Generation) -> None:
+        several = len(generation.sequences) > 1
+        for number, sequence in enumerate(generation.sequences, 1):
+            if several:
+                self._heading(number, sequence)
+            self._begin()
+            self._write(sequence.text)
+            click.echo()
+        self._summarize(generation)
+
+    def _begin(self) -> None:
+        if self._terminal:
+            click.secho(self._prompt.translate(_PICTURES), nl=False, dim=True)
+
+    def _write(self, text: str) -> None:
+        click.echo(text.translate(_PICTURES) if self._terminal else text, nl=False)
+
+    def _heading(self, number: int, sequence: GeneratedSequence) -> None:
+        parts = [f"[{number}]"]
+        if sequence.score is not None:
+            parts.append(f"score {sequence.score:.4f}")
+        click.secho(" · ".join([*parts, sequence.finish_reason]), dim=True)
+
+    def _summarize(self, generation: Generation) -> None:
+        if sys.stderr.isatty():
+            click.secho(summary(generation), err=True, dim=True)
+
+
+class _StreamedText(_Text):
+    """The text of the first sequence as it comes, and the others when they are whole."""
+
+    def __init__(self, prompt: str) -> None:
+        super().__init__(prompt)
         self._started = False
 
     @property
@@ -86,38 +128,35 @@ class _StreamedText(Output):
         return self._started and self._terminal
 
     def delta(self, delta: Delta) -> None:
+        if delta.sequence > 0:
+            return
         if not self._started:
             self._started = True
-            if self._terminal:
-                click.secho(self._prompt.translate(_PICTURES), nl=False, dim=True)
-        text = delta.text.translate(_PICTURES) if self._terminal else delta.text
-        click.echo(text, nl=False)
+            self._begin()
+        self._write(delta.text)
 
     def end(self, generation: Generation) -> None:
         click.echo()
-        if sys.stderr.isatty():
-            click.secho(summary(generation), err=True, dim=True)
-
-
-class _Text(_StreamedText):
-    """The same text, when it is whole."""
-
-    def delta(self, delta: Delta) -> None:
-        del delta
-
-    def end(self, generation: Generation) -> None:
-        super().delta(Delta(text=generation.text, token_ids=generation.token_ids))
-        super().end(generation)
+        for number, sequence in enumerate(generation.sequences[1:], 2):
+            self._heading(number, sequence)
+            self._begin()
+            self._write(sequence.text)
+            click.echo()
+        self._summarize(generation)
 
 
 def summary(generation: Generation) -> str:
     """What the request took, in one line."""
     timings, tokens = generation.timings, generation.usage.generated_tokens
+    later = tokens - len(generation.sequences)  # than the first of each sequence
     parts = [f"{tokens} tokens" if tokens != 1 else "1 token"]
-    if tokens > 1 and timings.decode_seconds > 0:
-        parts.append(f"{(tokens - 1) / timings.decode_seconds:.1f} tokens/s")
+    if later > 0 and timings.decode_seconds > 0:
+        parts.append(f"{later / timings.decode_seconds:.1f} tokens/s")
     parts.append(f"first token after {timings.time_to_first_token_seconds:.2f} s")
     parts.append(f"stalled {timings.stall_seconds:.2f} s")
+    if len(generation.sequences) == 1 and generation.sequences[0].score is not None:
+        parts.append(f"score {generation.sequences[0].score:.4f}")
+    parts.append(f"seed {generation.seed}")
     graphs = [
         str(use.served) if use.served == use.asked else f"{use.served} (for {use.asked})"
         for use in generation.graphs

@@ -25,15 +25,17 @@ _sym_db = _symbol_database.Default()
 from shaperouter.v1 import signature_pb2 as shaperouter_dot_v1_dot_signature__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshaperouter/v1/generation.proto\x12\x0eshaperouter.v1\x1a\x1eshaperouter/v1/signature.proto\"\xb0\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x30\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x18.shaperouter.v1.TokenIdsH\x01\x88\x01\x01\x12\x32\n\x07options\x18\x04 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x07\n\x05_textB\x0c\n\n_token_ids\"\xb6\x01\n\x15GenerateStreamRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x30\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x18.shaperouter.v1.TokenIdsH\x01\x88\x01\x01\x12\x32\n\x07options\x18\x04 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x07\n\x05_textB\x0c\n\n_token_ids\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"\xc6\x01\n\x11GenerationOptions\x12\x1b\n\x0emax_new_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tdo_sample\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x42\x11\n\x0f_max_new_tokensB\x0c\n\n_do_sampleB\x0e\n\x0c_temperatureB\x07\n\x05_seed\"`\n\x08Sequence\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x33\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\"V\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x1c\n\x14padded_prompt_tokens\x18\x02 \x01(\x05\x12\x18\n\x10generated_tokens\x18\x03 \x01(\x05\"\xa4\x01\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x15\n\rstall_seconds\x18\x02 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x05 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x06 \x01(\x01\"\x86\x01\n\x08GraphUse\x12(\n\x05\x61sked\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12)\n\x06served\x18\x02 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x05\x12\x16\n\x0e\x64\x65vice_seconds\x18\x04 \x01(\x01\"\xc7\x01\n\nCompletion\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12$\n\x05usage\x18\x04 \x01(\x0b\x32\x15.shaperouter.v1.Usage\x12(\n\x07timings\x18\x05 \x01(\x0b\x32\x17.shaperouter.v1.Timings\x12(\n\x06graphs\x18\x06 \x03(\x0b\x32\x18.shaperouter.v1.GraphUse\x12\x0e\n\x06worker\x18\x07 \x01(\t\"o\n\x10GenerateResponse\x12+\n\tsequences\x18\x01 \x03(\x0b\x32\x18.shaperouter.v1.Sequence\x12.\n\ncompletion\x18\x02 \x01(\x0b\x32\x1a.shaperouter.v1.Completion\"5\n\x05Stall\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\"(\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\"w\n\x10StreamCompletion\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12.\n\ncompletion\x18\x02 \x01(\x0b\x32\x1a.shaperouter.v1.Completion\"\xa9\x01\n\x16GenerateStreamResponse\x12&\n\x05stall\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.StallH\x00\x12&\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x15.shaperouter.v1.DeltaH\x00\x12\x36\n\ncompletion\x18\x03 \x01(\x0b\x32 .shaperouter.v1.StreamCompletionH\x00\x42\x07\n\x05\x65vent*^\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xc5\x01\n\x11GenerationService\x12M\n\x08Generate\x12\x1f.shaperouter.v1.GenerateRequest\x1a .shaperouter.v1.GenerateResponse\x12\x61\n\x0eGenerateStream\x12%.shaperouter.v1.GenerateStreamRequest\x1a&.shaperouter.v1.GenerateStreamResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshaperouter/v1/generation.proto\x12\x0eshaperouter.v1\x1a\x1eshaperouter/v1/signature.proto\"\xb0\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x30\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x18.shaperouter.v1.TokenIdsH\x01\x88\x01\x01\x12\x32\n\x07options\x18\x04 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x07\n\x05_textB\x0c\n\n_token_ids\"\xb6\x01\n\x15GenerateStreamRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x30\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x18.shaperouter.v1.TokenIdsH\x01\x88\x01\x01\x12\x32\n\x07options\x18\x04 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x07\n\x05_textB\x0c\n\n_token_ids\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"\x92\x07\n\x11GenerationOptions\x12\x1b\n\x0emax_new_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tdo_sample\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x12\x12\n\x05top_k\x18\x06 \x01(\x05H\x04\x88\x01\x01\x12\x12\n\x05top_p\x18\x07 \x01(\x01H\x05\x88\x01\x01\x12\x12\n\x05min_p\x18\x08 \x01(\x01H\x06\x88\x01\x01\x12\x16\n\ttypical_p\x18\t \x01(\x01H\x07\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\n \x01(\x01H\x08\x88\x01\x01\x12!\n\x14no_repeat_ngram_size\x18\x0b \x01(\x05H\t\x88\x01\x01\x12\x1b\n\x0emin_new_tokens\x18\x0c \x01(\x05H\n\x88\x01\x01\x12\x16\n\tnum_beams\x18\r \x01(\x05H\x0b\x88\x01\x01\x12!\n\x14num_return_sequences\x18\x0e \x01(\x05H\x0c\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x0f \x01(\x01H\r\x88\x01\x01\x12:\n\x0e\x65\x61rly_stopping\x18\x10 \x01(\x0e\x32\x1d.shaperouter.v1.EarlyStoppingH\x0e\x88\x01\x01\x12-\n\nlogit_bias\x18\x11 \x03(\x0b\x32\x19.shaperouter.v1.LogitBias\x12\x11\n\tbad_words\x18\x12 \x03(\t\x12\x35\n\x13\x62\x61\x64_words_token_ids\x18\x13 \x03(\x0b\x32\x18.shaperouter.v1.TokenIds\x12\x0c\n\x04stop\x18\x14 \x03(\t\x12\x15\n\x08logprobs\x18\x15 \x01(\x05H\x0f\x88\x01\x01\x12\x11\n\x04\x65\x63ho\x18\x16 \x01(\x08H\x10\x88\x01\x01\x42\x11\n\x0f_max_new_tokensB\x0c\n\n_do_sampleB\x0e\n\x0c_temperatureB\x07\n\x05_seedB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x0c\n\n_typical_pB\x15\n\x13_repetition_penaltyB\x17\n\x15_no_repeat_ngram_sizeB\x11\n\x0f_min_new_tokensB\x0c\n\n_num_beamsB\x17\n\x15_num_return_sequencesB\x11\n\x0f_length_penaltyB\x11\n\x0f_early_stoppingB\x0b\n\t_logprobsB\x07\n\x05_echo\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"1\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"h\n\rTokenLogprobs\x12,\n\x06\x63hosen\x18\x01 \x01(\x0b\x32\x1c.shaperouter.v1.TokenLogprob\x12)\n\x03top\x18\x02 \x03(\x0b\x32\x1c.shaperouter.v1.TokenLogprob\"\xaf\x01\n\x08Sequence\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x33\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\x12\n\x05score\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12/\n\x08logprobs\x18\x05 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobsB\x08\n\x06_score\"V\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x1c\n\x14padded_prompt_tokens\x18\x02 \x01(\x05\x12\x18\n\x10generated_tokens\x18\x03 \x01(\x05\"\xa4\x01\n\x07Timings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x15\n\rstall_seconds\x18\x02 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12#\n\x1btime_to_first_token_seconds\x18\x05 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x06 \x01(\x01\"\x86\x01\n\x08GraphUse\x12(\n\x05\x61sked\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12)\n\x06served\x18\x02 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x05\x12\x16\n\x0e\x64\x65vice_seconds\x18\x04 \x01(\x01\"\xc7\x01\n\nCompletion\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12$\n\x05usage\x18\x04 \x01(\x0b\x32\x15.shaperouter.v1.Usage\x12(\n\x07timings\x18\x05 \x01(\x0b\x32\x17.shaperouter.v1.Timings\x12(\n\x06graphs\x18\x06 \x03(\x0b\x32\x18.shaperouter.v1.GraphUse\x12\x0e\n\x06worker\x18\x07 \x01(\t\"o\n\x10GenerateResponse\x12+\n\tsequences\x18\x01 \x03(\x0b\x32\x18.shaperouter.v1.Sequence\x12.\n\ncompletion\x18\x02 \x01(\x0b\x32\x1a.shaperouter.v1.Completion\"5\n\x05Stall\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\"k\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x10\n\x08sequence\x18\x03 \x01(\x05\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobs\"`\n\x0bSequenceEnd\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"r\n\x10StreamCompletion\x12.\n\tsequences\x18\x01 \x03(\x0b\x32\x1b.shaperouter.v1.SequenceEnd\x12.\n\ncompletion\x18\x02 \x01(\x0b\x32\x1a.shaperouter.v1.Completion\"\xa9\x01\n\x16GenerateStreamResponse\x12&\n\x05stall\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.StallH\x00\x12&\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x15.shaperouter.v1.DeltaH\x00\x12\x36\n\ncompletion\x18\x03 \x01(\x0b\x32 .shaperouter.v1.StreamCompletionH\x00\x42\x07\n\x05\x65vent*\x81\x01\n\rEarlyStopping\x12\x1e\n\x1a\x45\x41RLY_STOPPING_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45\x41RLY_STOPPING_HEURISTIC\x10\x01\x12\x18\n\x14\x45\x41RLY_STOPPING_FIRST\x10\x02\x12\x18\n\x14\x45\x41RLY_STOPPING_NEVER\x10\x03*v\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x03\x32\xc5\x01\n\x11GenerationService\x12M\n\x08Generate\x12\x1f.shaperouter.v1.GenerateRequest\x1a .shaperouter.v1.GenerateResponse\x12\x61\n\x0eGenerateStream\x12%.shaperouter.v1.GenerateStreamRequest\x1a&.shaperouter.v1.GenerateStreamResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shaperouter.v1.generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1868
-  _globals['_FINISHREASON']._serialized_end=1962
+  _globals['_EARLYSTOPPING']._serialized_start=3027
+  _globals['_EARLYSTOPPING']._serialized_end=3156
+  _globals['_FINISHREASON']._serialized_start=3158
+  _globals['_FINISHREASON']._serialized_end=3276
   _globals['_GENERATEREQUEST']._serialized_start=84
   _globals['_GENERATEREQUEST']._serialized_end=260
   _globals['_GENERATESTREAMREQUEST']._serialized_start=263
@@ -41,27 +43,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIDS']._serialized_start=447
   _globals['_TOKENIDS']._serialized_end=470
   _globals['_GENERATIONOPTIONS']._serialized_start=473
-  _globals['_GENERATIONOPTIONS']._serialized_end=671
-  _globals['_SEQUENCE']._serialized_start=673
-  _globals['_SEQUENCE']._serialized_end=769
-  _globals['_USAGE']._serialized_start=771
-  _globals['_USAGE']._serialized_end=857
-  _globals['_TIMINGS']._serialized_start=860
-  _globals['_TIMINGS']._serialized_end=1024
-  _globals['_GRAPHUSE']._serialized_start=1027
-  _globals['_GRAPHUSE']._serialized_end=1161
-  _globals['_COMPLETION']._serialized_start=1164
-  _globals['_COMPLETION']._serialized_end=1363
-  _globals['_GENERATERESPONSE']._serialized_start=1365
-  _globals['_GENERATERESPONSE']._serialized_end=1476
-  _globals['_STALL']._serialized_start=1478
-  _globals['_STALL']._serialized_end=1531
-  _globals['_DELTA']._serialized_start=1533
-  _globals['_DELTA']._serialized_end=1573
-  _globals['_STREAMCOMPLETION']._serialized_start=1575
-  _globals['_STREAMCOMPLETION']._serialized_end=1694
-  _globals['_GENERATESTREAMRESPONSE']._serialized_start=1697
-  _globals['_GENERATESTREAMRESPONSE']._serialized_end=1866
-  _globals['_GENERATIONSERVICE']._serialized_start=1965
-  _globals['_GENERATIONSERVICE']._serialized_end=2162
+  _globals['_GENERATIONOPTIONS']._serialized_end=1387
+  _globals['_LOGITBIAS']._serialized_start=1389
+  _globals['_LOGITBIAS']._serialized_end=1432
+  _globals['_TOKENLOGPROB']._serialized_start=1434
+  _globals['_TOKENLOGPROB']._serialized_end=1483
+  _globals['_TOKENLOGPROBS']._serialized_start=1485
+  _globals['_TOKENLOGPROBS']._serialized_end=1589
+  _globals['_SEQUENCE']._serialized_start=1592
+  _globals['_SEQUENCE']._serialized_end=1767
+  _globals['_USAGE']._serialized_start=1769
+  _globals['_USAGE']._serialized_end=1855
+  _globals['_TIMINGS']._serialized_start=1858
+  _globals['_TIMINGS']._serialized_end=2022
+  _globals['_GRAPHUSE']._serialized_start=2025
+  _globals['_GRAPHUSE']._serialized_end=2159
+  _globals['_COMPLETION']._serialized_start=2162
+  _globals['_COMPLETION']._serialized_end=2361
+  _globals['_GENERATERESPONSE']._serialized_start=2363
+  _globals['_GENERATERESPONSE']._serialized_end=2474
+  _globals['_STALL']._serialized_start=2476
+  _globals['_STALL']._serialized_end=2529
+  _globals['_DELTA']._serialized_start=2531
+  _globals['_DELTA']._serialized_end=2638
+  _globals['_SEQUENCEEND']._serialized_start=2640
+  _globals['_SEQUENCEEND']._serialized_end=2736
+  _globals['_STREAMCOMPLETION']._serialized_start=2738
+  _globals['_STREAMCOMPLETION']._serialized_end=2852
+  _globals['_GENERATESTREAMRESPONSE']._serialized_start=2855
+  _globals['_GENERATESTREAMRESPONSE']._serialized_end=3024
+  _globals['_GENERATIONSERVICE']._serialized_start=3279
+  _globals['_GENERATIONSERVICE']._serialized_end=3476
 # @@protoc_insertion_point(module_scope)

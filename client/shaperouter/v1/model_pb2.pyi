@@ -1,3 +1,4 @@
+from shaperouter.v1 import generation_pb2 as _generation_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -29,27 +30,36 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class Ladders(_message.Message):
-    __slots__ = ("prefill_lengths", "decode_lengths", "decode_rows", "beams")
+    __slots__ = ("prefill_lengths", "lanes", "prefill_rows", "prefill_batch_tokens")
     PREFILL_LENGTHS_FIELD_NUMBER: _ClassVar[int]
-    DECODE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
-    DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
-    BEAMS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_BATCH_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prefill_lengths: _containers.RepeatedScalarFieldContainer[int]
-    decode_lengths: _containers.RepeatedScalarFieldContainer[int]
+    lanes: _containers.RepeatedCompositeFieldContainer[LaneLadders]
+    prefill_rows: _containers.RepeatedScalarFieldContainer[int]
+    prefill_batch_tokens: int
+    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., lanes: _Optional[_Iterable[_Union[LaneLadders, _Mapping]]] = ..., prefill_rows: _Optional[_Iterable[int]] = ..., prefill_batch_tokens: _Optional[int] = ...) -> None: ...
+
+class LaneLadders(_message.Message):
+    __slots__ = ("beams", "decode_rows", "decode_lengths")
+    BEAMS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    beams: int
     decode_rows: _containers.RepeatedScalarFieldContainer[int]
-    beams: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., decode_lengths: _Optional[_Iterable[int]] = ..., decode_rows: _Optional[_Iterable[int]] = ..., beams: _Optional[_Iterable[int]] = ...) -> None: ...
+    decode_lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, beams: _Optional[int] = ..., decode_rows: _Optional[_Iterable[int]] = ..., decode_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "eos_token_ids", "default_do_sample", "default_temperature", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "slots", "ladders", "ready_workers")
+    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "eos_token_ids", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "slots", "ladders", "ready_workers")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    DEFAULT_DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
-    DEFAULT_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -63,8 +73,7 @@ class Model(_message.Message):
     vocab_size: int
     max_length: int
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    default_do_sample: bool
-    default_temperature: float
+    default_options: _generation_pb2.GenerationOptions
     dtype: str
     parameters: int
     weight_bytes: int
@@ -72,4 +81,4 @@ class Model(_message.Message):
     slots: int
     ladders: Ladders
     ready_workers: int
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., default_do_sample: bool = ..., default_temperature: _Optional[float] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ...) -> None: ...

@@ -1,17 +1,22 @@
-"""GenerationService: from a message to a run, and from its tokens to text."""
+"""GenerationService: from a message to runs, and from their events to one answer."""
 
 import asyncio
 import contextlib
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import grpc
 from grpc import aio
 
-from shaperouter.v1 import generation_pb2, generation_pb2_grpc, worker_pb2
-from shaperouter_service.api.validation import GenerateAny, check_prompt, resolve_options
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2
+from shaperouter_service.api.completion import completion_of
+from shaperouter_service.api.merging import merged
+from shaperouter_service.api.preparation import PreparedRequest, prepare
+from shaperouter_service.api.sequences import RunEnd, SequenceWriter, run_events
+from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
@@ -44,19 +49,25 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: Any
     ) -> generation_pb2.GenerateResponse:
         """Answers once, when the generation has ended."""
-        sequence = generation_pb2.Sequence()
-        texts = []
+        texts: defaultdict[int, list[str]] = defaultdict(list)
+        sequences: defaultdict[int, generation_pb2.Sequence] = defaultdict(generation_pb2.Sequence)
         async with contextlib.aclosing(self._events(request, context)) as events:
             async for event in events:
                 if event.HasField("delta"):
-                    texts.append(event.delta.text)
-                    sequence.token_ids.extend(event.delta.token_ids)
+                    delta = event.delta
+                    texts[delta.sequence].append(delta.text)
+                    sequences[delta.sequence].token_ids.extend(delta.token_ids)
+                    sequences[delta.sequence].logprobs.extend(delta.logprobs)
                 elif event.HasField("completion"):
-                    completion = event.completion
-        sequence.text = "".join(texts)
-        sequence.finish_reason = completion.finish_reason
+                    ended = event.completion
+        for index, end in enumerate(ended.sequences):
+            sequences[index].text = "".join(texts[index])
+            sequences[index].finish_reason = end.finish_reason
+            if end.HasField("score"):
+                sequences[index].score = end.score
         return generation_pb2.GenerateResponse(
-            sequences=[sequence], completion=completion.completion
+            sequences=[sequences[index] for index in range(len(ended.sequences))],
+            completion=ended.completion,
         )
 
     async def GenerateStream(  # noqa: N802 (gRPC's name)
@@ -80,34 +91,19 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         with record, _recorded_end(record, deadline):
             name = self._fleet.catalog.resolve(request.model)
             record.waits(name)
-            run = await self._prepare(request, name, deadline, record)
-            detokenizer = self._detokenizer(name)
-            async with contextlib.aclosing(self._fleet.run(run, deadline)) as responses:
+            prepared = await self._prepare(request, name, deadline)
+            record.prompt(len(prepared.prompt))
+            async with contextlib.aclosing(self._run(prepared, record, deadline)) as events:
                 header_sent = False
-                async for worker, response in responses:
+                async for event in events:
                     if not header_sent:
                         header_sent = True
                         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
-                    record.worker = worker
-                    match response.WhichOneof("event"):
-                        case "stall":
-                            record.stalls()
-                            yield generation_pb2.GenerateStreamResponse(stall=response.stall)
-                        case "tokens":
-                            record.tokens(len(response.tokens.token_ids))
-                            yield _delta(response.tokens, detokenizer, run.options.eos_token_ids)
-                        case "completion":
-                            if rest := detokenizer.finish():
-                                yield generation_pb2.GenerateStreamResponse(
-                                    delta=generation_pb2.Delta(text=rest)
-                                )
-                            completion = _completion(run, response.completion, worker, record)
-                            record.completed(completion.completion)
-                            yield generation_pb2.GenerateStreamResponse(completion=completion)
+                    yield event
 
     async def _prepare(
-        self, request: GenerateAny, name: str, deadline: float | None, record: RequestRecord
-    ) -> worker_pb2.RunRequest:
+        self, request: GenerateAny, name: str, deadline: float | None
+    ) -> PreparedRequest:
         """Checks a request and resolves everything that is left to default.
 
         Raises:
@@ -118,21 +114,53 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         tokenizer = self._tokenizers[name]
         if tokenizer:
             model.tokenizer = tokenizer.name
-        check_prompt(request, model)
-        if tokenizer and request.HasField("text"):
-            prompt = await tokenizer.encode(request.text)
-        else:
-            prompt = list(request.token_ids.ids)
-        options = resolve_options(request, model, prompt)
-        record.prompt(len(prompt))
-        return worker_pb2.RunRequest(
-            request_id=record.request_id, model=name, token_ids=prompt, options=options
-        )
+        return await prepare(request, model, tokenizer)
 
-    def _detokenizer(self, name: str) -> Detokenizer:
-        tokenizer = self._tokenizers[name]
-        # Without a tokenizer there are only token ids, and no text.
-        return tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: "")
+    async def _run(
+        self, prepared: PreparedRequest, record: RequestRecord, deadline: float | None
+    ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
+        """Does all runs of a request side by side and tells of them as of one."""
+        runs = prepared.runs(record.request_id)
+        writers = self._writers(prepared)
+        streams = [
+            # A run of beam search has all sequences, any other has one.
+            run_events(self._fleet, run, writers[place :: len(runs)], record, deadline)
+            for place, run in enumerate(runs)
+        ]
+        waiting: dict[int, signature_pb2.Signature] = {}
+        ends: dict[int, RunEnd] = {}
+        async with contextlib.aclosing(merged(streams)) as events:
+            async for place, event in events:
+                match event:
+                    case generation_pb2.Stall():
+                        # What other runs wait for already has been told.
+                        waiting.pop(place, None)
+                        told = event.signature in waiting.values()
+                        waiting[place] = event.signature
+                        if not told:
+                            yield generation_pb2.GenerateStreamResponse(stall=event)
+                    case generation_pb2.Delta():
+                        waiting.pop(place, None)
+                        yield generation_pb2.GenerateStreamResponse(delta=event)
+                    case RunEnd():
+                        ends[place] = event
+        completion = completion_of(prepared, [ends[place] for place in sorted(ends)], record)
+        record.completed(completion.completion)
+        yield generation_pb2.GenerateStreamResponse(completion=completion)
+
+    def _writers(self, prepared: PreparedRequest) -> list[SequenceWriter]:
+        tokenizer = self._tokenizers[prepared.model]
+        return [
+            SequenceWriter(
+                sequence,
+                # Without a tokenizer there are only token ids, and no text.
+                detokenizer=tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: ""),
+                eos_token_ids=prepared.options.eos_token_ids,
+                stop=prepared.stop,
+                echo=prepared.echo,
+            )
+            for sequence in range(prepared.options.num_return_sequences)
+        ]
 
 
 @contextlib.contextmanager
@@ -151,44 +179,3 @@ def _recorded_end(record: RequestRecord, deadline: float | None) -> Iterator[Non
     except Exception as error:
         record.code, record.error = grpc.StatusCode.INTERNAL, repr(error)
         raise
-
-
-def _delta(
-    tokens: worker_pb2.RunTokens, detokenizer: Detokenizer, eos_token_ids: Any
-) -> generation_pb2.GenerateStreamResponse:
-    # An end token can only be the last, and is no text even where a tokenizer would show it.
-    ids = list(tokens.token_ids)
-    visible = ids[:-1] if ids[-1] in eos_token_ids else ids
-    delta = generation_pb2.Delta(text=detokenizer.push(visible), token_ids=ids)
-    return generation_pb2.GenerateStreamResponse(delta=delta)
-
-
-def _completion(
-    run: worker_pb2.RunRequest,
-    ended: worker_pb2.RunCompletion,
-    worker: str,
-    record: RequestRecord,
-) -> generation_pb2.StreamCompletion:
-    return generation_pb2.StreamCompletion(
-        finish_reason=ended.finish_reason,
-        completion=generation_pb2.Completion(
-            request_id=run.request_id,
-            model=run.model,
-            seed=run.options.seed,
-            usage=generation_pb2.Usage(
-                prompt_tokens=len(run.token_ids),
-                padded_prompt_tokens=ended.padded_prompt_tokens,
-                generated_tokens=record.generated_tokens,
-            ),
-            timings=generation_pb2.Timings(
-                queue_seconds=ended.queue_seconds,
-                stall_seconds=ended.stall_seconds,
-                prefill_seconds=ended.prefill_seconds,
-                decode_seconds=ended.decode_seconds,
-                time_to_first_token_seconds=record.time_to_first_token,
-                total_seconds=record.total_seconds,
-            ),
-            graphs=ended.graphs,
-            worker=worker,
-        ),
-    )

@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from shaperouter.v1 import graph_pb2, graph_pb2_grpc, model_pb2
-from shaperouter_service.messages import signature_from_proto, signature_to_proto
+from shaperouter.v1 import graph_pb2, graph_pb2_grpc
+from shaperouter_service.messages import (
+    ladders_from_proto,
+    signature_from_proto,
+    signature_to_proto,
+)
 from shaperouter_service.routing.catalog import Catalog
-from shaperouter_service.routing.ladders import Ladder, Ladders
 
 
 class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
@@ -41,15 +44,6 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
             for snapshot in self._catalog.snapshots()
             for model in snapshot.models
             if model.name in names
-            for signature in _ladders(model.ladders).signatures(model.name)
+            for signature in ladders_from_proto(model.ladders).signatures(model.name)
             if (snapshot.worker, signature) not in taken
         ]
-
-
-def _ladders(message: model_pb2.Ladders) -> Ladders:
-    return Ladders(
-        prefill_lengths=Ladder(tuple(message.prefill_lengths)),
-        decode_lengths=Ladder(tuple(message.decode_lengths)),
-        decode_rows=Ladder(tuple(message.decode_rows)),
-        beams=Ladder(tuple(message.beams)),
-    )

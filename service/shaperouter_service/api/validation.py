@@ -1,179 +1,270 @@
-"""Checks of a request: every violation names the field, the limit and the value received."""
+"""Checks of a request: every violation names the field, the limit and the value received.
 
-import secrets
+Here prompt and options are checked by themselves; contradictions.py compares options with one
+another. preparation.py puts these together.
+"""
+
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
 
-from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.limits import MAX_EOS_TOKENS
-
-DEFAULT_MAX_NEW_TOKENS = 64
-# Far beyond what changes an answer, and well inside of what single precision divides by.
-# Of seeds that the service chooses: what a JSON number holds exactly in every language.
-SEED_BITS = 53
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+from shaperouter.v1 import generation_pb2, model_pb2
+from shaperouter_service import limits
+from shaperouter_service.api.options import default_biases, widest_beams
+from shaperouter_service.errors import Violation
 
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
+Options = generation_pb2.GenerationOptions
+
+# Violations told of one list: statuses travel in headers, which gRPC limits to some kilobytes.
+MOST_OF_A_LIST = 3
 
 
-def check_prompt(request: GenerateAny, model: model_pb2.Model) -> None:
-    """Checks the prompt as it came, before it is tokenized.
+# The prompt.
 
-    Raises:
-        InvalidRequestError: It is missing, empty, there twice, or has ids out of the vocabulary.
-    """
+
+def prompt_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
+    """What is wrong with a prompt before it is tokenized."""
     has_text, has_ids = request.HasField("text"), request.HasField("token_ids")
     if has_text and has_ids:
-        raise InvalidRequestError(
-            Violation(field="text", description="must not be set together with token_ids")
-        )
-    if not has_text and not has_ids:
-        raise InvalidRequestError(
-            Violation(field="text", description="one of text and token_ids must be set, got none")
-        )
-    if has_text:
+        yield Violation(field="text", description="must not be set together with token_ids")
+    elif has_text:
         if not request.text:
-            raise InvalidRequestError(Violation(field="text", description="must not be empty"))
-        if not model.tokenizer:
-            raise InvalidRequestError(
-                Violation(
-                    field="text",
-                    description=f"model {model.name} has no tokenizer; send token_ids",
-                )
-            )
-        return
-    ids = request.token_ids.ids
-    if not ids:
-        raise InvalidRequestError(
-            Violation(field="token_ids.ids", description="must not be empty, got 0 ids")
-        )
-    # No further than a prompt can be: what is longer is refused for that, without reading it all.
-    wrong = _out_of_vocabulary(ids[: model.max_length], model)
-    if wrong is not None:
-        raise InvalidRequestError(
-            Violation(
-                field=f"token_ids.ids[{wrong}]",
-                description=f"must be from 0 to {model.vocab_size - 1} (vocab_size - 1), got "
-                f"{ids[wrong]}",
-            )
+            yield Violation(field="text", description="must not be empty")
+        elif not model.tokenizer:
+            description = f"model {model.name} has no tokenizer; send token_ids"
+            yield Violation(field="text", description=description)
+    elif not has_ids:
+        description = "one of text and token_ids must be set, got none"
+        yield Violation(field="text", description=description)
+    elif not request.token_ids.ids:
+        yield Violation(field="token_ids.ids", description="must not be empty, got 0 ids")
+    else:
+        # No further than a prompt can be: what is longer is refused for that, without reading it.
+        yield from _id_violations(
+            "token_ids.ids", request.token_ids.ids[: model.max_length], model, most=1
         )
 
 
-def resolve_options(
+def token_violations(
     request: GenerateAny, model: model_pb2.Model, prompt: Sequence[int]
-) -> worker_pb2.RunOptions:
-    """Checks the options and the prompt's length, and fills in every default.
-
-    Raises:
-        InvalidRequestError: With all violations there are.
-    """
-    violations = [
-        *_length_violations(request, model, len(prompt)),
-        *_tokenizer_violations(request, model, prompt),
-        *_option_violations(request.options, model),
-    ]
-    if violations:
-        raise InvalidRequestError(*violations)
-    options = request.options
-    room = model.max_length - len(prompt)
-    return worker_pb2.RunOptions(
-        max_new_tokens=(
-            options.max_new_tokens
-            if options.HasField("max_new_tokens")
-            else min(DEFAULT_MAX_NEW_TOKENS, room)
-        ),
-        do_sample=_do_sample(options, model),
-        temperature=(
-            options.temperature if options.HasField("temperature") else model.default_temperature
-        ),
-        seed=options.seed if options.HasField("seed") else secrets.randbits(SEED_BITS),
-        eos_token_ids=options.eos_token_ids or model.eos_token_ids,
-    )
-
-
-def _out_of_vocabulary(ids: Sequence[int], model: model_pb2.Model) -> int | None:
-    """The index of the first id that the model does not know."""
-    return next((i for i, token in enumerate(ids) if not 0 <= token < model.vocab_size), None)
-
-
-def _do_sample(options: generation_pb2.GenerationOptions, model: model_pb2.Model) -> bool:
-    if options.HasField("do_sample"):
-        return options.do_sample
-    return options.HasField("temperature") or model.default_do_sample
-
-
-def _length_violations(
-    request: GenerateAny, model: model_pb2.Model, prompt_tokens: int
 ) -> Iterator[Violation]:
+    """What is wrong with a prompt's tokens, given that nothing was wrong before."""
     field = "text" if request.HasField("text") else "token_ids.ids"
-    room = model.max_length - prompt_tokens
-    if prompt_tokens == 0:
+    if not prompt:
         yield Violation(field=field, description="must not be empty, got 0 tokens")
-    elif room < 1:
+    if len(prompt) >= model.max_length:
         yield Violation(
             field=field,
             description=f"must have at most {model.max_length - 1} tokens (max_length of "
-            f"{model.name} less one to generate), got {prompt_tokens}",
+            f"{model.name} less one to generate), got {len(prompt)}",
         )
-    elif request.options.max_new_tokens > room:
+    for token in islice(_unknown(prompt[: model.max_length], model), 1):
+        # Its tokenizer knows more tokens than the model has embeddings.
+        yield Violation(field=field, description=f"{_must_tokenize(model)}, got {token[1]}")
+
+
+# Options by themselves.
+
+
+def option_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    """What is wrong with options whatever the prompt and the other options are."""
+    yield from _number_violations(options, model)
+    if options.HasField("early_stopping") and options.early_stopping not in (1, 2, 3):
+        names = ", ".join(generation_pb2.EarlyStopping.keys()[1:])
         yield Violation(
-            field="options.max_new_tokens",
-            description=f"must be at most {room} after a prompt of {prompt_tokens} tokens "
-            f"(max_length of {model.name} is {model.max_length}), got "
-            f"{request.options.max_new_tokens}",
+            field="options.early_stopping",
+            description=f"must be one of {names}, got {options.early_stopping}",
         )
+    yield from _count_violations(
+        "options.eos_token_ids", len(options.eos_token_ids), limits.MAX_EOS_TOKENS, "ids"
+    )
+    yield from _id_violations(
+        "options.eos_token_ids", options.eos_token_ids[: limits.MAX_EOS_TOKENS], model
+    )
+    yield from _stop_violations(options, model)
+    yield from _bias_count_violations(options, model)
+    yield from islice(_bias_violations(options, model), MOST_OF_A_LIST)
+    yield from islice(_bad_word_violations(options, model), MOST_OF_A_LIST)
 
 
-def _tokenizer_violations(
-    request: GenerateAny, model: model_pb2.Model, prompt: Sequence[int]
+def room_violations(
+    options: Options, model: model_pb2.Model, prompt_tokens: int
 ) -> Iterator[Violation]:
-    """Texts of whose tokens the model has no embedding: its tokenizer knows more than it does."""
-    if not request.HasField("text"):
-        return
-    wrong = _out_of_vocabulary(prompt[: model.max_length], model)
-    if wrong is not None:
-        yield Violation(
-            field="text",
-            description=f"must tokenize to ids from 0 to {model.vocab_size - 1} (vocab_size of "
-            f"{model.name} - 1), but its tokenizer gives {prompt[wrong]}",
-        )
+    """Which options ask for more new tokens than the prompt leaves of the model's length."""
+    room = model.max_length - prompt_tokens
+    for name in ("max_new_tokens", "min_new_tokens"):
+        value = getattr(options, name)
+        if value > room:
+            yield Violation(
+                field=f"options.{name}",
+                description=f"must be at most {room} after a prompt of {prompt_tokens} tokens "
+                f"(max_length of {model.name} is {model.max_length}), got {value}",
+            )
 
 
-def _option_violations(
-    options: generation_pb2.GenerationOptions, model: model_pb2.Model
+def word_violations(model: model_pb2.Model, words: Sequence[Sequence[int]]) -> Iterator[Violation]:
+    """What is wrong with the tokens of banned words."""
+    wrong = (
+        Violation(field=f"options.bad_words[{index}]", description=description)
+        for index, word in enumerate(words)
+        for description in _wrong_word(word, model)
+    )
+    yield from islice(wrong, MOST_OF_A_LIST)
+
+
+def without(options: Options, violations: Sequence[Violation]) -> Options:
+    """The options that are right by themselves."""
+    sound = Options()
+    sound.CopyFrom(options)
+    for violation in violations:
+        field: Any = violation.field.removeprefix("options.").partition("[")[0]
+        sound.ClearField(field)
+    return sound
+
+
+def _number_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    ranges: dict[Any, tuple[float, float]] = {
+        "temperature": (limits.MIN_TEMPERATURE, limits.MAX_TEMPERATURE),
+        "seed": (0, 2**63 - 1),
+        "top_k": (0, model.vocab_size),
+        "min_p": (0.0, 1.0),
+        "repetition_penalty": (limits.MIN_REPETITION_PENALTY, limits.MAX_REPETITION_PENALTY),
+        "num_beams": (1, widest_beams(model)),
+        "length_penalty": (limits.MIN_LENGTH_PENALTY, limits.MAX_LENGTH_PENALTY),
+        "logprobs": (0, limits.MAX_TOP_LOGPROBS),
+    }
+    remarks = {
+        "temperature": " (for greedy decoding set do_sample to false)",
+        "top_k": f" (vocab_size of {model.name})",
+        "num_beams": f" (the widest beams of {model.name})",
+    }
+    least: dict[Any, int] = {
+        "max_new_tokens": 1,
+        "min_new_tokens": 0,
+        "no_repeat_ngram_size": 0,
+        "num_return_sequences": 1,
+    }
+    # Not `value < low`: nothing is less than NaN, which must not pass.
+    for name, (low, high) in ranges.items():
+        value = getattr(options, name)
+        if options.HasField(name) and not low <= value <= high:
+            rule = f"must be from {shown(low)} to {shown(high)}{remarks.get(name, '')}"
+            yield Violation(field=f"options.{name}", description=f"{rule}, got {shown(value)}")
+    for name, low in least.items():
+        value = getattr(options, name)
+        if options.HasField(name) and value < low:
+            description = f"must be at least {low}, got {value}"
+            yield Violation(field=f"options.{name}", description=description)
+    shares: tuple[Any, ...] = ("top_p", "typical_p")
+    for name in shares:
+        value = getattr(options, name)
+        if options.HasField(name) and not 0 < value <= 1:
+            description = f"must be above 0 and at most 1, got {shown(value)}"
+            yield Violation(field=f"options.{name}", description=description)
+
+
+def _stop_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    if options.stop and not model.tokenizer:
+        description = f"model {model.name} has no tokenizer, and so no text to stop in"
+        yield Violation(field="options.stop", description=description)
+    yield from _count_violations("options.stop", len(options.stop), limits.MAX_STOP, "strings")
+    for index, text in enumerate(options.stop[: limits.MAX_STOP]):
+        if not 1 <= len(text) <= limits.MAX_STOP_CHARACTERS:
+            yield Violation(
+                field=f"options.stop[{index}]",
+                description=f"must have from 1 to {limits.MAX_STOP_CHARACTERS} characters, got "
+                f"{len(text)}",
+            )
+
+
+def _bias_count_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    lists = {
+        "logit_bias": len(options.logit_bias),
+        "bad_words": len(options.bad_words),
+        "bad_words_token_ids": len(options.bad_words_token_ids),
+    }
+    count, inherited = sum(lists.values()), default_biases(options, model)
+    most = limits.MAX_BIASES - inherited
+    if count and count > most:
+        beside = f" besides {inherited} of the checkpoint" if inherited else ""
+        for name in (name for name, length in lists.items() if length):
+            yield Violation(
+                field=f"options.{name}",
+                description=f"{', '.join(lists)} must have at most {most} entries in all{beside}, "
+                f"got {count}",
+            )
+            return
+
+
+def _bias_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    seen = set()
+    for index, entry in enumerate(options.logit_bias[: limits.MAX_BIASES]):
+        field = f"options.logit_bias[{index}]"
+        if not 0 <= entry.token_id < model.vocab_size:
+            description = f"{_vocabulary(model)}, got {entry.token_id}"
+            yield Violation(field=f"{field}.token_id", description=description)
+        elif entry.token_id in seen:
+            description = f"must be there at most once, got {entry.token_id} again"
+            yield Violation(field=f"{field}.token_id", description=description)
+        seen.add(entry.token_id)
+        if not limits.MIN_BIAS <= entry.bias <= limits.MAX_BIAS:
+            yield Violation(
+                field=f"{field}.bias",
+                description=f"must be from {limits.MIN_BIAS:g} to {limits.MAX_BIAS:g}, got "
+                f"{entry.bias:g}",
+            )
+
+
+def _bad_word_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
+    if options.bad_words and not model.tokenizer:
+        description = f"model {model.name} has no tokenizer; send bad_words_token_ids"
+        yield Violation(field="options.bad_words", description=description)
+    for index, run in enumerate(options.bad_words_token_ids[: limits.MAX_BIASES]):
+        field = f"options.bad_words_token_ids[{index}].ids"
+        if not 1 <= len(run.ids) <= limits.MAX_BIAS_TOKENS:
+            yield Violation(
+                field=field,
+                description=f"must have from 1 to {limits.MAX_BIAS_TOKENS} ids, got {len(run.ids)}",
+            )
+        yield from _id_violations(field, run.ids[: limits.MAX_BIAS_TOKENS], model)
+
+
+def _wrong_word(word: Sequence[int], model: model_pb2.Model) -> Iterator[str]:
+    if not 1 <= len(word) <= limits.MAX_BIAS_TOKENS:
+        yield f"must be from 1 to {limits.MAX_BIAS_TOKENS} tokens, got {len(word)}"
+    for _, token in islice(_unknown(word[: limits.MAX_BIAS_TOKENS], model), 1):
+        yield f"{_must_tokenize(model)}, got {token}"
+
+
+# Parts of these.
+
+
+def _count_violations(field: str, count: int, most: int, what: str) -> Iterator[Violation]:
+    if count > most:
+        yield Violation(field=field, description=f"must have at most {most} {what}, got {count}")
+
+
+def _id_violations(
+    field: str, ids: Sequence[int], model: model_pb2.Model, *, most: int = MOST_OF_A_LIST
 ) -> Iterator[Violation]:
-    if options.HasField("max_new_tokens") and options.max_new_tokens < 1:
-        yield Violation(
-            field="options.max_new_tokens",
-            description=f"must be at least 1, got {options.max_new_tokens}",
-        )
-    if options.HasField("temperature"):
-        temperature = options.temperature
-        if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
-            yield Violation(
-                field="options.temperature",
-                description=f"must be from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g} (for greedy "
-                f"decoding set do_sample to false), got {temperature:g}",
-            )
-        elif options.HasField("do_sample") and not options.do_sample:
-            yield Violation(
-                field="options.temperature",
-                description=f"contradicts do_sample = false, got {temperature:g}",
-            )
-    if options.HasField("seed") and options.seed < 0:
-        yield Violation(
-            field="options.seed",
-            description=f"must be from 0 to 9223372036854775807, got {options.seed}",
-        )
-    if len(options.eos_token_ids) > MAX_EOS_TOKENS:
-        yield Violation(
-            field="options.eos_token_ids",
-            description=f"must have at most {MAX_EOS_TOKENS} ids, got {len(options.eos_token_ids)}",
-        )
-    for index, token in enumerate(options.eos_token_ids[:MAX_EOS_TOKENS]):
-        if not 0 <= token < model.vocab_size:
-            yield Violation(
-                field=f"options.eos_token_ids[{index}]",
-                description=f"must be from 0 to {model.vocab_size - 1} (vocab_size - 1), got "
-                f"{token}",
-            )
+    for index, token in islice(_unknown(ids, model), most):
+        yield Violation(field=f"{field}[{index}]", description=f"{_vocabulary(model)}, got {token}")
+
+
+def _unknown(ids: Sequence[int], model: model_pb2.Model) -> Iterator[tuple[int, int]]:
+    """The ids that the model does not know, with their places."""
+    return ((i, token) for i, token in enumerate(ids) if not 0 <= token < model.vocab_size)
+
+
+def _vocabulary(model: model_pb2.Model) -> str:
+    return f"must be from 0 to {model.vocab_size - 1} (vocab_size - 1)"
+
+
+def _must_tokenize(model: model_pb2.Model) -> str:
+    return f"must tokenize to ids from 0 to {model.vocab_size - 1} (vocab_size of {model.name} - 1)"
+
+
+def shown(value: float | str) -> str:
+    """A value or a limit, as short as it can be told."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

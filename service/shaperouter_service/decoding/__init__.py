@@ -1,14 +1,19 @@
-"""What graphs compute, as TensorFlow code: lanes of slots, prefill, decode steps, sampling."""
+"""What graphs compute, as TensorFlow code: prefill, decode steps, sampling, beam search."""
 
-from shaperouter_service.decoding.decode import MAX_STEPS, decode_program
-from shaperouter_service.decoding.lane import Lane
-from shaperouter_service.decoding.options import SlotOptions
-from shaperouter_service.decoding.prefill import prefill_program
+from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
+from shaperouter_service.decoding.options import EarlyStopping, Options
+from shaperouter_service.decoding.prefill import PrefillProgram
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.search import Logprobs
 
 __all__ = [
     "MAX_STEPS",
-    "Lane",
-    "SlotOptions",
-    "decode_program",
-    "prefill_program",
+    "Batch",
+    "DecodeProgram",
+    "EarlyStopping",
+    "Logprobs",
+    "Options",
+    "PrefillProgram",
+    "Program",
 ]

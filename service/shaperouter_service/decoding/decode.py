@@ -1,125 +1,208 @@
-"""The decode graph: advances the first rows of a lane together, several steps a call."""
+"""The decode graph: advances the rows of a batch together, several steps a call."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.decoding.lane import Lane
-from shaperouter_service.decoding.options import NO_TOKEN, SlotOptions
+from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.attention import StepAttention
+from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.beams import BeamSearch
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.decoding.sampling import choose_tokens, is_end
-from shaperouter_service.models.layers import attention
+from shaperouter_service.decoding.sampling import Sampling
+from shaperouter_service.decoding.search import Logprobs, Search
+from shaperouter_service.decoding.state import State
+from shaperouter_service.models import Model
 
 # Most steps a call can be asked for: the size of its result. The number itself is a tensor.
 MAX_STEPS = 16
 
 
-class CacheAttention:
-    """Attention of one new token a row over its slot's cache, which it is appended to.
+class _Inputs(NamedTuple):
+    """What a call takes, besides the caches.
 
-    Row r is slot r. The caches are written whole, by one scatter, and read up to `length`.
+    Attributes:
+        state: Before the steps.
+        options: Of R rows.
+        pending: [R, V] float32, logits of rows that have no new token yet.
+        active: [R] bool, the rows to advance.
+        steps: int32, at most MAX_STEPS.
     """
 
-    def __init__(
-        self, keys: list[tf.Tensor], values: list[tf.Tensor], positions: tf.Tensor, length: int
-    ) -> None:
-        """Attends over caches [S, H, T, D] from new tokens at `positions` [R]."""
-        self.keys, self.values = keys, values
-        self._length = length
-        rows, heads = positions.shape[0], keys[0].shape[1]
-        row, head = tf.meshgrid(tf.range(rows), tf.range(heads), indexing="ij")
-        position = tf.tile(positions[:, tf.newaxis], [1, heads])
-        self._indices = tf.stack([row, head, position], axis=-1)  # [R, H, 3]
-        # [R, 1, 1, T]
-        self._visible = (tf.range(length) <= positions[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]
-
-    def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
-    ) -> tf.Tensor:
-        """See `Attend`; P = 1."""
-        rows = query.shape[0]
-        for caches, new in ((self.keys, key), (self.values, value)):
-            caches[layer] = tf.tensor_scatter_nd_update(
-                caches[layer], self._indices, tf.squeeze(new, 2)
-            )
-        keys = self.keys[layer][:rows, :, : self._length]
-        values = self.values[layer][:rows, :, : self._length]
-        return attention(query, keys, values, self._visible, scale)
+    state: Any
+    options: Any
+    pending: Any
+    active: Any
+    steps: Any
 
 
-def decode_program(name: str, lane: Lane, *, rows: int, length: int) -> Program:
-    """Makes the decode graph of slots 0 to R - 1 attending to the first T = `length` tokens.
+class DecodeProgram(Program):
+    """Advances batches, one token a step.
 
-    Its arguments: active [R] bool, and the number of steps, int32, at most MAX_STEPS and such that
-    no active slot comes to attend to more than T tokens. A row stops by itself at an end token or
-    at its last; inactive rows change no token, and in the cache only what is never seen. Its
-    result: tokens [R, MAX_STEPS] int32, filled with NO_TOKEN.
+    A row stops by itself at its end or at its last token.
     """
-    family = lane.model.family
-    layers = family.layers
 
-    def body(active: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-        # Read outside of the loop, so that weights and options are its constants.
-        weights = {name: weight.read_value() for name, weight in lane.model.weights.items()}
-        options = SlotOptions(*(variable.read_value()[:rows] for variable in lane.options))
-        per_row = (lane.tokens, lane.positions, lane.remaining)
-        caches = (*lane.keys, *lane.values)
+    def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
+        """Describes the function; see `Program`."""
+        super().__init__(name, model, rows=rows, beams=beams, length=length)
+        self._search: Search = Sampling() if beams == 1 else BeamSearch()
+        self._no_logits = tf.zeros([rows, model.family.vocab_size])
 
-        def step(
-            index: tf.Tensor,
-            chosen: tf.Tensor,
-            token: tf.Tensor,
-            position: tf.Tensor,
-            remaining: tf.Tensor,
-            *caches: tf.Tensor,
-        ) -> tuple[tf.Tensor, ...]:
-            alive = active & (remaining > 0)
-            attend = CacheAttention(list(caches[:layers]), list(caches[layers:]), position, length)
-            hidden = family.forward(
-                weights, token[:, tf.newaxis], position[:, tf.newaxis], attend
-            )  # [R, 1, E]
-            logits = family.logits(weights, tf.squeeze(hidden, 1))
-            new = choose_tokens(logits, options, position + 1, alive)
-            new = tf.where(alive, new, token)
-            column = tf.range(MAX_STEPS) == index
-            return (
-                index + 1,
-                tf.where(column & alive[:, tf.newaxis], new[:, tf.newaxis], chosen),
-                new,
-                position + tf.cast(alive, tf.int32),
-                tf.where(alive, tf.where(is_end(new, options), 0, remaining - 1), remaining),
-                *attend.keys,
-                *attend.values,
+    def __call__(self, batch: Batch, active: Sequence[int], steps: int) -> Logprobs:
+        """Advances some rows of a batch of this graph's shape.
+
+        A row that was just read gets its first token in a step of its own, in which no other row
+        goes on.
+
+        Args:
+            batch: Its state and caches become those after the steps.
+            active: The rows to advance.
+            steps: At most MAX_STEPS, and such that no active row comes to attend to more than T
+                places.
+
+        Returns:
+            Of the tokens made, [R, MAX_STEPS, ...].
+        """
+        mask = np.zeros([self.rows], np.bool_)
+        mask[list(active)] = True
+        logits = self._no_logits if batch.logits is None else batch.logits
+        inputs = _Inputs(batch.state, batch.options, logits, mask, np.int32(steps))
+        batch.state, logprobs = self._run(batch, inputs)
+        lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
+        if not np.any((lengths == prompt_lengths) & (lengths > 0)):
+            batch.logits = None
+        return logprobs
+
+    @property
+    def _specs(self) -> Sequence[Any]:
+        family = self.model.family
+        return [
+            _Inputs(
+                state=State.specs(
+                    rows=self.rows,
+                    beams=self.beams,
+                    length=self.length,
+                    max_length=family.max_length,
+                ),
+                options=Options.specs(self.rows),
+                pending=tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
+                active=tf.TensorSpec([self.rows], tf.bool),
+                steps=tf.TensorSpec([], tf.int32),
             )
+        ]
+
+    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        nobody = np.zeros([self.rows], np.bool_)
+        return [_Inputs(batch.state, batch.options, self._no_logits, nobody, np.int32(0))]
+
+    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tuple[State, Logprobs]:
+        """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
+        state, options, pending, active, steps = inputs
+        family = self.model.family
+        # Read outside of the loop, so that weights are its constants.
+        weights = {name: weight.read_value() for name, weight in self.model.weights.items()}
+        shape = [self.rows, family.heads, self.length, family.head_size]
 
         def unfinished(
-            index: tf.Tensor,
-            chosen: tf.Tensor,
-            token: tf.Tensor,
-            position: tf.Tensor,
-            remaining: tf.Tensor,
-            *caches: tf.Tensor,
+            index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
         ) -> tf.Tensor:
-            return (index < steps) & tf.reduce_any(active & (remaining > 0))
+            return (index < steps) & tf.reduce_any(active & (state.remaining > 0))
 
-        _, chosen, *state = tf.while_loop(
+        first_lengths = state.lengths
+
+        def step(
+            index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, State, Logprobs, list[tf.Tensor]]:
+            alive = active & (state.remaining > 0)
+            # Rows that have no token yet get it from their prefill's logits, before all others go
+            # on together: it takes no forward pass, and leaves none to be thrown away.
+            fresh = state.lengths == state.prompt_lengths
+            begins = tf.reduce_any(alive & fresh)
+            alive &= fresh == begins
+            visible, state = self._extend_lineage(state)
+
+            def from_prefill() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                return tf.tile(pending[:, tf.newaxis], [1, self.beams, 1]), values
+
+            def forward() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                return self._forward(weights, state, visible, values)
+
+            logits, values = tf.cond(begins, from_prefill, forward)
+            after, made = self._search.advance(logits, state, options, alive)
+            return (
+                index + 1,
+                _where(alive, after, state),
+                _write_step(logprobs, made, state.lengths - first_lengths, alive),
+                values,
+            )
+
+        _, state, logprobs, values = tf.while_loop(
             unfinished,
             step,
             (
                 tf.constant(0),
-                tf.fill([rows, MAX_STEPS], NO_TOKEN),
-                *(variable.read_value()[:rows] for variable in per_row),
-                *(variable.read_value() for variable in caches),
+                state,
+                Logprobs.none(self.rows, MAX_STEPS),
+                caches.read(handles, self.model, shape),
             ),
         )
-        for variable, new in zip(per_row, state[: len(per_row)], strict=True):
-            variable.assign(tf.concat([new, variable.read_value()[rows:]], 0))
-        for variable, new in zip(caches, state[len(per_row) :], strict=True):
-            variable.assign(new)
-        return chosen
+        caches.write(handles, values)
+        return state, logprobs
 
-    return Program(
-        name,
-        body,
-        specs=[tf.TensorSpec([rows], tf.bool), tf.TensorSpec([], tf.int32)],
-        idle_arguments=[np.zeros([rows], np.bool_), np.int32(0)],
+    def _places(self, state: State) -> tf.Tensor:
+        """First of the B places of each row's newest tokens, [R]."""
+        generated = state.lengths - state.prompt_lengths
+        return state.prompt_lengths + self.beams * (generated - 1)
+
+    def _extend_lineage(self, state: State) -> tuple[tf.Tensor, State]:
+        """The places that hypotheses see, their newest token's among them: [R, B, T]."""
+        first = self._places(state)
+        places = tf.range(self.length)
+        if not state.beams:
+            return (places <= first[:, tf.newaxis])[:, tf.newaxis], state
+        own = first[:, tf.newaxis] + tf.range(self.beams)  # [R, B]
+        visible = state.beams.lineage | (places == own[..., tf.newaxis])
+        return visible, state._replace(beams=state.beams._replace(lineage=visible))
+
+    def _forward(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        state: State,
+        visible: tf.Tensor,
+        values: list[tf.Tensor],
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Logits [R, B, V] after the newest tokens, and caches that have these."""
+        family = self.model.family
+        position = tf.broadcast_to(state.lengths[:, tf.newaxis] - 1, [self.rows, self.beams])
+        newest = tf.gather(state.tokens, position, batch_dims=2)  # [R, B]
+        attend = StepAttention(
+            values[: family.layers], values[family.layers :], self._places(state), visible
+        )
+        hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
+        return family.logits(weights, hidden), [*attend.keys, *attend.values]
+
+
+def _where(alive: tf.Tensor, new: State, old: State) -> State:
+    """Takes the rows that are alive from `new`."""
+
+    def choose(new_field: tf.Tensor, old_field: tf.Tensor) -> tf.Tensor:
+        mask = tf.reshape(alive, [-1, *[1] * (len(old_field.shape) - 1)])
+        return tf.where(mask, new_field, old_field)
+
+    chosen: State = tf.nest.map_structure(choose, new, old)
+    return chosen
+
+
+def _write_step(chunk: Logprobs, made: Logprobs, column: tf.Tensor, alive: tf.Tensor) -> Logprobs:
+    """Puts those of one step in a column [R] of those of the chunk [R, MAX_STEPS, ...]."""
+    here = (tf.range(MAX_STEPS) == column[:, tf.newaxis]) & alive[:, tf.newaxis]
+    chosen = tf.where(here, made.chosen[:, tf.newaxis], chunk.chosen)
+    here = here[..., tf.newaxis]
+    return Logprobs(
+        chosen=chosen,
+        top_tokens=tf.where(here, made.top_tokens[:, tf.newaxis], chunk.top_tokens),
+        top=tf.where(here, made.top[:, tf.newaxis], chunk.top),
     )

@@ -1,112 +1,114 @@
-"""The prefill graph: reads whole prompts into slots and chooses their first tokens."""
+"""The prefill graph: reads prompts into the caches of a batch.
 
+It chooses no token: the decode graph does, from the logits that are left here. So it knows of no
+option and no beam, and lanes of all beam widths share it.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import dynamic_slice, dynamic_update_slice
 
-from shaperouter_service.decoding.lane import Lane
-from shaperouter_service.decoding.options import SlotOptions
+from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.attention import PromptAttention
+from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.decoding.sampling import choose_tokens, is_end
-from shaperouter_service.models import DTYPE
-from shaperouter_service.models.layers import attention
+from shaperouter_service.models import Model
 
 
-class PromptAttention:
-    """Attention of prompts over themselves; keeps their keys and values for the cache.
+class PrefillProgram(Program):
+    """Reads prompts of batches of R rows and T places, P tokens a call.
 
-    Prompts are padded at the end, so the causal mask alone hides padding: a real token sees only
-    what lies before it. What padding leaves in the cache is overwritten before anything sees it.
+    Where P is T, a call reads whole prompts. Where it is less, a prompt takes several calls, and
+    those who run between them need not wait for all of it.
+
+    Attributes:
+        piece: P, tokens of a call.
     """
 
-    def __init__(self, length: int, layers: int) -> None:
-        """Attends within `length` tokens."""
-        self._causal = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
-        self.keys: list[Any] = [None] * layers
-        self.values: list[Any] = [None] * layers
+    def __init__(self, name: str, model: Model, *, rows: int, length: int, piece: int) -> None:
+        """Describes the function; see `Program`. A piece is at most the length."""
+        super().__init__(name, model, rows=rows, beams=1, length=length)
+        self.piece = min(piece, length)
 
-    def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
-    ) -> tf.Tensor:
-        """See `Attend`."""
-        self.keys[layer], self.values[layer] = key, value
-        return attention(query, key, value, self._causal, scale)
+    def __call__(self, batch: Batch, active: Sequence[int], start: int) -> bool:
+        """Reads the next piece of the prompts of some rows of a batch of this graph's shape.
 
+        Args:
+            batch: Its caches get the piece, and with the last one it gets the prompts' logits.
+            active: The rows to read.
+            start: How many tokens of the prompts have been read.
 
-def prefill_program(name: str, lane: Lane, *, rows: int, length: int) -> Program:
-    """Makes the prefill graph of R = `rows` prompts padded to P = `length` tokens.
+        Returns:
+            Whether the prompts have been read to their ends.
+        """
+        # The last piece may go over some tokens again rather than beyond the cache.
+        start = min(start, self.length - self.piece)
+        end = start + self.piece
+        # All hypotheses of a row have the same prompt.
+        tokens = batch.state.tokens[:, 0, start:end]
+        lengths = batch.state.lengths
+        mask = np.zeros([self.rows], np.bool_)
+        mask[list(active)] = True
+        logits = self._run(batch, tokens, lengths, mask, np.int32(start))
+        if max(lengths[row] for row in active) > end:
+            return False
+        batch.logits = logits
+        return True
 
-    Its arguments: token ids [R, P] int32, prompt lengths [R] int32, slots [R] int32, active [R]
-    bool, and the options. Inactive rows change no slot. Its result: the first tokens, [R] int32.
-    """
-    family = lane.model.family
+    @property
+    def _specs(self) -> Sequence[Any]:
+        return [
+            tf.TensorSpec([self.rows, self.piece], tf.int32),
+            tf.TensorSpec([self.rows], tf.int32),
+            tf.TensorSpec([self.rows], tf.bool),
+            tf.TensorSpec([], tf.int32),
+        ]
 
-    def body(
-        token_ids: tf.Tensor,
+    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        tokens = np.zeros([self.rows, self.piece], np.int32)
+        return tokens, batch.state.lengths, np.zeros([self.rows], np.bool_), np.int32(0)
+
+    def _body(
+        self,
+        tokens: tf.Tensor,
         lengths: tf.Tensor,
-        slots: tf.Tensor,
         active: tf.Tensor,
-        *options: tf.Tensor,
+        start: tf.Tensor,
+        handles: Sequence[tf.Tensor],
     ) -> tf.Tensor:
-        record = SlotOptions(*options)
-        weights = {name: weight.read_value() for name, weight in lane.model.weights.items()}
+        """Reads a piece.
 
-        def read_prompts() -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-            attend = PromptAttention(length, family.layers)
-            positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-            hidden = family.forward(weights, token_ids, positions, attend)
-            last = tf.gather(hidden, lengths - 1, axis=1, batch_dims=1)  # [R, E]
-            tokens = choose_tokens(family.logits(weights, last), record, lengths, active)
-            return tokens, attend.keys, attend.values
+        Args:
+            tokens: [R, P] int32.
+            lengths: [R] int32, of the whole prompts.
+            active: [R] bool.
+            start: int32, place of the piece's first token.
+            handles: Of the caches.
 
-        def read_nothing() -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-            shape = [rows, family.heads, length, family.head_size]
-            empty = [tf.zeros(shape, DTYPE) for _ in range(family.layers)]
-            return tf.zeros([rows], tf.int32), empty, empty
+        Returns:
+            [R, V] float32, logits after the prompts' last tokens if the piece has them.
+        """
+        family = self.model.family
+        weights = {name: weight.read_value() for name, weight in self.model.weights.items()}
+        shape = [self.rows, family.heads, self.length, family.head_size]
+        values = caches.read(handles, self.model, shape)
 
-        # The call that compiles the graph has no active row. It holds the lane's variables while it
-        # runs, and would stop every stream for as long as a prompt of this length takes.
-        tokens, keys, values = tf.cond(tf.reduce_any(active), read_prompts, read_nothing)
-        for variable, new in [
-            *zip(lane.keys, keys, strict=True),
-            *zip(lane.values, values, strict=True),
-            (lane.tokens, tokens),
-            (lane.positions, lengths),
-            (lane.remaining, tf.where(is_end(tokens, record), 0, record.max_new_tokens - 1)),
-            *zip(lane.options, record, strict=True),
-        ]:
-            variable.assign(_write_slots(variable.read_value(), new, slots, active))
-        return tokens
+        def read() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            attend = PromptAttention(
+                values[: family.layers], values[family.layers :], start, self.piece
+            )
+            positions = tf.broadcast_to(start + tf.range(self.piece), tokens.shape)
+            hidden = family.forward(weights, tokens, positions, attend)
+            last = tf.clip_by_value(lengths - 1 - start, 0, self.piece - 1)
+            last_hidden = tf.gather(hidden, last, axis=1, batch_dims=1)  # [R, E]
+            return family.logits(weights, last_hidden), [*attend.keys, *attend.values]
 
-    return Program(
-        name,
-        body,
-        specs=[
-            tf.TensorSpec([rows, length], tf.int32),
-            tf.TensorSpec([rows], tf.int32),
-            tf.TensorSpec([rows], tf.int32),
-            tf.TensorSpec([rows], tf.bool),
-            *SlotOptions.specs(rows),
-        ],
-        idle_arguments=[
-            np.zeros([rows, length], np.int32),
-            np.ones([rows], np.int32),
-            np.zeros([rows], np.int32),
-            np.zeros([rows], np.bool_),
-            *(np.ones(spec.shape, spec.dtype.as_numpy_dtype) for spec in SlotOptions.specs(rows)),
-        ],
-    )
+        def skip() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            return tf.zeros([self.rows, family.vocab_size]), values
 
-
-def _write_slots(
-    variable: tf.Tensor, new: tf.Tensor, slots: tf.Tensor, active: tf.Tensor
-) -> tf.Tensor:
-    """Writes row r of `new` [R, ...] at the start of slot `slots[r]` of `variable` [S, ...]."""
-    for row in range(new.shape[0]):
-        update = new[row : row + 1]
-        start = tf.concat([slots[row : row + 1], tf.zeros([len(new.shape) - 1], tf.int32)], 0)
-        old = dynamic_slice(variable, start, update.shape.as_list())
-        variable = dynamic_update_slice(variable, tf.where(active[row], update, old), start)
-    return variable
+        # The call that compiles the graph has no active row, and need not read a prompt.
+        logits, values = tf.cond(tf.reduce_any(active), read, skip)
+        caches.write(handles, values)
+        return logits

@@ -1,37 +1,64 @@
-"""Choosing the next token of every row."""
+"""Choosing one token for each row: the likeliest, or one drawn from the distribution."""
 
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import SlotOptions
+from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.randomness import gumbel
+from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
+from shaperouter_service.decoding.state import State
+from shaperouter_service.decoding.warpers import warp
+from shaperouter_service.limits import MAX_TOP_LOGPROBS
 
 
-def choose_tokens(
-    logits: tf.Tensor, options: SlotOptions, positions: tf.Tensor, active: tf.Tensor
-) -> tf.Tensor:
-    """Takes the likeliest token, or samples one by the Gumbel-max trick.
+class Sampling(Search):
+    """Greedy decoding and sampling, row by row as asked; B = 1."""
 
-    Args:
-        logits: [R, V].
-        options: Of R rows.
-        positions: [R] int32, the place in the sequence that the token is chosen for.
-        active: [R] bool; other rows' tokens mean nothing.
+    def advance(
+        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+    ) -> tuple[State, Logprobs]:
+        """See `Search`."""
+        logits = tf.squeeze(logits, 1)
+        tokens, lengths = tf.squeeze(state.tokens, 1), state.lengths
+        scores = process(
+            logits, tokens, lengths, state.prompt_lengths, options=options, active=active
+        )
+        new = self._choose(scores, lengths, options, active)
+        remaining = tf.where(is_end(new, options), 0, state.remaining - 1)
+        after = state._replace(
+            tokens=append(state.tokens, lengths, new[:, tf.newaxis]),
+            lengths=lengths + 1,
+            remaining=remaining,
+        )
+        return after, self._logprobs(logits, new, options, active)
 
-    Returns:
-        [R] int32.
-    """
-    logits = tf.cast(logits, tf.float32)
+    @staticmethod
+    def _choose(
+        scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
+    ) -> tf.Tensor:
+        def sampled() -> tf.Tensor:
+            warped = warp(scores, options, 1, active & options.do_sample)
+            # The largest of logits plus Gumbel noise is a sample (Gumbel-max trick).
+            perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
+            return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
 
-    def sampled() -> tf.Tensor:
-        noise = gumbel(options.seed, positions, logits.shape[1])
-        perturbed = logits / options.temperature[:, tf.newaxis] + noise
-        return tf.where(options.do_sample[:, tf.newaxis], perturbed, logits)
+        # The noise costs as much as the smallest models' step: made only when a row asks for it.
+        anyone = tf.reduce_any(options.do_sample & active)
+        return tf.argmax(tf.cond(anyone, sampled, lambda: scores), axis=-1, output_type=tf.int32)
 
-    # The noise costs as much as the smallest models' step: made only when a row asks for it.
-    anyone = tf.reduce_any(options.do_sample & active)
-    return tf.argmax(tf.cond(anyone, sampled, lambda: logits), axis=-1, output_type=tf.int32)
+    @staticmethod
+    def _logprobs(
+        logits: tf.Tensor, new: tf.Tensor, options: Options, active: tf.Tensor
+    ) -> Logprobs:
+        rows = logits.shape[0]
 
+        def made() -> Logprobs:
+            logprobs = tf.nn.log_softmax(logits)
+            chosen = tf.gather(logprobs, new, batch_dims=1)
+            known = min(MAX_TOP_LOGPROBS, logits.shape[1])
+            top, tokens = tf.math.top_k(logprobs, known)
+            rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
+            return Logprobs(chosen=chosen, top_tokens=tf.pad(tokens, rest), top=tf.pad(top, rest))
 
-def is_end(tokens: tf.Tensor, options: SlotOptions) -> tf.Tensor:
-    """Tells which of the tokens [R] end their row: [R] bool."""
-    return tf.reduce_any(tokens[:, tf.newaxis] == options.eos_token_ids, axis=-1)
+        wanted = tf.reduce_any((options.logprobs >= 0) & active)
+        return Logprobs(*tf.cond(wanted, made, lambda: Logprobs.none(rows)))

@@ -60,9 +60,16 @@ class Graph:
         self.step_seconds: float | None = None
         self.error = ""
 
-    def record_call(self, seconds: float, steps: int) -> None:
-        """Counts a call that served requests; called by the device thread."""
+    def record_call(self, seconds: float, steps: int | None = None) -> None:
+        """Counts a call that served requests; called by the device thread.
+
+        Args:
+            seconds: How long it took.
+            steps: How many steps it made; None if it says nothing about the time of a step.
+        """
         self.device_seconds.observe(seconds)
+        if steps is None:
+            return
         newest = seconds / steps
         if self.step_seconds is None:
             self.step_seconds = newest

@@ -6,6 +6,6 @@ V vocabulary, L layers.
 """
 
 from shaperouter_service.models.family import Family
-from shaperouter_service.models.loading import DTYPE, Model, load_model
+from shaperouter_service.models.loading import Model, load_model, resolve_dtype
 
-__all__ = ["DTYPE", "Family", "Model", "load_model"]
+__all__ = ["Family", "Model", "load_model", "resolve_dtype"]

@@ -1,11 +1,11 @@
 """Reading a model directory in the Hugging Face layout: config.json and safetensors."""
 
 import json
-from collections.abc import Collection
-from contextlib import ExitStack
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -15,8 +15,14 @@ from shaperouter_service.errors import StartupError
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
-# Types of stored weights that mean what they say; integers need scales that we don't read.
-FLOATING = ("F64", "F32", "F16", "BF16")
+# Types of stored weights that mean what they say, and their sizes in bytes; integers need scales
+# that we don't read. NumPy knows BF16 by ml_dtypes, which TensorFlow imports.
+FLOATING = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+# Tensors are copied in pieces of about this size: they stay in the processor's cache on their way.
+PIECE_BYTES = 2**20
+# Of memory for tensors, in bytes: what TensorFlow's own allocator gives.
+ALIGNMENT = 64
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -37,22 +43,28 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Checkpoint:
-    """An open checkpoint; tensors are memory-mapped and read one at a time.
+    """A checkpoint's configuration, and its tensors, which are read one at a time.
 
     Attributes:
         directory: Where it lies.
         config: The content of config.json.
         generation_config: The content of generation_config.json; None without that file.
         names: Names of all tensors.
+        file_bytes: Size of the files that hold them.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Opens the checkpoint in a directory.
+    def __init__(self, directory: Path, on_read: Callable[[int], object] = lambda _: None) -> None:
+        """Looks at the checkpoint in a directory; no tensor is read yet.
+
+        Args:
+            directory: Where it lies.
+            on_read: Called with the number of bytes whenever some have been read from files.
 
         Raises:
             StartupError: A file is missing or damaged.
         """
         self.directory = directory
+        self._on_read = on_read
         if not directory.is_dir():
             raise StartupError(f"{directory}: is not a directory")
         self.config = read_json(directory / "config.json")
@@ -60,29 +72,13 @@ class Checkpoint:
         self.generation_config = (
             read_json(generation_config) if generation_config.exists() else None
         )
-        self._stack = ExitStack()
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, Path] = {}
+        self.file_bytes = 0
         for path in self._weight_files():
-            try:
-                file = self._stack.enter_context(safe_open(path, framework="numpy"))
-            except (OSError, SafetensorError) as error:
-                self._stack.close()
-                raise StartupError(f"{path}: cannot be read: {error}") from error
-            self._files.update(dict.fromkeys(file.keys(), file))
+            with _opened(path) as file:
+                self._files.update(dict.fromkeys(file.keys(), path))
+            self.file_bytes += path.stat().st_size
         self.names: Collection[str] = self._files.keys()
-
-    def __enter__(self) -> Self:
-        """Returns itself; the files are closed on exit."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the files."""
-        self._stack.close()
 
     def _weight_files(self) -> list[Path]:
         if (self.directory / WEIGHTS).exists():
@@ -105,8 +101,24 @@ class Checkpoint:
                 raise StartupError(f"{self.directory / shard}: is missing, but named by {index}")
         return [self.directory / shard for shard in shards]
 
-    def read(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """Reads one tensor and converts it.
+    def read(
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        transposed: bool = False,
+    ) -> np.ndarray:
+        """Reads a tensor and converts it.
+
+        Args:
+            name: As in the checkpoint.
+            shape: In the checkpoint.
+            dtype: To convert to.
+            transposed: Turn it from [O, I] to [I, O].
+
+        Returns:
+            An array whose memory TensorFlow can use as it is.
 
         Raises:
             StartupError: It is missing, is not floating, or has another shape than the config
@@ -114,17 +126,43 @@ class Checkpoint:
         """
         if name not in self._files:
             raise StartupError(f"{self.directory}: tensor {name} is missing")
-        file = self._files[name]
-        found = tuple(file.get_slice(name).get_shape())
-        if found != shape:
-            raise StartupError(
-                f"{self.directory}: tensor {name} has shape {list(found)}, but config.json implies "
-                f"{list(shape)}"
-            )
-        stored = file.get_slice(name).get_dtype()
-        if stored not in FLOATING:
-            raise StartupError(
-                f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
-                f"{stored}"
-            )
-        return np.asarray(file.get_tensor(name)).astype(dtype, copy=False)
+        # Opened anew for each tensor: what was read of a mapped file stays in memory until then.
+        with _opened(self._files[name]) as file:
+            tensor = file.get_slice(name)
+            if tuple(tensor.get_shape()) != shape:
+                raise StartupError(
+                    f"{self.directory}: tensor {name} has shape {tensor.get_shape()}, but "
+                    f"config.json implies {list(shape)}"
+                )
+            if tensor.get_dtype() not in FLOATING:
+                raise StartupError(
+                    f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
+                    f"{tensor.get_dtype()}"
+                )
+            array = _aligned(shape[::-1] if transposed else shape, dtype)
+            target = array.T if transposed else array
+            row_bytes = target[0].size * FLOATING[tensor.get_dtype()]
+            rows = max(1, PIECE_BYTES // row_bytes)
+            for start in range(0, len(target), rows):
+                piece = target[start : start + rows]
+                piece[...] = tensor[start : start + len(piece)]
+                self._on_read(len(piece) * row_bytes)
+        return array
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file of tensors, mapped into memory meanwhile."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise StartupError(f"{path}: cannot be read: {error}") from error
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """An array at an address at which TensorFlow and XLA take memory over instead of copying it."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)

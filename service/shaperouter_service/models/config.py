@@ -1,6 +1,6 @@
 """Values of a checkpoint's JSON files, checked as they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from shaperouter_service.errors import StartupError
 
 T = TypeVar("T", int, float, bool, str)
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,49 @@ class Config:
         Raises:
             StartupError: It has another type, or is a number that is not positive.
         """
+        value = self._typed(name, kind, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+            raise self.error(f"{name} must be positive, got {value!r}")
+        return value
+
+    def number(
+        self,
+        name: str,
+        kind: type[Number],
+        default: Number,
+        *,
+        at_most: float,
+        at_least: float | None = None,
+        above: float | None = None,
+    ) -> Number:
+        """Reads one number of a range that begins with `at_least`, or just above `above`.
+
+        Raises:
+            StartupError: It has another type, or is not in the range.
+        """
+        value = self._typed(name, kind, default)
+        low = value >= at_least if at_least is not None else above is None or value > above
+        if not (low and value <= at_most):
+            start = f"from {at_least:g}" if at_least is not None else f"above {above:g}, up"
+            raise self.error(f"{name} must be {start} to {at_most:.10g}, got {value!r}")
+        return value
+
+    def choice(self, name: str, default: str, choices: Collection[str]) -> str:
+        """Reads one of several words.
+
+        Raises:
+            StartupError: It is another.
+        """
+        value = self._typed(name, str, default)
+        if value not in choices:
+            raise self.error(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        return value
+
+    def error(self, message: str) -> StartupError:
+        """An error about this file."""
+        return StartupError(f"{self.path}: {message}")
+
+    def _typed(self, name: str, kind: type[T], default: T) -> T:
         value = self.values.get(name)
         if value is None:
             return default
@@ -35,10 +79,4 @@ class Config:
             value = float(value)
         if type(value) is not kind:
             raise self.error(f"{name} must be of type {kind.__name__}, got {value!r}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
-            raise self.error(f"{name} must be positive, got {value!r}")
         return value
-
-    def error(self, message: str) -> StartupError:
-        """An error about this file."""
-        return StartupError(f"{self.path}: {message}")

@@ -61,7 +61,7 @@ class Family(abc.ABC):
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields every weight, converted, one at a time.
+        """Yields every weight by name, converted, one at a time.
 
         Raises:
             StartupError: One is missing or has a wrong shape.
@@ -77,6 +77,9 @@ class Family(abc.ABC):
     ) -> tf.Tensor:
         """Runs all layers.
 
+        Nothing but `attend` relates one token to another: along P may lie the tokens of a prompt,
+        or the newest tokens of beams, all at one position.
+
         Args:
             weights: As named by `read_weights`.
             token_ids: [R, P] int32.
@@ -84,9 +87,9 @@ class Family(abc.ABC):
             attend: Attention of every layer.
 
         Returns:
-            Hidden states after the last norm, [R, P, E].
+            Hidden states after the last norm, [R, P, E], of the weights' type.
         """
 
     @abc.abstractmethod
     def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
-        """Projects hidden states [R, E] to the vocabulary, [R, V]."""
+        """Projects hidden states [..., E] to the vocabulary: [..., V] float32."""

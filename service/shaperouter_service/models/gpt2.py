@@ -16,6 +16,7 @@ from shaperouter_service.models.layers import (
     layer_norm,
     linear,
     merge_heads,
+    output_logits,
     split_heads,
 )
 
@@ -64,7 +65,7 @@ class GPT2(Family):
             n_layer=config.value("n_layer", int, 12),
             n_head=config.value("n_head", int, 12),
             n_inner=config.value("n_inner", int, 4 * n_embd),
-            activation_function=config.value("activation_function", str, "gelu_new"),
+            activation_function=config.choice("activation_function", "gelu_new", ACTIVATIONS),
             layer_norm_epsilon=config.value("layer_norm_epsilon", float, 1e-5),
             scale_attn_weights=config.value("scale_attn_weights", bool, True),
             scale_attn_by_inverse_layer_idx=config.value(
@@ -75,11 +76,6 @@ class GPT2(Family):
         if dims.n_embd % dims.n_head:
             raise config.error(
                 f"n_embd must be a multiple of n_head, got {dims.n_embd} and {dims.n_head}"
-            )
-        if dims.activation_function not in ACTIVATIONS:
-            raise config.error(
-                f"activation_function must be one of {', '.join(ACTIVATIONS)}, got "
-                f"{dims.activation_function!r}"
             )
         if config.value("add_cross_attention", bool, False):
             raise config.error("add_cross_attention is not supported for gpt2")
@@ -126,10 +122,10 @@ class GPT2(Family):
         # Checkpoints of the bare `GPT2Model`, such as the original one, have no prefix.
         prefix = "" if "wte.weight" in checkpoint.names else "transformer."
         for name, shape in self._shapes():
-            yield name, checkpoint.read(prefix + name, shape, dtype)
+            yield name, checkpoint.read(prefix + name, shape=shape, dtype=dtype)
         if not self.tie_word_embeddings:
             shape = (self.vocab_size, self.n_embd)
-            yield "lm_head.weight", checkpoint.read("lm_head.weight", shape, dtype)
+            yield "lm_head.weight", checkpoint.read("lm_head.weight", shape=shape, dtype=dtype)
 
     def forward(
         self,
@@ -146,31 +142,27 @@ class GPT2(Family):
 
     def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
         head = "wte.weight" if self.tie_word_embeddings else "lm_head.weight"
-        return tf.einsum("re,ve->rv", hidden, weights[head])
+        return output_logits(hidden, weights[head])
 
     def _block(
         self, weights: Mapping[str, tf.Tensor], layer: int, x: tf.Tensor, attend: Attend
     ) -> tf.Tensor:
         h = f"h.{layer}"
         normed = self._norm(weights, f"{h}.ln_1", x)
-        projected = self._linear(weights, f"{h}.attn.c_attn", normed)  # [R, P, 3E]
+        projected = linear(weights, f"{h}.attn.c_attn", normed)  # [R, P, 3E]
         query, key, value = (
             split_heads(part, self.n_head) for part in tf.split(projected, 3, axis=-1)
         )
         context = attend(layer, query, key, value, self._attention_scale(layer))
-        x += self._linear(weights, f"{h}.attn.c_proj", merge_heads(context))
+        x += linear(weights, f"{h}.attn.c_proj", merge_heads(context))
         normed = self._norm(weights, f"{h}.ln_2", x)
-        inner = self._linear(weights, f"{h}.mlp.c_fc", normed)
+        inner = linear(weights, f"{h}.mlp.c_fc", normed)
         inner = ACTIVATIONS[self.activation_function](inner)
-        return x + self._linear(weights, f"{h}.mlp.c_proj", inner)
+        return x + linear(weights, f"{h}.mlp.c_proj", inner)
 
     def _attention_scale(self, layer: int) -> float:
         scale = self.head_size**-0.5 if self.scale_attn_weights else 1.0
         return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
 
     def _norm(self, weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
-        gain, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        return layer_norm(x, gain, bias, self.layer_norm_epsilon)
-
-    def _linear(self, weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
-        return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+        return layer_norm(weights, name, x, self.layer_norm_epsilon)

@@ -1,9 +1,11 @@
 """Layers that families share, as pure functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.compiler.xla import xla_data_pb2
 
 # Named after Transformers' `hidden_act` / `activation_function` values.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -42,22 +44,68 @@ class Attend(Protocol):
         """
 
 
-def layer_norm(x: tf.Tensor, gain: tf.Tensor, bias: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Normalizes the last axis (Ba et al. 2016)."""
-    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=-1, keepdims=True)
-    return (x - mean) * tf.math.rsqrt(variance + epsilon) * gain + bias
+def layer_norm(
+    weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor, epsilon: float
+) -> tf.Tensor:
+    """Normalizes the last axis (Ba et al. 2016), in float32 whatever type `x` has.
+
+    Args:
+        weights: May have a gain, `{name}.weight`, and a bias, `{name}.bias`: both of [E].
+        name: Of the layer.
+        x: [..., E].
+        epsilon: Added to variances.
+    """
+    exact = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(exact, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(exact, mean), axis=-1, keepdims=True)
+    normed = (exact - mean) * tf.math.rsqrt(variance + epsilon)
+    if f"{name}.weight" in weights:
+        normed *= tf.cast(weights[f"{name}.weight"], tf.float32)
+    if f"{name}.bias" in weights:
+        normed += tf.cast(weights[f"{name}.bias"], tf.float32)
+    return tf.cast(normed, x.dtype)
 
 
-def linear(x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Multiplies the last axis: [..., I] by a weight of [I, O] plus a bias of [O]."""
-    return tf.einsum("...i,io->...o", x, weight) + bias
+def linear(weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+    """Multiplies the last axis of `x`, [..., I], by a weight.
+
+    Args:
+        weights: Have `{name}.weight` of [I, O], and may have a bias, `{name}.bias` of [O].
+        name: Of the layer.
+        x: [..., I].
+
+    Returns:
+        [..., O].
+    """
+    weight = weights[f"{name}.weight"]
+    product = tf.matmul(tf.reshape(x, [-1, weight.shape[0]]), weight)
+    if f"{name}.bias" in weights:
+        product += weights[f"{name}.bias"]
+    return tf.reshape(product, [*x.shape[:-1], weight.shape[1]])
+
+
+def output_logits(hidden: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
+    """Multiplies hidden states [..., E] by output embeddings [V, E]: [..., V] float32.
+
+    One product of two matrices, which reads the embeddings as they lie. Types other than float32
+    are XLA's alone: they need `jit_compile`.
+    """
+    rows = tf.reshape(hidden, [-1, embeddings.shape[1]])
+    if embeddings.dtype == tf.float32:
+        product = tf.matmul(rows, embeddings, transpose_b=True)
+    else:
+        # Sums of float32 that are never rounded to the shorter type; XLA alone can say so.
+        last_axes = xla_data_pb2.DotDimensionNumbers(
+            lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1]
+        )
+        product = xla.dot_general(rows, embeddings, last_axes, preferred_element_type=tf.float32)
+    return tf.reshape(product, [*hidden.shape[:-1], embeddings.shape[0]])
 
 
 def attention(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible: tf.Tensor, scale: float
 ) -> tf.Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017).
+    """Scaled dot-product attention (Vaswani et al. 2017); its softmax is computed in float32.
 
     Args:
         query: [R, H, P, D].
@@ -69,9 +117,10 @@ def attention(
     Returns:
         [R, H, P, D]. Invisible keys weigh exactly zero, so padding never changes an answer.
     """
-    scores = tf.einsum("rhpd,rhtd->rhpt", query, key) * tf.cast(scale, query.dtype)
+    scores = tf.cast(tf.einsum("rhpd,rhtd->rhpt", query, key), tf.float32) * scale
     scores = tf.where(visible, scores, scores.dtype.min)
-    return tf.einsum("rhpt,rhtd->rhpd", tf.nn.softmax(scores), value)
+    shares = tf.cast(tf.nn.softmax(scores), value.dtype)
+    return tf.einsum("rhpt,rhtd->rhpd", shares, value)
 
 
 def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:

@@ -1,22 +1,26 @@
 """Loading a model of any family onto the device."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
-from shaperouter_service.errors import StartupError
-from shaperouter_service.limits import MAX_EOS_TOKENS
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
+from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.family import Family
 from shaperouter_service.models.gpt2 import GPT2
+from shaperouter_service.models.opt import OPT
 
-FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2,)}
+FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT)}
 
-DTYPE = tf.float32
+DType = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,78 +31,87 @@ class Model:
         name: As requests call it.
         family: Its dimensions and forward pass.
         weights: Variables on the device, by name; never written after loading.
+        dtype: Type of the weights and caches, and of most computations.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights.
-        eos_token_ids: Tokens that end a generation unless a request names others.
-        do_sample: Whether to sample unless a request says; from generation_config.json.
-        temperature: Temperature unless a request says; from generation_config.json.
+        default_options: What requests get that don't say otherwise. Every option that a checkpoint
+            can have is set but for `max_new_tokens`, which few checkpoints have.
     """
 
     name: str
     family: Family
     weights: Mapping[str, tf.Variable]
+    dtype: tf.DType
     parameters: int
     weight_bytes: int
-    eos_token_ids: tuple[int, ...]
-    do_sample: bool
-    temperature: float
+    default_options: generation_pb2.GenerationOptions
 
 
-def load_model(name: str, directory: Path) -> Model:
+def resolve_dtype(choice: Literal["auto"] | DType) -> DType:
+    """Chooses a type for `auto`: bfloat16 on a GPU, float32 elsewhere.
+
+    XLA on CPU converts shorter types before each product, which costs several times the product.
+    """
+    if choice != "auto":
+        return choice
+    return "bfloat16" if tf.config.list_physical_devices("GPU") else "float32"
+
+
+def load_model(name: str, directory: Path, dtype: DType) -> Model:
     """Reads a checkpoint onto the device.
 
     Args:
         name: As requests will call the model.
         directory: A model directory in the Hugging Face layout.
+        dtype: Type to hold the weights in, whatever type the checkpoint has.
 
     Raises:
-        StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, or the
-            architecture is not known.
+        StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
+            a configuration is unusable, or the architecture is not known.
     """
-    with Checkpoint(directory) as checkpoint:
+    # Nothing is drawn where standard error is no terminal.
+    with tqdm(
+        desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
+    ) as progress:
+        checkpoint = Checkpoint(directory, on_read=progress.update)
+        progress.total = checkpoint.file_bytes
+        config = Config(directory / "config.json", checkpoint.config)
         model_type = str(checkpoint.config.get("model_type"))
         if model_type not in FAMILIES:
-            raise StartupError(
-                f"{directory / 'config.json'}: model_type must be one of {', '.join(FAMILIES)}, "
-                f"got {model_type!r}"
+            raise config.error(
+                f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}"
             )
-        family = FAMILIES[model_type].from_config(
-            Config(directory / "config.json", checkpoint.config)
-        )
-        weights = {}
-        for weight_name, array in family.read_weights(checkpoint, DTYPE.as_numpy_dtype):
-            weights[weight_name] = tf.Variable(array, trainable=False, name=weight_name)
-        parameters = sum(variable.shape.num_elements() for variable in weights.values())
-        generation = Config(
-            directory / "generation_config.json", checkpoint.generation_config or {}
-        )
-        return Model(
-            name=name,
-            family=family,
-            weights=weights,
-            parameters=parameters,
-            weight_bytes=parameters * DTYPE.size,
-            eos_token_ids=_eos_token_ids(checkpoint, family),
-            do_sample=generation.value("do_sample", bool, False),
-            temperature=generation.value("temperature", float, 1.0),
-        )
+        family = FAMILIES[model_type].from_config(config)
+        default_options = read_default_options(checkpoint, family)
+        tf_dtype = tf.as_dtype(dtype)
+        weights = {
+            weight_name: _variable(weight_name, array)
+            for weight_name, array in family.read_weights(
+                checkpoint, np.dtype(tf_dtype.as_numpy_dtype)
+            )
+        }
+    parameters = sum(variable.shape.num_elements() for variable in weights.values())
+    return Model(
+        name=name,
+        family=family,
+        weights=weights,
+        dtype=tf_dtype,
+        parameters=parameters,
+        weight_bytes=parameters * tf_dtype.size,
+        default_options=default_options,
+    )
 
 
-def _eos_token_ids(checkpoint: Checkpoint, family: Family) -> tuple[int, ...]:
-    # As in Transformers: generation_config.json speaks alone where there is one.
-    if checkpoint.generation_config is not None:
-        value = checkpoint.generation_config.get("eos_token_id")
-    else:
-        value = checkpoint.config.get("eos_token_id", family.default_eos_token_id)
-    ids: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
-    for token in ids:
-        if type(token) is not int or token < 0:
-            raise StartupError(f"{checkpoint.directory}: eos_token_id must be ids, got {token!r}")
-    # An end token that the vocabulary lacks can never be produced.
-    known = tuple(dict.fromkeys(token for token in ids if token < family.vocab_size))
-    if len(known) > MAX_EOS_TOKENS:
-        raise StartupError(
-            f"{checkpoint.directory}: eos_token_id must have at most {MAX_EOS_TOKENS} ids, got "
-            f"{len(known)}"
-        )
-    return known
+def _variable(name: str, array: np.ndarray) -> tf.Variable:
+    """A variable that takes the array's memory over, where the device is the CPU.
+
+    `tf.Variable(array)` would copy it, and for a moment hold it three times.
+    """
+    # NumPy's DLPack knows no bfloat16: its bits travel as integers.
+    is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
+    tensor = tf.experimental.dlpack.from_dlpack(
+        (array.view(np.uint16) if is_bfloat16 else array).__dlpack__()
+    )
+    if is_bfloat16:
+        tensor = tf.bitcast(tensor, tf.bfloat16)
+    return tf.Variable(tensor, trainable=False, name=name)

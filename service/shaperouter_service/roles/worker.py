@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import structlog
 
@@ -35,6 +35,7 @@ class WorkerConfig:
         models: Directory of each model by name.
         listen: Address of the gRPC server.
         metrics_listen: Address of /metrics; None where the router shows this worker's metrics.
+        dtype: Type of weights and caches; auto is bfloat16 on a GPU, float32 elsewhere.
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
@@ -46,6 +47,7 @@ class WorkerConfig:
     models: Mapping[str, Path]
     listen: str
     metrics_listen: str | None
+    dtype: Literal["auto", "float32", "bfloat16"]
     slots: int
     queue_limit: int
     compile_threads: int
@@ -71,6 +73,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
             engine = await asyncio.to_thread(
                 Engine,
                 config.models,
+                dtype=config.dtype,
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,

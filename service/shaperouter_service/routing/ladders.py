@@ -19,6 +19,15 @@ LENGTH_MULTIPLE = 8
 PREFILL_SHORTEST, PREFILL_MAX_PADDING = 16, 0.5
 DECODE_SHORTEST, DECODE_MAX_PADDING = 64, 1.0
 
+# Prompts are read in pieces of so many tokens, so that running streams are not held up for longer
+# than one takes. Products of so many rows are as efficient as they get on a CPU.
+PREFILL_PIECE = 128
+# And so many tokens of several prompts are read together, for the same reason.
+PREFILL_BATCH_TOKENS = 128
+
+# Widths of beam search. A request of another width runs on the next, with beams masked.
+BEAMS = (1, 2, 4, 8)
+
 
 @dataclass(frozen=True)
 class Ladder:
@@ -87,66 +96,126 @@ def doubling_ladder(maximum: int) -> Ladder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaneLadders:
+    """The ladders of the lane of one beam width.
+
+    Attributes:
+        beams: Beam width; 1 is no beam search.
+        decode_rows: Requests decoded together; the last rung is the number of slots.
+        decode_lengths: Attended cache lengths: a prompt's token takes one place, a step `beams`.
+    """
+
+    beams: int
+    decode_rows: Ladder
+    decode_lengths: Ladder
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ladders:
     """The ladders of one model.
 
     Attributes:
         prefill_lengths: Padded prompt lengths, in tokens.
-        decode_lengths: Attended cache lengths, in tokens.
-        decode_rows: Sequences decoded together; the last rung is the number of slots.
-        beams: Beam widths.
+        prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
+        prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
+        lanes: Of each beam width, in order.
     """
 
     prefill_lengths: Ladder
-    decode_lengths: Ladder
-    decode_rows: Ladder
-    beams: Ladder
+    prefill_rows: Ladder
+    prefill_batch_tokens: int
+    lanes: tuple[LaneLadders, ...]
 
     @classmethod
-    def default(cls, *, max_length: int, slots: int) -> "Ladders":
-        """The ladders of a model of `max_length` tokens on a worker with `slots` slots a lane."""
+    def default(
+        cls, *, max_length: int, slots: int, prefill_piece: int = PREFILL_PIECE
+    ) -> "Ladders":
+        """The ladders of a model of `max_length` tokens on a worker with `slots` slots.
+
+        Args:
+            max_length: Most tokens of a sequence.
+            slots: Requests without beam search that run at a time. Beam search of width B takes as
+                much memory and time as B of them, so that its lane has fewer.
+            prefill_piece: Tokens of a prompt that are read at a time.
+        """
+        whole = length_ladder(
+            min(max_length, prefill_piece),
+            shortest=PREFILL_SHORTEST,
+            max_padding=PREFILL_MAX_PADDING,
+        )
+        decode = _decode_lengths(max_length)
+        pieced = [rung for rung in decode.rungs if rung > whole.maximum]
         return cls(
-            prefill_lengths=length_ladder(
-                max_length, shortest=PREFILL_SHORTEST, max_padding=PREFILL_MAX_PADDING
+            prefill_lengths=Ladder((*whole.rungs, *pieced)),
+            prefill_rows=doubling_ladder(slots),
+            # No more than a piece: prompts that take several are read alone.
+            prefill_batch_tokens=min(PREFILL_BATCH_TOKENS, prefill_piece),
+            lanes=tuple(
+                LaneLadders(
+                    beams=beams,
+                    decode_rows=doubling_ladder(max(1, slots // beams)),
+                    decode_lengths=_decode_lengths(beams * max_length),
+                )
+                for beams in BEAMS
             ),
-            decode_lengths=length_ladder(
-                max_length, shortest=DECODE_SHORTEST, max_padding=DECODE_MAX_PADDING
-            ),
-            decode_rows=doubling_ladder(slots),
-            beams=Ladder((1,)),
         )
 
-    def prefill(self, model: str, *, prompt_tokens: int, beams: int) -> Signature:
-        """The tight cover of the prefill of a prompt."""
+    def lane(self, beams: int) -> LaneLadders:
+        """The narrowest lane for a request of `beams` beams.
+
+        Raises:
+            ValueError: There is none. Requests are checked against it before.
+        """
+        for lane in self.lanes:
+            if lane.beams >= beams:
+                return lane
+        raise ValueError(f"{beams} beams are more than the widest lane has, {self.lanes[-1].beams}")
+
+    def prompts_together(self, length: int) -> Ladder:
+        """How many prompts of a rung `length` may be read together."""
+        rungs = self.prefill_rows.rungs
+        fitting = [rows for rows in rungs if rows * length <= self.prefill_batch_tokens]
+        return Ladder(tuple(fitting) or (1,))
+
+    def prefill(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
+        """The tight cover of the prefill of `rows` prompts of up to `prompt_tokens` tokens."""
+        length = self.prefill_lengths.cover(prompt_tokens)
         return Signature(
             model=model,
             kind=GraphKind.PREFILL,
-            beams=self.beams.cover(beams),
-            rows=1,
-            length=self.prefill_lengths.cover(prompt_tokens),
+            beams=1,
+            rows=self.prompts_together(length).cover(rows),
+            length=length,
         )
 
     def decode(self, model: str, *, rows: int, length: int, beams: int) -> Signature:
-        """The tight cover of decoding `rows` sequences that reach `length` tokens."""
+        """The tight cover of decoding `rows` requests that reach `length` places."""
+        lane = self.lane(beams)
         return Signature(
             model=model,
             kind=GraphKind.DECODE,
-            beams=self.beams.cover(beams),
-            rows=self.decode_rows.cover(rows),
-            length=self.decode_lengths.cover(length),
+            beams=lane.beams,
+            rows=lane.decode_rows.cover(rows),
+            length=lane.decode_lengths.cover(length),
         )
 
     def signatures(self, model: str) -> list[Signature]:
         """Every signature there can be for a model."""
         prefill = [
-            Signature(model=model, kind=GraphKind.PREFILL, beams=beams, rows=1, length=length)
-            for beams in self.beams.rungs
+            Signature(model=model, kind=GraphKind.PREFILL, beams=1, rows=rows, length=length)
             for length in self.prefill_lengths.rungs
+            for rows in self.prompts_together(length).rungs
         ]
         decode = [
-            Signature(model=model, kind=GraphKind.DECODE, beams=beams, rows=rows, length=length)
-            for beams in self.beams.rungs
-            for rows in self.decode_rows.rungs
-            for length in self.decode_lengths.rungs
+            Signature(
+                model=model, kind=GraphKind.DECODE, beams=lane.beams, rows=rows, length=length
+            )
+            for lane in self.lanes
+            for rows in lane.decode_rows.rungs
+            for length in lane.decode_lengths.rungs
         ]
         return prefill + decode
+
+
+def _decode_lengths(maximum: int) -> Ladder:
+    return length_ladder(maximum, shortest=DECODE_SHORTEST, max_padding=DECODE_MAX_PADDING)

@@ -18,9 +18,10 @@ class Signature:
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        beams: Rows that belong to one request; 1 without beam search.
-        rows: Sequences computed together.
-        length: Padded tokens: of the prompt for prefill, of the attended cache for decode.
+        beams: Beam width of the lane; 1 without beam search, and for prefill, which lanes share.
+        rows: Requests computed together.
+        length: Padded tokens: of the prompt for prefill; of the attended cache for decode, where a
+            prompt's token takes one place and a step `beams`.
     """
 
     model: str
@@ -41,7 +42,13 @@ class Signature:
 
     @property
     def cost_order(self) -> tuple[int, int]:
-        """Orders covers from cheap to dear: a row costs a step more than a longer cache does."""
+        """Orders covers from cheap to dear.
+
+        Prefill computes every padded token. For decode, a row costs a step more than a longer cache
+        does.
+        """
+        if self.kind is GraphKind.PREFILL:
+            return self.rows * self.length, self.rows
         return self.rows, self.length
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ worker, between the run's arrival there and its slot.
 
 import logging
 import time
+from collections import defaultdict
 from typing import Any, Self
 
 import grpc
@@ -22,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.telemetry.progress import SequenceProgress
 
 log = structlog.get_logger("shaperouter.request")
 
@@ -73,7 +75,7 @@ class RequestMetrics:
         self.queue_time = Histogram(
             "shaperouter_request_queue_time_seconds",
             "Time from a request's arrival at the worker until it had a slot, stalls left out, in "
-            "seconds; of requests that ended well.",
+            "seconds; of requests that ended well, and not all by stop strings.",
             by_model,
             buckets=_LATENCY_BOUNDS,
             registry=registry,
@@ -87,7 +89,7 @@ class RequestMetrics:
         )
         self.inter_token_latency = Histogram(
             "shaperouter_inter_token_latency_seconds",
-            "Time between tokens of a request, in seconds; tokens of one chunk share its time.",
+            "Time between tokens of a sequence, in seconds; tokens of one chunk share its time.",
             by_model,
             buckets=_TOKEN_BOUNDS,
             registry=registry,
@@ -107,8 +109,9 @@ class RequestMetrics:
         )
         self.cover_served = Counter(
             "shaperouter_cover_served",
-            "Calls of graphs for requests that ended well, once for each request: tight if the "
-            "graph was no larger than the signature asked for, else loose.",
+            "Calls of graphs for requests that ended well, once for each request, those of "
+            "sequences that a stop string ended left out: tight if the graph was no larger than "
+            "the signature asked for, else loose.",
             ["model", "kind", "fit"],
             registry=registry,
         )
@@ -121,8 +124,8 @@ class RequestRecord:
         request_id: Given at its arrival.
         code: How it ended; set before leaving the context otherwise than well.
         error: What was wrong, if anything was.
-        generated_tokens: Tokens that have come.
-        worker: That runs it; empty before one does.
+        generated_tokens: Tokens that have come, of all sequences.
+        worker: That runs it, or the first of its sequences; empty before one does.
     """
 
     def __init__(self, metrics: RequestMetrics, request_id: str) -> None:
@@ -135,12 +138,10 @@ class RequestRecord:
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
         self._first_token: float | None = None
-        self._newest_token = 0.0
         self._prompt_tokens = 0
         self.generated_tokens = 0
         self._completion = generation_pb2.Completion()
-        self._stalled_since: float | None = None
-        self._stall_seconds = 0.0
+        self._progress: defaultdict[int, SequenceProgress] = defaultdict(SequenceProgress)
 
     def __enter__(self) -> Self:
         """Returns itself."""
@@ -160,7 +161,9 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds)
-        self._resumes()
+        for progress in self._progress.values():
+            progress.resumes()
+        stalls = (progress.stall_seconds for progress in self._progress.values())
         fields: dict[str, Any] = {
             "request_id": self.request_id,
             "model": model,
@@ -169,7 +172,7 @@ class RequestRecord:
             "generated_tokens": self.generated_tokens,
             "first_token_seconds": round(self.time_to_first_token, 4),
             "total_seconds": round(self.total_seconds, 4),
-            "stall_seconds": round(self._stall_seconds, 4),
+            "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
         if self._completion.graphs:
@@ -186,43 +189,41 @@ class RequestRecord:
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
 
-    def stalls(self) -> None:
-        """It waits for a compilation from now on."""
-        self._resumes()
-        self._stalled_since = time.monotonic()
+    def stalls(self, sequence: int = 0) -> None:
+        """A sequence waits for a compilation from now on."""
+        self._progress[sequence].stalls()
 
-    def _resumes(self) -> None:
-        if self._stalled_since is not None:
-            self._stall_seconds += time.monotonic() - self._stalled_since
-            self._stalled_since = None
-
-    def tokens(self, count: int) -> None:
-        """New tokens have come."""
-        self._resumes()
-        now = time.monotonic()
+    def tokens(self, count: int, sequence: int = 0) -> None:
+        """A sequence has new tokens."""
         metrics, model = self._metrics, self._model
+        since = self._progress[sequence].tokens()
         if self._first_token is None:
-            self._first_token = now
-            metrics.time_to_first_token.labels(model).observe(now - self._arrived)
+            self._first_token = time.monotonic()
+            metrics.time_to_first_token.labels(model).observe(self.time_to_first_token)
             metrics.waiting.labels(model).dec()
             metrics.running.labels(model).inc()
-        else:
+        if since is not None:
             histogram = metrics.inter_token_latency.labels(model)
             for _ in range(count):
-                histogram.observe((now - self._newest_token) / count)
-        self._newest_token = now
+                histogram.observe(since / count)
         self.generated_tokens += count
         metrics.generation_tokens.labels(model).inc(count)
 
     def completed(self, completion: generation_pb2.Completion) -> None:
         """It has ended well."""
         self._completion = completion
+        self.worker = completion.worker
         metrics, model = self._metrics, self._model
-        metrics.queue_time.labels(model).observe(completion.timings.queue_seconds)
+        if completion.graphs:
+            metrics.queue_time.labels(model).observe(completion.timings.queue_seconds)
         for use in completion.graphs:
             asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
             fit = "tight" if asked.covers(served) else "loose"
             metrics.cover_served.labels(model, served.kind, fit).inc(use.calls)
+
+    def progress(self, sequence: int) -> SequenceProgress:
+        """What is known of one of its sequences."""
+        return self._progress[sequence]
 
     @property
     def time_to_first_token(self) -> float:

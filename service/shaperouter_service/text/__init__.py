@@ -1,6 +1,7 @@
-"""Text to tokens and back: tokenizers, and detokenization of a growing sequence."""
+"""Text to tokens and back: tokenizers, detokenization of a growing sequence, stop strings."""
 
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.stopping import StopMatcher
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["Detokenizer", "Tokenizer", "load_tokenizer"]
+__all__ = ["Detokenizer", "StopMatcher", "Tokenizer", "load_tokenizer"]

@@ -44,6 +44,10 @@ class Tokenizer:
         """Tokenizes in a thread: a long text takes a while."""
         return await asyncio.to_thread(self._encode, text)
 
+    async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Tokenizes words as they are, each on its own and without special tokens, in a thread."""
+        return await asyncio.to_thread(self._encode_words, words)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Turns token ids into text, leaving out special tokens."""
         return str(
@@ -58,6 +62,16 @@ class Tokenizer:
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, truncation=False, verbose=False)["input_ids"])
+
+    def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return [
+            list(
+                self._tokenizer(word, add_special_tokens=False, truncation=False, verbose=False)[
+                    "input_ids"
+                ]
+            )
+            for word in words
+        ]
 
 
 def load_tokenizer(directory: Path) -> Tokenizer | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from shaperouter_service.decoding import SlotOptions
+from shaperouter_service.decoding import Batch, Options
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
@@ -93,17 +93,49 @@ class Stalled:
 
 
 @dataclass(frozen=True)
+class TokenLogprobs:
+    """What the model thought of one new token.
+
+    Attributes:
+        token_id: The token.
+        logprob: Its log-probability.
+        top: The likeliest tokens with theirs, as many as asked for.
+    """
+
+    token_id: int
+    logprob: float
+    top: Sequence[tuple[int, float]] = ()
+
+
+@dataclass(frozen=True)
 class NewTokens:
-    """The run has new tokens."""
+    """The run has new tokens; `logprobs` is empty or has one for each."""
 
     token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A sequence that beam search found; `logprobs` is empty or has one for each token."""
+
+    token_ids: Sequence[int]
+    reason: FinishReason
+    score: float
+    logprobs: Sequence[TokenLogprobs] = ()
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The run has ended well; its fields tell the rest."""
+    """The run has ended well; its fields tell the rest.
+
+    Attributes:
+        reason: Why; that of the best hypothesis with beam search.
+        hypotheses: Of beam search, from best to worst.
+    """
 
     reason: FinishReason
+    hypotheses: Sequence[Hypothesis] = ()
 
 
 @dataclass(frozen=True)
@@ -125,14 +157,18 @@ class Run:
         token_ids: The prompt.
         max_new_tokens: Most tokens to make.
         eos_token_ids: Tokens that end it.
-        options: Its record for the device.
+        num_beams: Hypotheses of beam search; 1 is none.
+        num_return_sequences: Hypotheses to return.
+        logprobs: Likeliest tokens to report at each step; None for no log-probabilities at all.
+        options: Its record for the device, the above among them.
         emit: Takes its events; called from the device thread.
         timings: When things happened.
         cancelled: Set from any thread; the slot is freed at the next chunk boundary.
         phase: Where it is.
-        slot: Its place in the lane, once it has one.
-        generated: Tokens made so far.
-        padded_prompt_tokens: Tokens that its prefill graph computed.
+        batch: The batch it is in, once its prefill has begun.
+        row: Its row there.
+        generated: Tokens made so far, by each hypothesis.
+        padded_prompt_tokens: Tokens that its prefill computed.
         uses: The graphs that served it, by what was asked and what served.
     """
 
@@ -140,27 +176,29 @@ class Run:
     token_ids: Sequence[int]
     max_new_tokens: int
     eos_token_ids: Sequence[int]
-    options: SlotOptions
+    num_beams: int
+    num_return_sequences: int
+    logprobs: int | None
+    options: Options = field(repr=False)
     emit: Callable[[Event], None]
     timings: Timings
     cancelled: bool = False
     phase: Phase = Phase.QUEUED
-    slot: int = -1
+    batch: Batch | None = field(default=None, repr=False)
+    row: int = -1
     generated: int = 0
     padded_prompt_tokens: int = 0
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
     _stalled_on: Graph | None = None
     _stalled_since: float = 0.0
 
-    @property
-    def attended(self) -> int:
-        """Tokens that its next decode step attends to: all there are, the first new one too."""
-        return len(self.token_ids) + max(1, self.generated)
+    def attended(self, beams: int) -> int:
+        """Places its next step attends to, in a lane of `beams`: the newest tokens' included."""
+        return len(self.token_ids) + beams * max(1, self.generated)
 
-    @property
-    def final_attended(self) -> int:
-        """Tokens that its last decode step attends to if nothing ends it early."""
-        return len(self.token_ids) + self.max_new_tokens - 1
+    def final_attended(self, beams: int) -> int:
+        """Places that its last step attends to if nothing ends it early."""
+        return len(self.token_ids) + beams * (self.max_new_tokens - 1)
 
     def stall(self, graph: Graph, now: float) -> None:
         """Begins to wait for a graph, or goes on waiting."""

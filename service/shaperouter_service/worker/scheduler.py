@@ -1,13 +1,16 @@
-"""The scheduler of a lane: who has which slot, and which graph runs next.
+"""The scheduler of a lane: who runs, in which batch, and which graph runs next.
 
 A run's life here:
 
 1. `submit` queues it, bounded; a full queue refuses at once.
-2. At the next chunk boundary a free slot takes it: the lowest, so that few rows suffice. A run that
-   would stall there waits in the queue, so that those behind it need not wait for its compilation.
-3. A prefill graph reads its prompt and makes its first token.
+2. At the next chunk boundary it gets a free slot. A run that would stall there waits in the queue,
+   so that those behind it need not wait for its compilation.
+3. A prefill graph reads its prompt: together with other prompts of the same rung, or a long one in
+   pieces, with chunks of the others' decoding between them.
 4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph that
-   covers most runs, and the cheapest of those; what it leaves is covered by further calls.
+   covers most runs, and the cheapest of those; what it leaves is covered by further calls. The runs
+   of a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
+   nothing for longer than a chunk.
 5. It leaves at its end, or at the next chunk boundary after it was cancelled.
 
 A run that has outgrown every ready graph stalls, alone: the others go on with the graphs there are.
@@ -17,15 +20,18 @@ import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from shaperouter_service.decoding import MAX_STEPS, Lane
+from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs, PrefillProgram
 from shaperouter_service.errors import GraphFailedError, QueueFullError, ServiceError
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
+from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.worker.run import Ended, Failed, FinishReason, NewTokens, Phase, Run
+from shaperouter_service.worker.placement import place
+from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
+from shaperouter_service.worker.run import Ended, Failed, Phase, Run
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
 # not wait noticeably for its slot, so that small models spend little time between chunks.
@@ -36,43 +42,61 @@ CHUNK_SECONDS = 0.03
 LOOK_AHEAD = 32
 
 
+@dataclass(kw_only=True)
+class _Reading:
+    """Prompts that are being read: `start` tokens of each have been."""
+
+    graph: Graph
+    asked: Signature
+    runs: list[Run]
+    batch: Batch
+    start: int = 0
+
+
 class LaneScheduler:
-    """Runs the requests of one lane.
+    """Runs the requests of one model and beam width.
 
     `submit` and `cancel` may be called from any thread, `turn` only from the device thread; the
     attributes are for reading.
 
     Attributes:
-        lane: The slots on the device.
+        model: The model.
         ladders: The shapes its graphs can have.
-        beams: Beam width of the lane.
+        beams: Beam width of the lane, B.
+        slots: Requests that run at a time.
         prefill_padding_tokens: Tokens of padding that prefills computed since the start.
-        decode_padding_tokens: Rows decoded for nobody since the start, one for each step.
+        decode_padding_tokens: Sequences decoded for nobody since the start, one for each step.
+        cache_bytes: Memory of the key/value caches now.
     """
 
     def __init__(
-        self, lane: Lane, ladders: Ladders, graphs: GraphTable, *, beams: int, queue_limit: int
+        self, model: Model, ladders: Ladders, graphs: GraphTable, *, beams: int, queue_limit: int
     ) -> None:
         """Starts with every slot free.
 
         Args:
-            lane: The slots on the device.
+            model: The model.
             ladders: The shapes its graphs can have.
             graphs: The worker's graphs.
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
         """
-        self.lane = lane
+        self.model = model
         self.ladders = ladders
         self.beams = beams
+        self.slots = ladders.lane(beams).decode_rows.maximum
         self.prefill_padding_tokens = 0
         self.decode_padding_tokens = 0
-        self._model = lane.model.name
+        self.cache_bytes = 0
         self._graphs = graphs
         self._queue_limit = queue_limit
         self._lock = threading.Lock()
         self._queue: deque[Run] = deque()
-        self._slots: list[Run | None] = [None] * lane.slots
+        # Those that have a slot, in order of admission.
+        self._runs: list[Run] = []
+        self._reading: _Reading | None = None
+        # Device time that running streams are to get before the next prefill.
+        self._owed_seconds = 0.0
 
     def submit(self, run: Run) -> None:
         """Queues a run.
@@ -82,7 +106,7 @@ class LaneScheduler:
         """
         with self._lock:
             if len(self._queue) >= self._queue_limit:
-                raise QueueFullError(self._model, self._queue_limit)
+                raise QueueFullError(self.model.name, self._queue_limit)
             self._queue.append(run)
 
     def cancel(self, run: Run) -> None:
@@ -97,43 +121,46 @@ class LaneScheduler:
     @property
     def active_slots(self) -> int:
         """Slots in use."""
-        return sum(run is not None for run in self._slots)
+        return len(self._runs)
 
     def turn(self) -> bool:
-        """Does what is due between two chunks, one prefill at most, and one chunk.
+        """Does what is due between two chunks, one prefill call at most, and one chunk.
 
         Returns:
             Whether the device did anything; if not, only an event can change that.
         """
         self._drop_cancelled()
         self._admit()
-        prefilled = self._prefill_first()
+        prefilled = self._prefill_next()
         decoded = self._decode_chunk()
+        batches = {run.batch for run in self._runs if run.batch is not None}
+        self.cache_bytes = sum(batch.caches.bytes for batch in batches)
         return prefilled or decoded
 
-    def _running(self, phase: Phase) -> list[Run]:
-        """The runs of a phase that have a slot, in order of arrival."""
-        runs = [run for run in self._slots if run is not None and run.phase is phase]
-        return sorted(runs, key=lambda run: run.timings.arrived)
+    def _in_phase(self, phase: Phase) -> list[Run]:
+        return [run for run in self._runs if run.phase is phase]
 
     def _drop_cancelled(self) -> None:
         with self._lock:
             kept = [run for run in self._queue if not run.cancelled]
             if len(kept) < len(self._queue):
                 self._queue = deque(kept)
-        for run in self._slots:
-            if run is not None and run.cancelled:
-                self._leave(run)
+        for run in [run for run in self._runs if run.cancelled]:
+            self._leave(run)
+        if self._reading is not None:
+            self._reading.runs = [run for run in self._reading.runs if not run.cancelled]
+            if not self._reading.runs:
+                self._reading = None
+
+    # --- Admission ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
         """Gives free slots to the runs that wait, in order, but for those that would stall."""
-        free = [slot for slot, occupant in enumerate(self._slots) if occupant is None]
         with self._lock:
             waiting = list(itertools.islice(self._queue, LOOK_AHEAD))
         for run in waiting:
-            if not free:
+            if len(self._runs) == self.slots:
                 return
-            run.slot = free[0]
             now = time.monotonic()
             missing = self._missing(run)
             # Read once: a compile thread may be changing it.
@@ -149,59 +176,102 @@ class LaneScheduler:
             run.resume(now)
             run.timings.admitted = now
             run.phase = Phase.PREFILL
-            self._slots[free.pop(0)] = run
+            self._runs.append(run)
 
     def _missing(self, run: Run) -> Graph | None:
         """Asks for all graphs of a run's life; returns one without which it cannot start."""
-        asked = self._prefill_signature(run)
+        asked = self._prefill_signature([run])
         uncovered = isinstance(self._graphs.cover(asked), NoCover)
         prefill = self._graphs.want(asked, urgent=uncovered)
-        if run.max_new_tokens == 1:
-            return prefill if uncovered else None
-        decode = self._want_decode([run, *self._running(Phase.DECODE)])
+        decode = self._want_decode([*self._in_phase(Phase.DECODE), run])
         if uncovered:
             return prefill
         if self._best_cover([run])[0] is None:
             return self._unless_failed(decode, run)
         return None
 
-    def _prefill_signature(self, run: Run) -> Signature:
-        return self.ladders.prefill(self._model, prompt_tokens=len(run.token_ids), beams=self.beams)
+    # --- Prefill -----------------------------------------------------------------------------
 
-    def _prefill_first(self) -> bool:
-        for run in self._running(Phase.PREFILL):
-            asked = self._prefill_signature(run)
-            graph = self._graphs.cover(asked)
-            # Always so: it had a cover when it got its slot, and ready graphs stay ready.
-            if not isinstance(graph, NoCover):
-                self._prefill(run, asked, graph)
-                return True
-        return False
-
-    def _prefill(self, run: Run, asked: Signature, graph: Graph) -> None:
-        length = graph.signature.length
-        token_ids = np.zeros([1, length], np.int32)
-        token_ids[0, : len(run.token_ids)] = run.token_ids
-        started = time.monotonic()
-        run.timings.prefill_started = started
-        tokens = graph.program(
-            token_ids,
-            np.array([len(run.token_ids)], np.int32),
-            np.array([run.slot], np.int32),
-            np.array([True]),
-            *run.options,
+    def _prefill_signature(self, runs: Sequence[Run]) -> Signature:
+        return self.ladders.prefill(
+            self.model.name,
+            rows=len(runs),
+            prompt_tokens=max(len(run.token_ids) for run in runs),
         )
+
+    def _prefill_next(self) -> bool:
+        """Makes one call of a prefill graph, if prompts wait and it is their turn."""
+        streams = self._in_phase(Phase.DECODE)
+        if streams and self._owed_seconds > 0:
+            return False
+        if self._reading is None:
+            self._reading = self._begin_reading()
+        if self._reading is None:
+            return False
+        seconds = self._read(self._reading)
+        # Prompts and running streams share the device equally.
+        self._owed_seconds = seconds if streams else 0.0
+        return True
+
+    def _begin_reading(self) -> _Reading | None:
+        waiting = self._in_phase(Phase.PREFILL)
+        if not waiting:
+            return None
+        runs = self._read_together(waiting)
+        asked = self._prefill_signature(runs)
+        graph = self._graphs.cover(asked)
+        # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
+        if isinstance(graph, NoCover):
+            return None
+        signature = graph.signature
+        batch = Batch(self.model, rows=signature.rows, beams=self.beams, length=signature.length)
         now = time.monotonic()
-        graph.record_call(now - started, steps=1)
-        run.use(asked, graph.signature, now - started)
-        run.padded_prompt_tokens = length
-        self.prefill_padding_tokens += length - len(run.token_ids)
-        run.timings.first_token = now
-        run.phase = Phase.DECODE
-        self._deliver(run, [int(tokens[0])], now)
+        for row, run in enumerate(runs):
+            batch.begin(row, run.token_ids, run.options)
+            run.batch, run.row = batch, row
+            run.timings.prefill_started = now
+        return _Reading(graph=graph, asked=asked, runs=runs, batch=batch)
+
+    def _read_together(self, waiting: Sequence[Run]) -> list[Run]:
+        """The first of the waiting runs, and those that a ready graph can read with it."""
+        rung = self._prefill_signature(waiting[:1]).length
+        alike = [run for run in waiting if self._prefill_signature([run]).length == rung]
+        most = self.ladders.prompts_together(rung).maximum
+        tight = self._prefill_signature(alike[:most])
+        self._graphs.want(tight, urgent=False)
+        rows = [
+            graph.signature.rows
+            for graph in self._graphs.ready(self.model.name, GraphKind.PREFILL, beams=1)
+            if graph.signature.length == rung and graph.signature.rows <= tight.rows
+        ]
+        return alike[: max(rows, default=1)]
+
+    def _read(self, reading: _Reading) -> float:
+        """Reads the next piece of some prompts; returns how long it took, in seconds."""
+        program, batch, runs = reading.graph.program, reading.batch, reading.runs
+        if not isinstance(program, PrefillProgram):
+            raise TypeError(f"{reading.graph.signature} is no prefill graph")
+        started = time.monotonic()
+        is_read = program(batch, [run.row for run in runs], reading.start)
+        now = time.monotonic()
+        reading.graph.record_call(now - started, steps=1)
+        reading.start += program.piece
+        for run in runs:
+            run.padded_prompt_tokens += program.piece
+            run.use(reading.asked, reading.graph.signature, now - started)
+        if is_read:
+            self._reading = None
+            self.prefill_padding_tokens += batch.rows * reading.start - sum(
+                len(run.token_ids) for run in runs
+            )
+            for run in runs:
+                run.phase = Phase.DECODE
+        return now - started
+
+    # --- Decode ------------------------------------------------------------------------------
 
     def _decode_chunk(self) -> bool:
-        runs = self._running(Phase.DECODE)
+        runs = self._in_phase(Phase.DECODE)
         if not runs:
             return False
         wanted = self._want_decode(runs)
@@ -223,64 +293,91 @@ class LaneScheduler:
         """The graph to wait for: that of all runs, or the run's own if that one has failed."""
         return self._want_decode([run]) if joint.state is GraphState.FAILED else joint
 
-    def _want_decode(self, runs: list[Run]) -> Graph:
+    def _want_decode(self, runs: Sequence[Run]) -> Graph:
         """Asks for the tight cover of these runs until their ends, so that none stalls midway."""
         asked = self.ladders.decode(
-            self._model,
-            rows=max(run.slot for run in runs) + 1,
-            length=max(run.final_attended for run in runs),
+            self.model.name,
+            rows=len(runs),
+            length=max(run.final_attended(self.beams) for run in runs),
             beams=self.beams,
         )
         _, covered = self._best_cover(runs)
         return self._graphs.want(asked, urgent=len(covered) < len(runs))
 
-    def _best_cover(self, runs: list[Run]) -> tuple[Graph | None, list[Run]]:
+    def _best_cover(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
         """The cheapest of the ready graphs that cover most of the runs as they are now."""
         best: Graph | None = None
         best_covered: list[Run] = []
-        for graph in self._graphs.ready(self._model, GraphKind.DECODE, self.beams):
+        for graph in self._graphs.ready(self.model.name, GraphKind.DECODE, self.beams):
             rows, length = graph.signature.rows, graph.signature.length
-            covered = [run for run in runs if run.slot < rows and run.attended <= length]
+            covered = [run for run in runs if run.attended(self.beams) <= length][:rows]
             if len(covered) > len(best_covered):
                 best, best_covered = graph, covered
         return best, best_covered
 
     def _decode(self, runs: list[Run], asked: Signature, graph: Graph) -> None:
-        rows, length = graph.signature.rows, graph.signature.length
-        active = np.zeros([rows], np.bool_)
-        active[[run.slot for run in runs]] = True
-        room = min(length - run.attended + 1 for run in runs)
-        longest = max(run.max_new_tokens - run.generated for run in runs)
-        steps = min(self._chunk_steps(graph), room, longest)
+        program = graph.program
+        if not isinstance(program, DecodeProgram):
+            raise TypeError(f"{graph.signature} is no decode graph")
         started = time.monotonic()
-        tokens = graph.program(active, np.int32(steps))
+        batch = place(runs, self._in_phase(Phase.DECODE), program.shape)
+        # First tokens take no time to speak of, and are sent before anything else is done.
+        fresh = [run for run in runs if run.generated == 0]
+        advanced = fresh or runs
+        steps = 1 if fresh else self._steps(runs, graph)
+        logprobs = program(batch, [run.row for run in advanced], steps)
         now = time.monotonic()
         # A chunk in which every run ends is left early.
-        made = int((tokens >= 0).sum(axis=1).max())
-        graph.record_call(now - started, steps=made)
-        self.decode_padding_tokens += (rows - len(runs)) * made
-        for run in runs:
+        made = max(
+            int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
+            for run in advanced
+        )
+        if fresh:
+            graph.record_call(now - started)
+        else:
+            graph.record_call(now - started, steps=made)
+            used = sum(run.num_beams for run in runs)
+            self.decode_padding_tokens += (program.rows * self.beams - used) * made
+        self._owed_seconds -= now - started
+        for run in advanced:
             run.use(asked, graph.signature, now - started)
-            row = tokens[run.slot]
-            self._deliver(run, row[row >= 0].tolist(), now)
+            self._deliver(run, batch, logprobs, now)
+
+    def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
+        """Steps of the next chunk: no longer than a chunk should take, or than anyone needs."""
+        furthest = max(run.attended(self.beams) for run in runs)
+        room = (graph.signature.length - furthest) // self.beams + 1
+        longest = max(run.max_new_tokens - run.generated for run in runs)
+        return min(self._chunk_steps(graph), room, longest)
 
     def _chunk_steps(self, graph: Graph) -> int:
         if graph.step_seconds is None:
             return 1
         return max(1, min(MAX_STEPS, int(CHUNK_SECONDS / graph.step_seconds)))
 
-    def _deliver(self, run: Run, token_ids: list[int], now: float) -> None:
-        run.generated += len(token_ids)
-        run.emit(NewTokens(token_ids))
-        if token_ids[-1] in run.eos_token_ids:
-            self._end(run, FinishReason.EOS, now)
-        elif run.generated == run.max_new_tokens:
-            self._end(run, FinishReason.LENGTH, now)
+    # --- Results and ends --------------------------------------------------------------------
 
-    def _end(self, run: Run, reason: FinishReason, now: float) -> None:
+    def _deliver(self, run: Run, batch: Batch, logprobs: Logprobs, now: float) -> None:
+        """Sends a run what the last call made for it, and ends it if that was all."""
+        if run.generated == 0:
+            run.timings.first_token = now
+        ended = batch.state.remaining[run.row] <= 0
+        if self.beams > 1:
+            run.generated = int(batch.state.lengths[run.row]) - len(run.token_ids)
+            if ended:
+                found = hypotheses(run, batch.state)
+                self._end(run, Ended(found[0].reason, found), now)
+            return
+        new = new_tokens(run, batch.state, logprobs)
+        run.generated += len(new.token_ids)
+        run.emit(new)
+        if ended:
+            self._end(run, Ended(finish_reason(run, new.token_ids)), now)
+
+    def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now
         self._leave(run)
-        run.emit(Ended(reason))
+        run.emit(end)
 
     def _wait(self, run: Run, graph: Graph) -> None:
         if graph.state is GraphState.FAILED:
@@ -295,5 +392,5 @@ class LaneScheduler:
     def _leave(self, run: Run) -> None:
         run.resume(time.monotonic())
         if run.phase is not Phase.QUEUED:
-            self._slots[run.slot] = None
-        run.phase = Phase.ENDED
+            self._runs.remove(run)
+        run.phase, run.batch = Phase.ENDED, None

@@ -4,13 +4,18 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2, worker_pb2_grpc
-from shaperouter_service.decoding import SlotOptions
+from shaperouter_service.decoding import EarlyStopping, Options
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.limits import MAX_EOS_TOKENS
+from shaperouter_service.limits import (
+    MAX_BIAS_TOKENS,
+    MAX_BIASES,
+    MAX_EOS_TOKENS,
+    MAX_TOP_LOGPROBS,
+)
 from shaperouter_service.messages import signature_to_proto
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
@@ -22,6 +27,7 @@ from shaperouter_service.worker.run import (
     Run,
     Stalled,
     Timings,
+    TokenLogprobs,
 )
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
@@ -32,6 +38,12 @@ WATCH_HEARTBEAT = 2.0
 _REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
     FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
     FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+}
+_EARLY_STOPPING: Mapping[generation_pb2.EarlyStopping, EarlyStopping] = {
+    generation_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC,
+    generation_pb2.EARLY_STOPPING_HEURISTIC: EarlyStopping.HEURISTIC,
+    generation_pb2.EARLY_STOPPING_FIRST: EarlyStopping.FIRST,
+    generation_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
 }
 
 
@@ -108,13 +120,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             token_ids=tuple(request.token_ids),
             max_new_tokens=options.max_new_tokens,
             eos_token_ids=tuple(options.eos_token_ids),
-            options=SlotOptions.of(
-                max_new_tokens=options.max_new_tokens,
-                do_sample=options.do_sample,
-                temperature=options.temperature,
-                seed=options.seed,
-                eos_token_ids=options.eos_token_ids,
-            ),
+            num_beams=options.num_beams,
+            num_return_sequences=options.num_return_sequences,
+            logprobs=options.logprobs if options.HasField("logprobs") else None,
+            options=_record(options),
             emit=emit,
             timings=Timings(arrived=time.monotonic()),
         )
@@ -125,11 +134,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                     case Stalled(signature):
                         stall = generation_pb2.Stall(signature=signature_to_proto(signature))
                         yield worker_pb2.RunResponse(stall=stall)
-                    case NewTokens(token_ids):
-                        tokens = worker_pb2.RunTokens(token_ids=token_ids)
+                    case NewTokens(token_ids, logprobs):
+                        tokens = worker_pb2.RunTokens(
+                            token_ids=token_ids, logprobs=_logprobs(logprobs)
+                        )
                         yield worker_pb2.RunResponse(tokens=tokens)
-                    case Ended(reason):
-                        yield worker_pb2.RunResponse(completion=_completion(run, reason))
+                    case Ended() as end:
+                        yield worker_pb2.RunResponse(completion=_completion(run, end))
                         return
                     case Failed(error):
                         raise error
@@ -158,12 +169,23 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         InvalidRequestError: The run does not fit this worker's model.
     """
     ids, options = request.token_ids, request.options
+    last_token = model.vocab_size - 1
+    biased = [token for bias in options.biases for token in bias.token_ids]
+    bias_lengths = [len(bias.token_ids) for bias in options.biases]
     for field, value, low, high in (
         ("token_ids", len(ids), 1, model.max_length - 1),
-        ("token_ids", min(ids, default=0), 0, model.vocab_size - 1),
-        ("token_ids", max(ids, default=0), 0, model.vocab_size - 1),
+        ("token_ids", min(ids, default=0), 0, last_token),
+        ("token_ids", max(ids, default=0), 0, last_token),
         ("options.max_new_tokens", options.max_new_tokens, 1, model.max_length - len(ids)),
         ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
+        ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
+        ("options.num_return_sequences", options.num_return_sequences, 1, options.num_beams),
+        ("options.biases", len(options.biases), 0, MAX_BIASES),
+        ("options.biases.token_ids", min(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
+        ("options.biases.token_ids", max(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
+        ("options.biases.token_ids", min(biased, default=0), 0, last_token),
+        ("options.biases.token_ids", max(biased, default=0), 0, last_token),
+        ("options.logprobs", options.logprobs, 0, MAX_TOP_LOGPROBS),
     ):
         if not low <= value <= high:
             raise InvalidRequestError(
@@ -171,10 +193,45 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
             )
 
 
-def _completion(run: Run, reason: FinishReason) -> worker_pb2.RunCompletion:
+def _record(options: worker_pb2.RunOptions) -> Options:
+    return Options.of(
+        max_new_tokens=options.max_new_tokens,
+        min_new_tokens=options.min_new_tokens,
+        eos_token_ids=options.eos_token_ids,
+        do_sample=options.do_sample,
+        seed=options.seed,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        typical_p=options.typical_p,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        biases=[(bias.token_ids, bias.bias) for bias in options.biases],
+        logprobs=options.logprobs if options.HasField("logprobs") else None,
+        num_beams=options.num_beams,
+        length_penalty=options.length_penalty,
+        early_stopping=_EARLY_STOPPING[options.early_stopping],
+    )
+
+
+def _logprobs(logprobs: Sequence[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]:
+    return [
+        generation_pb2.TokenLogprobs(
+            chosen=generation_pb2.TokenLogprob(token_id=one.token_id, logprob=one.logprob),
+            top=[
+                generation_pb2.TokenLogprob(token_id=token_id, logprob=logprob)
+                for token_id, logprob in one.top
+            ],
+        )
+        for one in logprobs
+    ]
+
+
+def _completion(run: Run, end: Ended) -> worker_pb2.RunCompletion:
     timings = run.timings
     return worker_pb2.RunCompletion(
-        finish_reason=_REASONS[reason],
+        finish_reason=_REASONS[end.reason],
         padded_prompt_tokens=run.padded_prompt_tokens,
         queue_seconds=timings.queue_seconds,
         stall_seconds=timings.stall_seconds,
@@ -188,5 +245,14 @@ def _completion(run: Run, reason: FinishReason) -> worker_pb2.RunCompletion:
                 device_seconds=use.device_seconds,
             )
             for use in run.uses.values()
+        ],
+        hypotheses=[
+            worker_pb2.Hypothesis(
+                token_ids=hypothesis.token_ids,
+                finish_reason=_REASONS[hypothesis.reason],
+                score=hypothesis.score,
+                logprobs=_logprobs(hypothesis.logprobs),
+            )
+            for hypothesis in end.hypotheses
         ],
     )

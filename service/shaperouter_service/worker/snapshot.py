@@ -1,11 +1,12 @@
 """The worker's state as a message: what routers route by, and what metrics are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import Graph, GraphState
-from shaperouter_service.messages import signature_to_proto
-from shaperouter_service.models import DTYPE
+from shaperouter_service.messages import ladders_to_proto, signature_to_proto
+from shaperouter_service.models import Model
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 _STATES: Mapping[GraphState, graph_pb2.GraphState] = {
@@ -16,42 +17,36 @@ _STATES: Mapping[GraphState, graph_pb2.GraphState] = {
 }
 
 
-def model_message(scheduler: LaneScheduler) -> model_pb2.Model:
-    """Describes the model of a lane; what only a router knows is left out."""
-    lane, ladders = scheduler.lane, scheduler.ladders
-    model = lane.model
+def model_message(
+    model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler]
+) -> model_pb2.Model:
+    """Describes a model; what only a router knows is left out."""
     return model_pb2.Model(
         name=model.name,
         family=model.family.name,
         vocab_size=model.family.vocab_size,
         max_length=model.family.max_length,
-        eos_token_ids=model.eos_token_ids,
-        default_do_sample=model.do_sample,
-        default_temperature=model.temperature,
-        dtype=DTYPE.name,
+        eos_token_ids=model.default_options.eos_token_ids,
+        default_options=model.default_options,
+        dtype=model.dtype.name,
         parameters=model.parameters,
         weight_bytes=model.weight_bytes,
-        kv_cache_bytes=lane.cache_bytes,
-        slots=lane.slots,
-        ladders=model_pb2.Ladders(
-            prefill_lengths=ladders.prefill_lengths.rungs,
-            decode_lengths=ladders.decode_lengths.rungs,
-            decode_rows=ladders.decode_rows.rungs,
-            beams=ladders.beams.rungs,
-        ),
+        kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
+        slots=ladders.lane(1).decode_rows.maximum,
+        ladders=ladders_to_proto(ladders),
     )
 
 
-def lane_message(scheduler: LaneScheduler) -> worker_pb2.Lane:
+def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     """Describes the load of a lane."""
     return worker_pb2.Lane(
-        model=scheduler.lane.model.name,
-        beams=scheduler.beams,
-        active_slots=scheduler.active_slots,
-        total_slots=scheduler.lane.slots,
-        queued=scheduler.queued,
-        prefill_padding_tokens=scheduler.prefill_padding_tokens,
-        decode_padding_tokens=scheduler.decode_padding_tokens,
+        model=lane.model.name,
+        beams=lane.beams,
+        active_slots=lane.active_slots,
+        total_slots=lane.slots,
+        queued=lane.queued,
+        prefill_padding_tokens=lane.prefill_padding_tokens,
+        decode_padding_tokens=lane.decode_padding_tokens,
     )
 
 

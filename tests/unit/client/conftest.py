@@ -80,7 +80,14 @@ class FakeShaperouter(
                 vocab_size=8192,
                 max_length=256,
                 eos_token_ids=[0],
-                default_temperature=1.0,
+                default_options=generation_pb2.GenerationOptions(
+                    max_new_tokens=64,
+                    temperature=1.0,
+                    early_stopping=generation_pb2.EARLY_STOPPING_NEVER,
+                    eos_token_ids=[0],
+                    logit_bias=[generation_pb2.LogitBias(token_id=3, bias=-0.5)],
+                    bad_words_token_ids=[generation_pb2.TokenIds(ids=[1, 2])],
+                ),
                 dtype="float32",
                 parameters=6_291_456,
                 weight_bytes=25_165_824,
@@ -88,9 +95,15 @@ class FakeShaperouter(
                 slots=4,
                 ladders=model_pb2.Ladders(
                     prefill_lengths=[16, 256],
-                    decode_lengths=[64, 256],
-                    decode_rows=[1, 4],
-                    beams=[1],
+                    lanes=[
+                        model_pb2.LaneLadders(
+                            beams=1,
+                            decode_rows=[1, 4],
+                            decode_lengths=[64, 256],
+                        )
+                    ],
+                    prefill_rows=[1, 2],
+                    prefill_batch_tokens=256,
                 ),
                 ready_workers=1,
             )
@@ -141,13 +154,25 @@ class FakeShaperouter(
         return Event(stall=generation_pb2.Stall(signature=self.signature(kind, rows, length)))
 
     @staticmethod
-    def delta(text: str, *token_ids: int) -> Event:
-        return Event(delta=generation_pb2.Delta(text=text, token_ids=token_ids))
+    def delta(text: str, *token_ids: int, sequence: int = 0) -> Event:
+        return Event(delta=generation_pb2.Delta(text=text, token_ids=token_ids, sequence=sequence))
 
-    def completion(self) -> Event:
+    @staticmethod
+    def logprobs(token_id: int, logprob: float) -> generation_pb2.TokenLogprobs:
+        chosen = generation_pb2.TokenLogprob(token_id=token_id, logprob=logprob)
+        likeliest = generation_pb2.TokenLogprob(token_id=1, logprob=-0.25)
+        return generation_pb2.TokenLogprobs(chosen=chosen, top=[likeliest])
+
+    def completion(self, *scores: float) -> Event:
+        """The end, with scores if it is that of beam search."""
         return Event(
             completion=generation_pb2.StreamCompletion(
-                finish_reason=generation_pb2.FINISH_REASON_LENGTH,
+                sequences=[
+                    generation_pb2.SequenceEnd(
+                        finish_reason=generation_pb2.FINISH_REASON_LENGTH, score=score
+                    )
+                    for score in scores or (None,)
+                ],
                 completion=generation_pb2.Completion(
                     request_id=REQUEST_ID,
                     model="demo",

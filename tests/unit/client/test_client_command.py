@@ -39,18 +39,85 @@ def test_generate_prints_the_new_text_only(fake: FakeShaperouter, stream: list[s
 
 
 def test_generate_sends_every_option(fake: FakeShaperouter) -> None:
-    options = "--model demo --max-new-tokens 9 --sample --temperature -0.5 --seed 3"
-    result = run(
-        fake, "generate", "x", *options.split(), "--eos-token-id", "1", "--eos-token-id", "2"
+    options = (
+        "--model demo --max-new-tokens 9 --min-new-tokens 2 --eos-token-id 1 --eos-token-id 2 "
+        "--stop a --stop b --sample --temperature -0.5 --top-k 5 --top-p 0.75 --min-p 0.25 "
+        "--typical-p 0.125 --seed 3 --num-beams 4 --length-penalty -1.5 --early-stopping first "
+        "--num-return-sequences 3 --repetition-penalty 1.25 --no-repeat-ngram-size 3 "
+        "--logit-bias 5=-1 --logit-bias 4=2.5 --bad-word c --bad-word d --logprobs 2 --echo --json"
     )
-    assert result.exit_code == 0
+    result = run(fake, "generate", "x", *options.split())
+    assert result.exit_code == 0, result.stderr
     assert request_of(fake) == generation_pb2.GenerateStreamRequest(
         model="demo",
         text="x",
         options=generation_pb2.GenerationOptions(
-            max_new_tokens=9, do_sample=True, temperature=-0.5, seed=3, eos_token_ids=[1, 2]
+            max_new_tokens=9,
+            min_new_tokens=2,
+            eos_token_ids=[1, 2],
+            stop=["a", "b"],
+            do_sample=True,
+            temperature=-0.5,
+            top_k=5,
+            top_p=0.75,
+            min_p=0.25,
+            typical_p=0.125,
+            seed=3,
+            num_beams=4,
+            length_penalty=-1.5,
+            early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+            num_return_sequences=3,
+            repetition_penalty=1.25,
+            no_repeat_ngram_size=3,
+            logit_bias=[
+                generation_pb2.LogitBias(token_id=5, bias=-1.0),
+                generation_pb2.LogitBias(token_id=4, bias=2.5),
+            ],
+            bad_words=["c", "d"],
+            logprobs=2,
+            echo=True,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("heuristic", generation_pb2.EARLY_STOPPING_HEURISTIC),
+        ("first", generation_pb2.EARLY_STOPPING_FIRST),
+        ("never", generation_pb2.EARLY_STOPPING_NEVER),
+    ],
+)
+def test_early_stopping_has_names(fake: FakeShaperouter, name: str, told: int) -> None:
+    run(fake, "generate", "x", "--early-stopping", name)
+    assert request_of(fake).options.early_stopping == told
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_several_sequences_are_numbered_and_have_their_scores(
+    fake: FakeShaperouter, stream: list[str]
+) -> None:
+    fake.script = [
+        fake.delta(" best", 5),
+        fake.delta(" second", 9, sequence=1),
+        fake.completion(-0.5, -1.25),
+    ]
+    result = run(fake, "generate", "x", *stream)
+    first = [] if stream else ["[1] · score -0.5000 · length"]
+    assert result.stdout.splitlines() == [
+        *first,
+        " best",
+        "[2] · score -1.2500 · length",
+        " second",
+    ]
+
+
+def test_sequences_that_are_sampled_have_no_scores(fake: FakeShaperouter) -> None:
+    end = fake.completion()
+    end.completion.sequences.add(finish_reason=generation_pb2.FINISH_REASON_STOP)
+    fake.script[-1] = end
+    result = run(fake, "generate", "x")
+    assert result.stdout.splitlines() == ["[1] · length", " a library", "[2] · stop", ""]
 
 
 def test_generate_leaves_options_to_the_service(fake: FakeShaperouter) -> None:
@@ -101,7 +168,13 @@ def test_json_is_one_object_with_the_whole_result(fake: FakeShaperouter) -> None
     generation = json.loads(result.stdout)
     assert generation["text"] == " a library"
     assert generation["sequences"] == [
-        {"text": " a library", "token_ids": [5, 7, 8], "finish_reason": "length"}
+        {
+            "text": " a library",
+            "token_ids": [5, 7, 8],
+            "finish_reason": "length",
+            "score": None,
+            "logprobs": [],
+        }
     ]
     assert generation["seed"] == 2**62 + 1
     assert generation["timings"]["stall_seconds"] == 2.5
@@ -121,7 +194,13 @@ def test_json_stream_is_one_object_a_line_for_each_event(fake: FakeShaperouter) 
     ]
     assert [event["event"] for event in events] == ["stall", "delta", "delta", "completion"]
     assert events[0]["signature"]["length"] == 16
-    assert events[1] == {"event": "delta", "text": " a", "token_ids": [5]}
+    assert events[1] == {
+        "event": "delta",
+        "sequence": 0,
+        "text": " a",
+        "token_ids": [5],
+        "logprobs": [],
+    }
     assert events[3]["generation"]["text"] == " a library"
 
 
@@ -246,6 +325,11 @@ def test_absent_service_is_told(nobody: str) -> None:
         ["generate", "x", "--timeout", "0"],
         ["generate", "x", "--timeout", "nan"],
         ["generate", "x", "--seed", str(2**63)],
+        ["generate", "x", "--early-stopping", "soon"],
+        ["generate", "x", "--logit-bias", "5"],
+        ["generate", "x", "--logit-bias", "5=x"],
+        ["generate", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"],
+        ["generate", "x", "--logprobs", "0"],
         ["models", "--address", "nonsense"],
         ["unknown"],
     ],
@@ -284,6 +368,7 @@ def test_every_option_has_help_with_its_default(command: list[str]) -> None:
     assert result.exit_code == 0
     _, _, options = result.output.partition("Options:")
     entries = options.split("\n  -")[1:]
+    assert len(entries) >= 2
     for entry in entries:
         assert "default" in entry or entry.startswith(("h, --help", "-version")), entry
 

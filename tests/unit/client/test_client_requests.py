@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shaperouter import Client, InvalidArgumentError
+from shaperouter import Client, GenerationOptions, InvalidArgumentError
 from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
@@ -15,28 +15,88 @@ if TYPE_CHECKING:
 
 
 def test_text_prompt_and_every_option_are_sent(fake: FakeShaperouter, client: Client) -> None:
-    client.generate(
-        "TensorFlow is",
-        model="demo",
-        max_new_tokens=40,
-        do_sample=True,
-        temperature=0.5,
-        seed=2**63 - 1,
-        eos_token_ids=(1, 2),
-    )
+    options: GenerationOptions = {
+        "max_new_tokens": 40,
+        "min_new_tokens": 4,
+        "eos_token_ids": (1, 2),
+        "stop": ("\n", "end"),
+        "do_sample": True,
+        "temperature": 0.5,
+        "top_k": 5,
+        "top_p": 0.75,
+        "min_p": 0.25,
+        "typical_p": 0.125,
+        "seed": 2**63 - 1,
+        "num_beams": 4,
+        "length_penalty": -1.5,
+        "early_stopping": True,
+        "num_return_sequences": 3,
+        "repetition_penalty": 1.25,
+        "no_repeat_ngram_size": 3,
+        "logit_bias": {5: -1.0, 4: 2},
+        "bad_words": ["graph", (1, 2), " numbers"],
+        "logprobs": 2,
+        "echo": True,
+    }
+    assert options.keys() == GenerationOptions.__annotations__.keys()
+    client.generate("TensorFlow is", model="demo", **options)
     assert fake.requests == [
         generation_pb2.GenerateRequest(
             model="demo",
             text="TensorFlow is",
             options=generation_pb2.GenerationOptions(
                 max_new_tokens=40,
+                min_new_tokens=4,
+                eos_token_ids=[1, 2],
+                stop=["\n", "end"],
                 do_sample=True,
                 temperature=0.5,
+                top_k=5,
+                top_p=0.75,
+                min_p=0.25,
+                typical_p=0.125,
                 seed=2**63 - 1,
-                eos_token_ids=[1, 2],
+                num_beams=4,
+                length_penalty=-1.5,
+                early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+                num_return_sequences=3,
+                repetition_penalty=1.25,
+                no_repeat_ngram_size=3,
+                logit_bias=[
+                    generation_pb2.LogitBias(token_id=5, bias=-1.0),
+                    generation_pb2.LogitBias(token_id=4, bias=2.0),
+                ],
+                bad_words=["graph", " numbers"],
+                bad_words_token_ids=[generation_pb2.TokenIds(ids=[1, 2])],
+                logprobs=2,
+                echo=True,
             ),
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (False, generation_pb2.EARLY_STOPPING_HEURISTIC),
+        (True, generation_pb2.EARLY_STOPPING_FIRST),
+        ("never", generation_pb2.EARLY_STOPPING_NEVER),
+    ],
+)
+def test_early_stopping_has_the_values_of_transformers(
+    fake: FakeShaperouter, client: Client, value: Any, told: int
+) -> None:
+    client.generate("x", early_stopping=value)
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    assert request.options.early_stopping == told
+
+
+def test_stop_may_be_one_string(fake: FakeShaperouter, client: Client) -> None:
+    client.generate("x", stop="end")
+    (request,) = fake.requests
+    assert isinstance(request, generation_pb2.GenerateRequest)
+    assert request.options.stop == ["end"]
 
 
 @pytest.mark.parametrize("prompt", [[3, 1, 2], (3, 1, 2), range(3)])
@@ -128,6 +188,23 @@ def test_integers_of_other_types_are_accepted(fake: FakeShaperouter, client: Cli
         ({"eos_token_ids": 3}, "options.eos_token_ids", "must be integers, got 3"),
         ({"eos_token_ids": "3"}, "options.eos_token_ids", "must be integers, got '3'"),
         ({"eos_token_ids": [2**40]}, "options.eos_token_ids[0]", "got 1099511627776"),
+        ({"top_k": 2.0}, "options.top_k", "must be an integer, got 2.0"),
+        ({"top_p": "1"}, "options.top_p", "must be a number, got '1'"),
+        ({"num_beams": True}, "options.num_beams", "must be an integer, got True"),
+        ({"echo": 1}, "options.echo", "must be True or False, got 1"),
+        ({"logprobs": True}, "options.logprobs", "must be an integer, got True"),
+        ({"early_stopping": 1}, "options.early_stopping", 'False, True or "never", got 1'),
+        ({"early_stopping": 0}, "options.early_stopping", "got 0"),
+        ({"early_stopping": "first"}, "options.early_stopping", "got 'first' (str)"),
+        ({"stop": 3}, "options.stop", "must be a list of strings, got 3"),
+        ({"stop": ["a", 3]}, "options.stop[1]", "must be a str, got 3"),
+        ({"stop": "\ud800"}, "options.stop[0]", "lone surrogate"),
+        ({"bad_words": "word"}, "options.bad_words", "must be a list of words, got 'word'"),
+        ({"bad_words": ["a", 3]}, "options.bad_words[1]", "must be integers, got 3"),
+        ({"bad_words": [[1, "2"]]}, "options.bad_words[0][1]", "must be an integer, got '2'"),
+        ({"logit_bias": [1]}, "options.logit_bias", "must be numbers by token id, got [1]"),
+        ({"logit_bias": {"1": 2}}, "options.logit_bias[0].token_id", "must be an integer"),
+        ({"logit_bias": {1: "2"}}, "options.logit_bias[0].bias", "must be a number, got '2'"),
         ({"timeout": math.nan}, "timeout", "must be a number of seconds, got nan"),
         ({"timeout": "3"}, "timeout", "must be a number of seconds, got '3'"),
     ],

@@ -16,11 +16,15 @@ from shaperouter import (
     Histogram,
     InternalError,
     Ladders,
+    LaneLadders,
     ModelNotFoundError,
     Signature,
     Timings,
+    TokenLogprob,
+    TokenLogprobs,
     Usage,
 )
+from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -56,11 +60,36 @@ def test_generation_has_all_of_the_answer(client: Client) -> None:
     )
 
 
-def test_text_is_that_of_the_best_sequence(fake: FakeShaperouter, client: Client) -> None:
-    fake.response.sequences.add(text=" second", token_ids=[1])
+def test_text_is_that_of_the_first_sequence(fake: FakeShaperouter, client: Client) -> None:
+    fake.response.sequences[0].score = -0.5
+    fake.response.sequences.add(
+        text=" second",
+        token_ids=[1],
+        score=-1.25,
+        finish_reason=generation_pb2.FINISH_REASON_STOP,
+    )
     generation = client.generate("x")
     assert [sequence.text for sequence in generation.sequences] == [" a library", " second"]
+    assert [sequence.score for sequence in generation.sequences] == [-0.5, -1.25]
+    assert generation.sequences[1].finish_reason is FinishReason.STOP
     assert generation.text == " a library"
+
+
+def test_a_sequence_without_beam_search_has_no_score(client: Client) -> None:
+    assert client.generate("x").sequences[0].score is None
+
+
+def test_log_probabilities_are_those_of_the_new_tokens(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    assert client.generate("x").sequences[0].logprobs == ()
+    fake.response.sequences[0].logprobs.append(fake.logprobs(5, -1.5))
+    assert client.generate("x").sequences[0].logprobs == (
+        TokenLogprobs(
+            chosen=TokenLogprob(token_id=5, logprob=-1.5),
+            top=(TokenLogprob(token_id=1, logprob=-0.25),),
+        ),
+    )
 
 
 def test_generation_shows_as_its_text_and_has_a_short_repr(
@@ -101,10 +130,20 @@ def test_models_and_model_agree(client: Client) -> None:
     (model,) = client.models()
     assert client.model("demo") == model
     assert (model.name, model.family, model.max_length) == ("demo", "gpt2", 256)
-    assert (model.default_do_sample, model.default_temperature) == (False, 1.0)
+    assert model.default_options == {
+        "max_new_tokens": 64,
+        "temperature": 1.0,
+        "early_stopping": "never",
+        "eos_token_ids": (0,),
+        "logit_bias": {3: -0.5},
+        "bad_words": [(1, 2)],
+    }
     assert model.parameters == 6_291_456
     assert model.ladders == Ladders(
-        prefill_lengths=(16, 256), decode_lengths=(64, 256), decode_rows=(1, 4), beams=(1,)
+        prefill_lengths=(16, 256),
+        lanes=(LaneLadders(beams=1, decode_rows=(1, 4), decode_lengths=(64, 256)),),
+        prefill_rows=(1, 2),
+        prefill_batch_tokens=256,
     )
 
 

@@ -34,6 +34,42 @@ def test_deltas_come_in_order_and_make_up_the_result(client: Client) -> None:
     assert stream.result == client.generate("TensorFlow is")
 
 
+def test_deltas_of_several_sequences_make_up_each_of_them(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    second = fake.delta(" second", 9, sequence=1)
+    second.delta.logprobs.append(fake.logprobs(9, -1.5))
+    fake.script = [
+        fake.delta(" a", 5),
+        second,
+        fake.delta(" library", 7, 8),
+        fake.completion(-0.5, -1.25),
+    ]
+    with client.stream("x") as stream:
+        assert [delta.sequence for delta in stream] == [0, 1, 0]
+    best, other = stream.result.sequences
+    assert (best.text, best.token_ids, best.score) == (" a library", (5, 7, 8), -0.5)
+    assert (other.text, other.token_ids, other.score) == (" second", (9,), -1.25)
+    assert [each.chosen.logprob for each in other.logprobs] == [-1.5]
+
+
+def test_a_sequence_may_have_no_delta(fake: FakeShaperouter, client: Client) -> None:
+    fake.script = [fake.completion()]
+    stream = client.stream("x")
+    assert list(stream) == []
+    assert (stream.result.text, stream.result.token_ids) == ("", ())
+
+
+def test_completion_without_a_sequence_is_an_internal_error(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    end = fake.completion()
+    del end.completion.sequences[:]
+    fake.script[-1] = end
+    with pytest.raises(InternalError, match="without a sequence"):
+        list(client.stream("x"))
+
+
 def test_deltas_come_as_they_are_made(fake: FakeShaperouter, client: Client) -> None:
     fake.script.insert(2, fake.hold)
     with client.stream("x") as stream:

@@ -152,7 +152,7 @@ def test_terminal_shows_what_is_waited_for_then_text_and_summary(fake: FakeShape
     assert "\x1b[2mTensorFlow is\x1b[0m a library\r\n" in text
     assert (
         "3 tokens · 4.0 tokens/s · first token after 3.00 s · stalled 2.50 s · "
-        "decode 4x256 (for decode 1x64)"
+        "seed 4611686018427387905 · decode 4x256 (for decode 1x64)"
     ) in text
 
 

@@ -16,7 +16,7 @@ from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.sources import ModelSource
 
 COMMON = ["--model", "--metrics-listen", "--grace", "--log-level", "--log-format", "--config"]
-ENGINE = ["--slots", "--queue-limit", "--compile-threads"]
+ENGINE = ["--dtype", "--slots", "--queue-limit", "--compile-threads"]
 OPTIONS = {
     "serve": [*COMMON, "--listen", "--workers", *ENGINE],
     "router": [*COMMON, "--listen", "--worker"],
@@ -266,6 +266,7 @@ def test_a_bad_value_of_the_file_is_refused(
     [
         "--grace=-1",
         "--grace=soon",
+        "--dtype=float16",
         "--slots=0",
         "--slots=257",
         "--queue-limit=0",
@@ -303,6 +304,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--model=a",
         "--model=b",
         "--workers=3",
+        "--dtype=bfloat16",
         "--slots=4",
         "--queue-limit=5",
         "--compile-threads=6",
@@ -317,6 +319,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--model=a=/models/a",
             "--model=b=/models/b",
             "--metrics-listen=off",
+            "--dtype=bfloat16",
             "--slots=4",
             "--queue-limit=5",
             "--compile-threads=6",
@@ -329,12 +332,13 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
 
 
 def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
-    run("serve", "--slots=4")
+    run("serve", "--slots=4", "--dtype=float32")
     arguments = started.workers.arguments
     result = run("worker", "--name=worker-2", "--listen=unix:/w", *arguments)
     assert result.exit_code == 0, result.output
     config = started.config
     assert (config.name, config.listen, config.slots) == ("worker-2", "unix:/w", 4)
+    assert config.dtype == "float32"
     assert config.metrics_listen is None
     assert config.exit_with_parent
 

@@ -161,37 +161,83 @@ def test_rungs_that_do_not_ascend_are_refused(rungs: tuple[int, ...]) -> None:
         Ladder(rungs)
 
 
-@given(max_length=st.integers(1, 8192), slots=st.integers(1, 256), data=st.data())
+WIDEST = 8
+
+
+@given(
+    max_length=st.integers(1, 8192),
+    slots=st.integers(1, 256),
+    beams=st.integers(1, WIDEST),
+    data=st.data(),
+)
 def test_every_derived_signature_is_of_the_closed_set(
-    max_length: int, slots: int, data: st.DataObject
+    max_length: int, slots: int, beams: int, data: st.DataObject
 ) -> None:
     ladders = Ladders.default(max_length=max_length, slots=slots)
+    lane = ladders.lane(beams)
     signatures = ladders.signatures("gpt2")
     prompt_tokens = data.draw(st.integers(1, max_length), label="prompt_tokens")
-    length = data.draw(st.integers(1, max_length), label="length")
-    rows = data.draw(st.integers(1, slots), label="rows")
-    assert ladders.prefill("gpt2", prompt_tokens=prompt_tokens, beams=1) in signatures
-    assert ladders.decode("gpt2", rows=rows, length=length, beams=1) in signatures
+    length = data.draw(st.integers(1, lane.decode_lengths.maximum), label="length")
+    rows = data.draw(st.integers(1, lane.decode_rows.maximum), label="rows")
+    together = ladders.prompts_together(ladders.prefill_lengths.cover(prompt_tokens)).maximum
+    prompts = data.draw(st.integers(1, together), label="prompts")
+    prefill = ladders.prefill("gpt2", rows=prompts, prompt_tokens=prompt_tokens)
+    assert prefill in signatures
+    assert ladders.decode("gpt2", rows=rows, length=length, beams=beams) in signatures
 
 
 @given(max_length=st.integers(1, 8192), slots=st.integers(1, 256))
 def test_the_closed_set_is_the_product_of_the_ladders(max_length: int, slots: int) -> None:
     ladders = Ladders.default(max_length=max_length, slots=slots)
     signatures = ladders.signatures("gpt2")
-    prefill = len(ladders.prefill_lengths.rungs)
-    decode = len(ladders.decode_lengths.rungs) * len(ladders.decode_rows.rungs)
+    prefill = sum(
+        len(ladders.prompts_together(length).rungs) for length in ladders.prefill_lengths.rungs
+    )
+    decode = sum(
+        len(lane.decode_lengths.rungs) * len(lane.decode_rows.rungs) for lane in ladders.lanes
+    )
     assert len(signatures) == len(set(signatures)) == prefill + decode
 
 
 def test_a_full_prompt_and_a_full_lane_have_their_exact_signatures() -> None:
     ladders = Ladders.default(max_length=1000, slots=6)
-    prefill = ladders.prefill("gpt2", prompt_tokens=1000, beams=1)
+    prefill = ladders.prefill("gpt2", rows=1, prompt_tokens=1000)
     decode = ladders.decode("gpt2", rows=6, length=1000, beams=1)
     assert (prefill.rows, prefill.length) == (1, 1000)
     assert (decode.rows, decode.length) == (6, 1000)
 
 
-def test_beams_over_their_ladder_are_refused() -> None:
+@pytest.mark.parametrize(("beams", "width"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8)])
+def test_a_request_takes_the_narrowest_lane_that_has_its_beams(beams: int, width: int) -> None:
+    ladders = Ladders.default(max_length=64, slots=8)
+    assert ladders.lane(beams).beams == width
+    assert ladders.decode("gpt2", rows=1, length=1, beams=beams).beams == width
+
+
+@given(max_length=st.integers(1, 8192), slots=st.integers(1, 256))
+def test_each_lane_has_room_for_every_sequence_and_no_more_hypotheses_than_slots(
+    max_length: int, slots: int
+) -> None:
+    for lane in Ladders.default(max_length=max_length, slots=slots).lanes:
+        assert lane.decode_lengths.maximum == lane.beams * max_length
+        assert lane.decode_rows.maximum == max(1, slots // lane.beams)
+
+
+@given(max_length=st.integers(1, 8192), slots=st.integers(1, 256))
+def test_prompts_are_read_together_up_to_a_number_of_tokens(max_length: int, slots: int) -> None:
+    ladders = Ladders.default(max_length=max_length, slots=slots)
+    for length in ladders.prefill_lengths.rungs:
+        rows = ladders.prompts_together(length)
+        assert rows.rungs[0] == 1
+        assert rows.maximum == 1 or rows.maximum * length <= ladders.prefill_batch_tokens
+
+
+def test_prompts_that_are_read_in_pieces_have_few_rungs() -> None:
+    ladders = Ladders.default(max_length=1024, slots=1, prefill_piece=128)
+    assert ladders.prefill_lengths.rungs == (16, 24, 32, 48, 64, 88, 128, 256, 512, 1024)
+
+
+def test_beams_over_the_widest_lane_are_refused() -> None:
     ladders = Ladders.default(max_length=64, slots=2)
-    with pytest.raises(ValueError, match="2 is over the last rung, 1"):
-        ladders.prefill("gpt2", prompt_tokens=1, beams=2)
+    with pytest.raises(ValueError, match="9 beams are more than the widest lane has, 8"):
+        ladders.decode("gpt2", rows=1, length=1, beams=9)

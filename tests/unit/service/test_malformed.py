@@ -60,6 +60,14 @@ def test_text_that_is_not_utf8_is_named_with_byte_and_offset() -> None:
     assert "0xe9 at offset 3" in violation.description
 
 
+def test_a_bad_string_of_a_list_within_a_message_is_named() -> None:
+    # Fields of two digits have tags of two bytes.
+    stop = bytes([20 << 3 & 0x7F | 0x80 | 2, 20 >> 4, 1]) + b"\xff"
+    with pytest.raises(InvalidRequestError) as error:
+        parse(field(4, stop), generation_pb2.GenerateRequest)
+    assert fields_of(error.value) == ["options.stop"]
+
+
 @pytest.mark.parametrize(
     ("message_type", "number", "name"),
     [

@@ -148,6 +148,35 @@ def test_every_later_token_has_a_latency(measured: Measured, lines: Lines) -> No
     assert measured.value("inter_token_latency_seconds_count") == 6
 
 
+def test_latencies_are_between_tokens_of_one_sequence(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.tokens(1, sequence=0)
+        record.tokens(1, sequence=1)
+        record.tokens(2, sequence=0)
+        record.tokens(3, sequence=1)
+    assert measured.value("time_to_first_token_seconds_count") == 1
+    assert measured.value("inter_token_latency_seconds_count") == 5
+    assert record.generated_tokens == 7
+
+
+def test_stalls_are_left_out_of_the_time_of_decoding(
+    measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("shaperouter_service.telemetry.progress.time.monotonic", lambda: now)
+    with measured.record() as record:
+        record.stalls()
+        now = 102.0
+        record.tokens(1)
+        now = 103.0
+        record.stalls()
+        now = 107.0
+        record.tokens(1)
+        progress = record.progress(0)
+        assert (progress.stall_seconds, progress.decode_seconds) == (6.0, 1.0)
+        assert record.progress(1).decode_seconds == 0.0
+
+
 def test_latencies_of_tokens_add_up_to_the_time_of_decoding(
     measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,8 +205,14 @@ def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: grpc.St
 
 def test_queue_time_is_the_workers(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
-        record.completed(completion())
+        record.completed(completion((signature(64), signature(64), 1)))
     assert measured.value("request_queue_time_seconds_sum") == 0.25
+
+
+def test_a_queue_time_that_no_worker_told_is_not_counted(measured: Measured, lines: Lines) -> None:
+    with measured.record() as record:
+        record.completed(completion())
+    assert not measured.value("request_queue_time_seconds_count")
 
 
 def test_covers_are_tight_or_loose(measured: Measured, lines: Lines) -> None:

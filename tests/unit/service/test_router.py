@@ -16,8 +16,8 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import QueueFullError
 
 if TYPE_CHECKING:
-    from unit.service.conftest import FakeWorker, Play, Router
-
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
     from shaperouter_service.text import Tokenizer
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -93,7 +93,7 @@ def test_unary_and_stream_agree(play: Play) -> None:
         ]
         assert "".join(event.delta.text for event in events) == response.sequences[0].text
         end = events[-1].completion
-        assert end.finish_reason == response.sequences[0].finish_reason
+        assert end.sequences[0].finish_reason == response.sequences[0].finish_reason
         assert end.completion.usage == response.completion.usage
         assert end.completion.graphs == response.completion.graphs
 

@@ -14,7 +14,8 @@ from grpc import StatusCode, aio
 from shaperouter_service.errors import GraphFailedError, QueueFullError
 
 if TYPE_CHECKING:
-    from unit.service.conftest import FakeWorker, Play, Router
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 Detail = Callable[[aio.AioRpcError, type[Message]], Any]

@@ -87,6 +87,26 @@ def test_encoding_from_many_threads_at_once_is_as_one_by_one(
     assert asyncio.run(at_once()) == [encode(text) for text in texts]
 
 
+def test_words_are_tokenized_each_on_its_own_and_as_they_are(
+    tokenizer: Tokenizer, encode: Encode
+) -> None:
+    words = ["graph", " graph", "😀", ""]
+    assert asyncio.run(tokenizer.encode_words(words)) == [encode(word) for word in words]
+
+
+def test_words_get_no_special_tokens(copy: Path, encode: Encode) -> None:
+    file = str(copy / "tokenizer.json")
+    framing = tokenizers.Tokenizer.from_file(file)
+    framing.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
+    )
+    framing.save(file)
+    loaded = load_tokenizer(copy)
+    assert loaded is not None
+    assert asyncio.run(loaded.encode("graph")) == [*encode("graph"), 0]
+    assert asyncio.run(loaded.encode_words(["graph"])) == [encode("graph")]
+
+
 def test_decoding_leaves_out_special_tokens(tokenizer: Tokenizer, encode: Encode) -> None:
     end = encode("<|endoftext|>")
     assert len(end) == 1

@@ -1,0 +1,83 @@
+"""Checks of values before they are put into a message.
+
+The limits are the service's to check. Here is only refused what the wire cannot carry, so that a
+wrong type or an integer beyond its field's width is reported with the field's name, like any other
+wrong value. All raise `InvalidArgumentError`.
+"""
+
+import operator
+from collections.abc import Iterable, Mapping
+
+from shaperouter._errors import InvalidArgumentError
+
+
+def text(field: str, value: object) -> str:
+    """A string that UTF-8 can carry."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError.of(field, f"must be a str, got {shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError.of(
+            field,
+            f"cannot be encoded as UTF-8: character {error.start} is the lone surrogate "
+            f"U+{ord(value[error.start]):04X}",
+        ) from None
+    return value
+
+
+def flag(field: str, value: object) -> bool:
+    """True or False, and nothing that only counts as one."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError.of(field, f"must be True or False, got {shown(value)}")
+    return value
+
+
+def integer(field: str, value: object, *, bits: int) -> int:
+    """An integer for a signed field of so many bits."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidArgumentError.of(field, f"must be an integer, got {shown(value)}")
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise InvalidArgumentError.of(
+            field, f"must fit a signed {bits}-bit integer, got {shown(number)}"
+        )
+    return number
+
+
+def integers(field: str, values: object) -> list[int]:
+    """Integers for a list of a field of 32 bits."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgumentError.of(field, f"must be integers, got {shown(values)}")
+    return [integer(f"{field}[{i}]", value, bits=32) for i, value in enumerate(values)]
+
+
+def items(field: str, values: object, what: str) -> list[object]:
+    """The items of a list, whatever they are; a string is none."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidArgumentError.of(field, f"must be a list of {what}, got {shown(values)}")
+    return list(values)
+
+
+def number(field: str, value: object) -> float:
+    """A number for a 64-bit field; infinities and NaN fit, and are the service's to refuse."""
+    if isinstance(value, str | bytes | bool):
+        raise InvalidArgumentError.of(field, f"must be a number, got {shown(value)}")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        description = f"must fit a 64-bit float, got {shown(value)}"
+    except (TypeError, ValueError):
+        description = f"must be a number, got {shown(value)}"
+    raise InvalidArgumentError.of(field, description)
+
+
+def shown(value: object) -> str:
+    """A wrong value in a message: short, with its type when that is what is wrong."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**40 else f"an integer of {value.bit_length()} bits"
+    told = repr(value)
+    return f"{told if len(told) <= 60 else told[:59] + '…'} ({type(value).__name__})"

@@ -1,0 +1,64 @@
+"""The account of a request, made of those of its runs."""
+
+from collections.abc import Iterable, Sequence
+
+from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.api.preparation import PreparedRequest
+from shaperouter_service.api.sequences import RunEnd
+from shaperouter_service.telemetry.requests import RequestRecord
+
+
+def completion_of(
+    prepared: PreparedRequest, ends: Sequence[RunEnd], record: RequestRecord
+) -> generation_pb2.StreamCompletion:
+    """Tells all about a request whose runs have ended.
+
+    Runs of one request go side by side: of their times the longest is told, and the calls of their
+    graphs are added up.
+
+    Args:
+        prepared: The request.
+        ends: Of its runs, in their order.
+        record: Of what the router has seen.
+    """
+    accounts = [end.account for end in ends]
+    return generation_pb2.StreamCompletion(
+        sequences=[sequence for end in ends for sequence in end.sequences],
+        completion=generation_pb2.Completion(
+            request_id=record.request_id,
+            model=prepared.model,
+            seed=prepared.options.seed,
+            usage=generation_pb2.Usage(
+                prompt_tokens=len(prepared.prompt),
+                padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),
+                generated_tokens=record.generated_tokens,
+            ),
+            timings=generation_pb2.Timings(
+                queue_seconds=max(account.queue_seconds for account in accounts),
+                stall_seconds=max(account.stall_seconds for account in accounts),
+                prefill_seconds=max(account.prefill_seconds for account in accounts),
+                decode_seconds=max(account.decode_seconds for account in accounts),
+                time_to_first_token_seconds=record.time_to_first_token,
+                total_seconds=record.total_seconds,
+            ),
+            graphs=_graph_uses(accounts),
+            worker=ends[0].worker,
+        ),
+    )
+
+
+def _graph_uses(
+    accounts: Iterable[worker_pb2.RunCompletion],
+) -> Iterable[generation_pb2.GraphUse]:
+    """The uses of graphs, those of the same asked and served as one."""
+    uses: dict[tuple[bytes, bytes], generation_pb2.GraphUse] = {}
+    for use in (use for account in accounts for use in account.graphs):
+        # As bytes, since messages cannot be keys.
+        pair = use.asked.SerializeToString(), use.served.SerializeToString()
+        if pair in uses:
+            uses[pair].calls += use.calls
+            uses[pair].device_seconds += use.device_seconds
+        else:
+            uses[pair] = generation_pb2.GraphUse()
+            uses[pair].CopyFrom(use)
+    return uses.values()

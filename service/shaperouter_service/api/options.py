@@ -1,0 +1,179 @@
+"""Options of a request over the defaults of its model: what the workers are told to do.
+
+What a request says is never changed here: it is done, or else refused (see validation.py). What its
+checkpoint suggests gives way where the request leaves it no room.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter_service.limits import MAX_RETURN_SEQUENCES
+
+# Of seeds that the service chooses: what a JSON number holds exactly in every language.
+SEED_BITS = 53
+
+# Options that need sampling, with the values at which they do nothing.
+NEUTRAL_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
+# The same of beam search.
+NEUTRAL_SEARCH = {
+    "length_penalty": 1.0,
+    "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
+}
+
+# What holds where neither the request nor the checkpoint says anything.
+_DEFAULTS = generation_pb2.GenerationOptions(
+    max_new_tokens=64,
+    do_sample=False,
+    temperature=1.0,
+    top_k=50,
+    top_p=1.0,
+    min_p=0.0,
+    typical_p=1.0,
+    repetition_penalty=1.0,
+    no_repeat_ngram_size=0,
+    min_new_tokens=0,
+    num_beams=1,
+    num_return_sequences=1,
+    length_penalty=1.0,
+    early_stopping=generation_pb2.EARLY_STOPPING_HEURISTIC,
+)
+
+
+def resolve_options(
+    options: generation_pb2.GenerationOptions,
+    model: model_pb2.Model,
+    *,
+    room: int,
+    bad_words: Sequence[Sequence[int]],
+) -> worker_pb2.RunOptions:
+    """Fills in every default, and the neutral value of what has no effect.
+
+    Args:
+        options: Of the request, each within its limits.
+        model: That serves it.
+        room: Tokens that the prompt leaves of the model's length; at least 1.
+        bad_words: The tokens of the options' bad_words.
+    """
+    default = _defaults(model)
+
+    def value(name: Any) -> Any:
+        return getattr(options if options.HasField(name) else default, name)
+
+    # In an order in which each needs only those before it.
+    resolved = worker_pb2.RunOptions(
+        do_sample=_do_sample(options, default),
+        num_beams=_num_beams(options, default, model),
+        max_new_tokens=_max_new_tokens(options, default, room),
+        repetition_penalty=value("repetition_penalty"),
+        no_repeat_ngram_size=value("no_repeat_ngram_size"),
+        seed=options.seed if options.HasField("seed") else secrets.randbits(SEED_BITS),
+        eos_token_ids=options.eos_token_ids or default.eos_token_ids,
+        logprobs=options.logprobs if options.HasField("logprobs") else None,
+    )
+    for name, neutral in NEUTRAL_SAMPLING.items():
+        setattr(resolved, name, value(name) if resolved.do_sample else neutral)
+    for name, neutral in NEUTRAL_SEARCH.items():
+        setattr(resolved, name, value(name) if resolved.num_beams > 1 else neutral)
+    if not options.HasField("top_k"):
+        resolved.top_k = min(resolved.top_k, model.vocab_size)
+    resolved.min_new_tokens = value("min_new_tokens")
+    if not options.HasField("min_new_tokens"):
+        resolved.min_new_tokens = min(resolved.min_new_tokens, resolved.max_new_tokens)
+    resolved.num_return_sequences = value("num_return_sequences")
+    if not options.HasField("num_return_sequences"):
+        resolved.num_return_sequences = min(default.num_return_sequences, most_sequences(resolved))
+    resolved.biases.extend(_biases(options.logit_bias or default.logit_bias))
+    banned = [*bad_words, *(run.ids for run in options.bad_words_token_ids)]
+    if not names_bad_words(options):
+        banned = [run.ids for run in default.bad_words_token_ids]
+    resolved.biases.extend(_bans(banned, resolved.eos_token_ids))
+    return resolved
+
+
+def most_sequences(resolved: worker_pb2.RunOptions) -> int:
+    """How many sequences a request may ask for that decodes like this."""
+    if resolved.num_beams > 1:
+        return resolved.num_beams
+    return MAX_RETURN_SEQUENCES if resolved.do_sample else 1
+
+
+def widest_beams(model: model_pb2.Model) -> int:
+    """The most beams that a model is searched with; 1 is no beam search."""
+    return max((lane.beams for lane in model.ladders.lanes), default=1)
+
+
+def names_bad_words(options: generation_pb2.GenerationOptions) -> bool:
+    """Whether a request bans words of its own: those of the checkpoint do not hold then."""
+    return bool(options.bad_words or options.bad_words_token_ids)
+
+
+def default_biases(options: generation_pb2.GenerationOptions, model: model_pb2.Model) -> int:
+    """How many biases the checkpoint adds to those of a request."""
+    default = model.default_options
+    biases = 0 if options.logit_bias else len(default.logit_bias)
+    return biases + (0 if names_bad_words(options) else len(default.bad_words_token_ids))
+
+
+def _defaults(model: model_pb2.Model) -> generation_pb2.GenerationOptions:
+    """The defaults of a model, complete also where its worker does not tell them all."""
+    default = generation_pb2.GenerationOptions()
+    default.CopyFrom(_DEFAULTS)
+    default.MergeFrom(model.default_options)
+    if not default.eos_token_ids:
+        default.eos_token_ids.extend(model.eos_token_ids)
+    return default
+
+
+def _do_sample(
+    options: generation_pb2.GenerationOptions, default: generation_pb2.GenerationOptions
+) -> bool:
+    if options.HasField("do_sample"):
+        return options.do_sample
+    fields: Any = NEUTRAL_SAMPLING
+    return any(options.HasField(name) for name in fields) or default.do_sample
+
+
+def _num_beams(
+    options: generation_pb2.GenerationOptions,
+    default: generation_pb2.GenerationOptions,
+    model: model_pb2.Model,
+) -> int:
+    if options.HasField("num_beams"):
+        return options.num_beams
+    # These two are asked for, and cannot be done with beams.
+    if options.stop or options.logprobs > 0:
+        return 1
+    return min(default.num_beams, widest_beams(model))
+
+
+def _max_new_tokens(
+    options: generation_pb2.GenerationOptions,
+    default: generation_pb2.GenerationOptions,
+    room: int,
+) -> int:
+    if options.HasField("max_new_tokens"):
+        return options.max_new_tokens
+    return min(room, max(default.max_new_tokens, options.min_new_tokens))
+
+
+def _biases(entries: Iterable[generation_pb2.LogitBias]) -> list[worker_pb2.SequenceBias]:
+    return [
+        worker_pb2.SequenceBias(token_ids=[entry.token_id], bias=entry.bias) for entry in entries
+    ]
+
+
+def _bans(
+    runs: Iterable[Sequence[int]], eos_token_ids: Sequence[int]
+) -> list[worker_pb2.SequenceBias]:
+    """Biases that forbid runs of tokens, each once.
+
+    An end token by itself cannot be banned: as in Transformers, that is ignored.
+    """
+    distinct = dict.fromkeys(tuple(run) for run in runs)
+    return [
+        worker_pb2.SequenceBias(token_ids=run, bias=float("-inf"))
+        for run in distinct
+        if not (len(run) == 1 and run[0] in eos_token_ids)
+    ]

@@ -1,0 +1,126 @@
+"""From a message to what workers run: checked, tokenized, with nothing left to default."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter_service.api.contradictions import contradictions
+from shaperouter_service.api.options import resolve_options
+from shaperouter_service.api.validation import (
+    GenerateAny,
+    option_violations,
+    prompt_violations,
+    room_violations,
+    token_violations,
+    without,
+    word_violations,
+)
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.limits import MAX_BIASES
+from shaperouter_service.text import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRequest:
+    """A request that can be run.
+
+    Attributes:
+        model: Name of the model.
+        prompt: Its tokens.
+        options: How to generate, resolved.
+        stop: Strings that end a sequence.
+        echo: The prompt as its sequences begin with it; None if they do not.
+    """
+
+    model: str
+    prompt: Sequence[int]
+    options: worker_pb2.RunOptions
+    stop: Sequence[str]
+    echo: generation_pb2.Delta | None
+
+    def runs(self, request_id: str) -> list[worker_pb2.RunRequest]:
+        """What goes to the workers: one run, or one for each sequence that is sampled alone.
+
+        The first has the request's id and seed, the others have ones that are made of them.
+        """
+        count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
+        runs = []
+        for sequence in range(count):
+            run = worker_pb2.RunRequest(
+                request_id=f"{request_id}/{sequence}" if sequence else request_id,
+                model=self.model,
+                token_ids=self.prompt,
+                options=self.options,
+            )
+            if count > 1:
+                run.options.num_return_sequences = 1
+                run.options.seed = sequence_seed(self.options.seed, sequence)
+            runs.append(run)
+        return runs
+
+
+async def prepare(
+    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+) -> PreparedRequest:
+    """Checks a request, tokenizes it and resolves its options.
+
+    Args:
+        request: As it came.
+        model: That serves it.
+        tokenizer: Of the model, if it has one.
+
+    Raises:
+        InvalidRequestError: With all violations there are.
+    """
+    options = request.options
+    wrong_prompt = list(prompt_violations(request, model))
+    wrong_options = list(option_violations(options, model))
+    prompt: Sequence[int] = request.token_ids.ids
+    if not wrong_prompt:
+        if tokenizer and request.HasField("text"):
+            prompt = await tokenizer.encode(request.text)
+        wrong_prompt += token_violations(request, model, prompt)
+    # Of a prompt that is wrong nothing follows: the options are checked as after one token.
+    prompt_tokens = 1 if wrong_prompt else len(prompt)
+    wrong_options += room_violations(options, model, prompt_tokens)
+    sound = without(options, wrong_options)
+    bad_words: list[list[int]] = []
+    if tokenizer and sound.bad_words:
+        bad_words = await tokenizer.encode_words(sound.bad_words[:MAX_BIASES])
+        wrong_options += word_violations(model, bad_words)
+    resolved = resolve_options(
+        sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words
+    )
+    violations = [*wrong_prompt, *wrong_options, *contradictions(sound, resolved)]
+    if violations:
+        raise InvalidRequestError(*violations)
+    return PreparedRequest(
+        model=model.name,
+        prompt=prompt,
+        options=resolved,
+        stop=options.stop,
+        echo=_echo(request, prompt, tokenizer) if options.echo else None,
+    )
+
+
+def sequence_seed(seed: int, sequence: int) -> int:
+    """The seed of one of several sequences that are sampled side by side.
+
+    Sequence 0 has the request's own seed, so that it is what the seed gives alone. The others have
+    the first 63 bits of the BLAKE2b digest of seed and number, 8 bytes each in big-endian order:
+    seeds as far apart as if they were drawn, whatever the requests' own seeds are.
+    """
+    if sequence == 0:
+        return seed
+    numbers = seed.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+    return int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest(), "big") >> 1
+
+
+def _echo(
+    request: GenerateAny, prompt: Sequence[int], tokenizer: Tokenizer | None
+) -> generation_pb2.Delta:
+    text = request.text
+    if tokenizer and not request.HasField("text"):
+        text = tokenizer.decode(prompt)
+    return generation_pb2.Delta(text=text, token_ids=prompt)

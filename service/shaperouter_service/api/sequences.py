@@ -1,0 +1,190 @@
+"""From the events of a run to those of its sequences: tokens to text, ends, what it took."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.telemetry.requests import RequestRecord
+from shaperouter_service.text import Detokenizer, StopMatcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """A run has ended well.
+
+    Attributes:
+        sequences: How its sequences ended, in order.
+        account: What it took.
+        worker: That ran it.
+    """
+
+    sequences: Sequence[generation_pb2.SequenceEnd]
+    account: worker_pb2.RunCompletion
+    worker: str
+
+
+RunEvent: TypeAlias = generation_pb2.Stall | generation_pb2.Delta | RunEnd
+_Ended: TypeAlias = worker_pb2.RunCompletion | worker_pb2.Hypothesis
+
+
+class SequenceWriter:
+    """Writes one sequence as deltas, which have all of its tokens and all of its text.
+
+    Attributes:
+        sequence: Its number.
+    """
+
+    def __init__(
+        self,
+        sequence: int,
+        *,
+        detokenizer: Detokenizer,
+        eos_token_ids: Sequence[int],
+        stop: Sequence[str],
+        echo: generation_pb2.Delta | None,
+    ) -> None:
+        """Starts an empty sequence.
+
+        Args:
+            sequence: Its number.
+            detokenizer: Makes its text.
+            eos_token_ids: Tokens that end it, and are no text even where a tokenizer shows them.
+            stop: Strings that end it.
+            echo: The prompt, if the sequence begins with it.
+        """
+        self.sequence = sequence
+        self._detokenizer = detokenizer
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._stop = StopMatcher(stop)
+        # A stop string is looked for after each token, so that nobody sees where chunks end.
+        self._one_by_one = bool(stop)
+        self._echo = echo
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has appeared, after which nothing is written."""
+        return self._stop.matched
+
+    def write(
+        self, token_ids: Sequence[int], logprobs: Sequence[generation_pb2.TokenLogprobs]
+    ) -> generation_pb2.Delta:
+        """Takes new tokens, up to the one with which a stop string is complete."""
+        # An end token can only be the last.
+        ended = bool(token_ids) and token_ids[-1] in self._eos_token_ids
+        shown = token_ids[:-1] if ended else token_ids
+        text, taken = "", 0
+        for part in [[token] for token in shown] if self._one_by_one else [shown]:
+            text += self._stop.push(self._detokenizer.push(part))
+            taken += len(part)
+            if self.stopped:
+                break
+        else:
+            taken = len(token_ids)
+        return generation_pb2.Delta(
+            sequence=self.sequence,
+            text=text,
+            token_ids=token_ids[:taken],
+            logprobs=logprobs[:taken],
+        )
+
+    def rest(self) -> str:
+        """Gives the text that was held back; a stop string may still appear in it."""
+        return self._stop.push(self._detokenizer.finish()) + self._stop.finish()
+
+    def echo(self) -> list[generation_pb2.Delta]:
+        """Gives the delta that comes before the first one written, if there is one."""
+        if self._echo is None:
+            return []
+        echo, self._echo = self._echo, None
+        return [
+            generation_pb2.Delta(sequence=self.sequence, text=echo.text, token_ids=echo.token_ids)
+        ]
+
+
+async def run_events(
+    fleet: Fleet,
+    run: worker_pb2.RunRequest,
+    writers: Sequence[SequenceWriter],
+    record: RequestRecord,
+    deadline: float | None,
+) -> AsyncGenerator[RunEvent, None]:
+    """Runs on the fleet and tells what happens to the sequences of the run.
+
+    A stop string cancels the run at its worker, which frees the slot. The worker's account of it is
+    lost with that; what the router has seen by itself stands in for it.
+
+    Args:
+        fleet: That runs it.
+        run: What to run.
+        writers: Of its sequences: as many as beam search returns, else one.
+        record: Told of every event.
+        deadline: On the monotonic clock, in seconds.
+
+    Yields:
+        Stalls and deltas, and at last the end.
+
+    Raises:
+        ServiceError: As `Fleet.run`.
+    """
+    # The only one, but for beam search, which writes nothing before its end.
+    growing = writers[0]
+    async with contextlib.aclosing(fleet.run(run, deadline)) as responses:
+        async for worker, response in responses:
+            record.worker = worker
+            match response.WhichOneof("event"):
+                case "stall":
+                    record.stalls(growing.sequence)
+                    yield response.stall
+                case "tokens":
+                    delta = growing.write(response.tokens.token_ids, response.tokens.logprobs)
+                    record.tokens(len(delta.token_ids), growing.sequence)
+                    if growing.stopped:
+                        # Before the caller has read on, which may take its time.
+                        await responses.aclose()
+                    for part in (*growing.echo(), delta):
+                        yield part
+                    if growing.stopped:
+                        account = _account_of_stopped(record, growing.sequence)
+                        yield RunEnd(
+                            sequences=[_end(growing, account)], account=account, worker=worker
+                        )
+                        return
+                case "completion":
+                    account = response.completion
+                    for delta in _last_deltas(writers, account, record):
+                        yield delta
+                    ended: Sequence[_Ended] = account.hypotheses or [account]
+                    ends = [_end(*pair) for pair in zip(writers, ended, strict=False)]
+                    yield RunEnd(sequences=ends, account=account, worker=worker)
+
+
+def _last_deltas(
+    writers: Sequence[SequenceWriter], account: worker_pb2.RunCompletion, record: RequestRecord
+) -> Iterator[generation_pb2.Delta]:
+    """What is written when the worker has no more to say: hypotheses, or the rest of a text."""
+    if not account.hypotheses and (rest := writers[0].rest()):
+        yield generation_pb2.Delta(sequence=writers[0].sequence, text=rest)
+    for writer, hypothesis in zip(writers, account.hypotheses, strict=False):
+        delta = writer.write(hypothesis.token_ids, hypothesis.logprobs)
+        delta.text += writer.rest()
+        record.tokens(len(delta.token_ids), writer.sequence)
+        yield from (*writer.echo(), delta)
+
+
+def _end(writer: SequenceWriter, ended: _Ended) -> generation_pb2.SequenceEnd:
+    reason = generation_pb2.FINISH_REASON_STOP if writer.stopped else ended.finish_reason
+    score = ended.score if isinstance(ended, worker_pb2.Hypothesis) else None
+    return generation_pb2.SequenceEnd(finish_reason=reason, score=score)
+
+
+def _account_of_stopped(record: RequestRecord, sequence: int) -> worker_pb2.RunCompletion:
+    """What a router knows of a run that it has cancelled."""
+    progress = record.progress(sequence)
+    return worker_pb2.RunCompletion(
+        finish_reason=generation_pb2.FINISH_REASON_STOP,
+        stall_seconds=progress.stall_seconds,
+        decode_seconds=progress.decode_seconds,
+    )

@@ -1,0 +1,106 @@
+"""A batch: requests that one graph advances together."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.decoding.caches import Caches
+from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.state import State
+from shaperouter_service.models import Model
+
+
+class Batch:
+    """R rows, each a request or free, of just the shape of the graph that runs them.
+
+    Everything of a request is in its row, so rows can be moved between batches and batches can
+    change their shape at any chunk boundary. Only one thread may use a batch at a time.
+
+    Attributes:
+        model: The model of the requests.
+        rows: R.
+        beams: B, hypotheses of each row; 1 without beam search.
+        length: T, places of the cache.
+        caches: Keys and values, on the device.
+        state: Tokens and scores, on the host.
+        options: On the host.
+        logits: [R, V] float32, of rows that have no new token yet; None where there are none.
+    """
+
+    def __init__(self, model: Model, *, rows: int, beams: int, length: int) -> None:
+        """Makes a batch of free rows."""
+        self.model = model
+        self.rows, self.beams, self.length = rows, beams, length
+        self.caches = Caches(model, rows=rows, length=length)
+        self.state = self._empty_state()
+        self.options = _stack([Options.nobody()] * rows)
+        self.logits: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and length, which a graph must have to run it."""
+        return self.rows, self.length
+
+    def begin(self, row: int, prompt: Sequence[int], options: Options) -> None:
+        """Puts a request in a free row, before its prefill."""
+        self.state.begin(row, prompt, int(options.max_new_tokens[0]))
+        for field, value in zip(self.options, options, strict=True):
+            field[row] = value[0]
+
+    def reshape(self, kept: Sequence[int], *, rows: int, length: int) -> None:
+        """Takes another shape.
+
+        Args:
+            kept: Which rows stay; they become the first, in this order.
+            rows: The new R.
+            length: The new T, enough for the sequences that stay.
+        """
+        state, options, logits = self.state, self.options, self.logits
+        self.caches.reshape(kept, rows=rows, length=length)
+        self.rows, self.length = rows, length
+        self.state = self._empty_state()
+        self.options = _stack([Options.nobody()] * rows)
+        for row, old_row in enumerate(kept):
+            self._copy_small(row, state, options, old_row)
+        self.logits = None
+        if logits is not None:
+            self._logits()[: len(kept)] = logits[list(kept)]
+
+    def copy_row(self, row: int, source: "Batch", source_row: int) -> None:
+        """Copies a request of another batch into a free row."""
+        self.caches.copy_row(row, source.caches, source_row)
+        self._copy_small(row, source.state, source.options, source_row)
+        if source.logits is not None:
+            self._logits()[row] = source.logits[source_row]
+
+    def _logits(self) -> np.ndarray:
+        if self.logits is None:
+            self.logits = np.zeros([self.rows, self.model.family.vocab_size], np.float32)
+        return self.logits
+
+    def _empty_state(self) -> State:
+        return State.empty(
+            rows=self.rows,
+            beams=self.beams,
+            length=self.length,
+            max_length=self.model.family.max_length,
+        )
+
+    def _copy_small(self, row: int, state: State, options: Options, source_row: int) -> None:
+        for ours, theirs in zip(
+            tf.nest.flatten((self.state, self.options)),
+            tf.nest.flatten((state, options)),
+            strict=True,
+        ):
+            ours[row] = 0
+            # They differ in nothing but the number of tokens or places, which come last.
+            fits = min(ours.shape[-1], theirs.shape[-1])
+            if ours.ndim == 1:
+                ours[row] = theirs[source_row]
+            else:
+                ours[row, ..., :fits] = theirs[source_row, ..., :fits]
+
+
+def _stack(records: Iterable[Options]) -> Options:
+    return Options(*(np.concatenate(fields) for fields in zip(*records, strict=True)))

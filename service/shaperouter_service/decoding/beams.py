@@ -1,0 +1,199 @@
+"""Beam search, as in Hugging Face Transformers 5 (`GenerationMixin._beam_search`).
+
+A step, for each row, of B open hypotheses of which a request uses its first n = `num_beams`:
+
+1. Log-probabilities of all continuations, processed, are added to the hypotheses' scores.
+2. The best continuations are candidates: enough that n go on even if every end token is among them.
+   With sampling they are drawn, without replacement, instead.
+3. The best n candidates that do not end are the next open hypotheses.
+4. Those of the first n candidates that end compete with the ended hypotheses so far, by scores
+   divided by a power of their length; the best n stay.
+5. The search stops when no open hypothesis can get among the ended ones, by the rule that
+   `early_stopping` names, or when there is no room for another token.
+"""
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.options import NO_TOKEN, EarlyStopping, Options
+from shaperouter_service.decoding.processors import process
+from shaperouter_service.decoding.randomness import gumbel
+from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
+from shaperouter_service.decoding.state import WORST, Beams, State
+from shaperouter_service.decoding.warpers import warp
+from shaperouter_service.limits import MAX_EOS_TOKENS
+
+# The score of what must never be chosen.
+NEVER = -float("inf")
+
+
+class BeamSearch(Search):
+    """Beam search; rows may use fewer beams than there are."""
+
+    def advance(
+        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+    ) -> tuple[State, Logprobs]:
+        """See `Search`."""
+        rows, beams, vocab_size = logits.shape
+        before = state.beams
+        if not isinstance(before, Beams):
+            raise TypeError("beam search needs a state with beams")
+        used = tf.range(beams) < options.num_beams[:, tf.newaxis]  # [R, B]
+        lengths, generated = state.lengths, state.lengths + 1 - state.prompt_lengths
+
+        # 1. and 2.
+        logprobs = tf.nn.log_softmax(logits)
+        scores = self._processed(logprobs, state, options, active)
+        scores += before.scores[..., tf.newaxis]
+        scores, flat, is_candidate = self._candidates(
+            tf.where(used[..., tf.newaxis], scores, NEVER), lengths, options, active
+        )  # [R, K] each
+        parent, new = flat // vocab_size, flat % vocab_size
+        ends = is_end(new, options) | (state.remaining == 1)[:, tf.newaxis]
+        new_logprobs = tf.gather(
+            tf.reshape(logprobs, [rows, beams * vocab_size]), flat, batch_dims=1
+        )
+
+        def of_parents(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+            """Values [R, B, ...] of the hypotheses that the candidates [R, B] continue."""
+            return tf.gather(values, tf.gather(parent, kept, batch_dims=1), batch_dims=1)
+
+        def continued(kept: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Tokens and log-probabilities of candidates [R, B], the new one included."""
+            return (
+                append(of_parents(kept, state.tokens), lengths, tf.gather(new, kept, batch_dims=1)),
+                append(
+                    of_parents(kept, before.logprobs),
+                    lengths,
+                    tf.gather(new_logprobs, kept, batch_dims=1),
+                ),
+            )
+
+        # 3.
+        open_scores, kept = tf.math.top_k(tf.where(ends, scores + WORST, scores), beams)
+        open_tokens, open_logprobs = continued(kept)
+        lineage = of_parents(kept, before.lineage)
+
+        # 4.
+        finals = (
+            scores / tf.pow(tf.cast(generated, tf.float32), options.length_penalty)[:, tf.newaxis]
+        )
+        may_end = ends & (tf.range(scores.shape[1]) < options.num_beams[:, tf.newaxis])
+        full = tf.reduce_all(before.ended | ~used, axis=-1)
+        first = options.early_stopping == EarlyStopping.FIRST
+        closed = (full & first) | ~before.improvable
+        finals += WORST * tf.cast(closed[:, tf.newaxis], tf.float32)
+        finals += WORST * tf.cast(~may_end, tf.float32)
+        # What ended before comes first, so that it wins ties.
+        merged = tf.concat([tf.where(used, before.ended_scores, NEVER), finals], axis=-1)
+        ended_scores, best = tf.math.top_k(merged, beams)
+        is_new = best >= beams
+        old, fresh = tf.where(is_new, 0, best), tf.where(is_new, best - beams, 0)
+        fresh_tokens, fresh_logprobs = continued(fresh)
+
+        def merge(old_values: tf.Tensor, new_values: tf.Tensor) -> tf.Tensor:
+            old_values = tf.gather(old_values, old, batch_dims=1)
+            choose = tf.reshape(is_new, [rows, beams, *[1] * (len(old_values.shape) - 2)])
+            return tf.where(choose, new_values, old_values)
+
+        ended = merge(before.ended, tf.gather(may_end, fresh, batch_dims=1)) & used
+
+        # 5.
+        never = options.early_stopping == EarlyStopping.NEVER
+        longest = tf.where(never & (options.length_penalty > 0), options.max_new_tokens, generated)
+        reachable = open_scores[:, 0] / tf.pow(tf.cast(longest, tf.float32), options.length_penalty)
+        worst = tf.reduce_min(tf.where(used, ended_scores, -NEVER), axis=-1)
+        to_beat = tf.where(ended, worst[:, tf.newaxis], WORST)
+        improvable = before.improvable & tf.reduce_any(
+            used & (reachable[:, tf.newaxis] > to_beat), axis=-1
+        )
+        full = tf.reduce_all(ended | ~used, axis=-1)
+        stop = ~improvable | (full & first) | tf.reduce_all(ends | ~is_candidate, axis=-1)
+
+        after = State(
+            tokens=open_tokens,
+            lengths=lengths + 1,
+            prompt_lengths=state.prompt_lengths,
+            remaining=tf.where(stop, 0, state.remaining - 1),
+            beams=Beams(
+                lineage=lineage,
+                scores=open_scores,
+                logprobs=open_logprobs,
+                ended=ended,
+                ended_tokens=merge(before.ended_tokens, fresh_tokens),
+                ended_lengths=merge(
+                    before.ended_lengths,
+                    tf.broadcast_to((lengths + 1)[:, tf.newaxis], [rows, beams]),
+                ),
+                ended_scores=ended_scores,
+                ended_logprobs=merge(before.ended_logprobs, fresh_logprobs),
+                improvable=improvable,
+            ),
+        )
+        return after, Logprobs.none(rows)
+
+    @staticmethod
+    def _processed(
+        logprobs: tf.Tensor, state: State, options: Options, active: tf.Tensor
+    ) -> tf.Tensor:
+        """Processes and, where sampled, warps each hypothesis' log-probabilities [R, B, V]."""
+        rows, beams, vocab_size = logprobs.shape
+        each = options.repeat(beams)
+        active = tf.repeat(active, beams)
+        scores = process(
+            tf.reshape(logprobs, [rows * beams, vocab_size]),
+            tf.reshape(state.tokens, [rows * beams, -1]),
+            tf.repeat(state.lengths, beams),
+            tf.repeat(state.prompt_lengths, beams),
+            options=each,
+            active=active,
+        )
+        sampled = each.do_sample & active
+        # A token that goes on must be left however many end tokens are.
+        least = tf.maximum(2, 1 + _count_ends(each))
+
+        def warped() -> tf.Tensor:
+            return tf.where(
+                each.do_sample[:, tf.newaxis], warp(scores, each, least, sampled), scores
+            )
+
+        scores = tf.cond(tf.reduce_any(sampled), warped, lambda: scores)
+        return tf.reshape(scores, [rows, beams, vocab_size])
+
+    @staticmethod
+    def _candidates(
+        scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The best, or drawn, of all continuations.
+
+        Args:
+            scores: [R, B, V].
+            positions: [R] int32, the place in the sequence that the token is chosen for.
+            options: Of R rows.
+            active: [R] bool.
+
+        Returns:
+            Scores and indices in [B * V], in order, and which of these are candidates, as rows
+            have different numbers of them: [R, K] each.
+        """
+        rows, beams, vocab_size = scores.shape
+        scores = tf.reshape(scores, [rows, beams * vocab_size])
+
+        def perturbed() -> tf.Tensor:
+            # The K largest of log-probabilities plus Gumbel noise are a sample of K without
+            # replacement, in the order of drawing (Kool et al. 2019).
+            noise = gumbel(options.seed, positions, scores.shape[1])
+            return tf.where(options.do_sample[:, tf.newaxis], scores + noise, scores)
+
+        anyone = tf.reduce_any(options.do_sample & active)
+        keys = tf.cond(anyone, perturbed, lambda: scores)
+        most = min(beams * vocab_size, beams * (1 + MAX_EOS_TOKENS))
+        _, flat = tf.math.top_k(keys, most)
+        enough = options.num_beams * tf.maximum(2, 1 + _count_ends(options))
+        is_candidate = tf.range(most) < enough[:, tf.newaxis]
+        found = tf.gather(scores, flat, batch_dims=1)
+        return tf.where(is_candidate, found, NEVER), flat, is_candidate
+
+
+def _count_ends(options: Options) -> tf.Tensor:
+    """End tokens of each row, [R] int32."""
+    return tf.reduce_sum(tf.cast(options.eos_token_ids != NO_TOKEN, tf.int32), axis=-1)

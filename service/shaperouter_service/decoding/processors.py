@@ -1,0 +1,122 @@
+"""Penalties, biases and bans: what changes logits before a token is chosen from them.
+
+Each function is the processor of that name in Hugging Face Transformers, for rows that differ in
+their options. They apply in Transformers' order, which is that of `process`.
+"""
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.limits import MAX_BIAS_TOKENS
+
+
+def process(
+    scores: tf.Tensor,
+    tokens: tf.Tensor,
+    lengths: tf.Tensor,
+    prompt_lengths: tf.Tensor,
+    *,
+    options: Options,
+    active: tf.Tensor,
+) -> tf.Tensor:
+    """Applies all processors, in order.
+
+    Args:
+        scores: [R, V] float32; logits, or with beam search log-probabilities.
+        tokens: [R, N] int32, the sequence so far, prompt first.
+        lengths: [R] int32, how many of them there are; at least 1 where active.
+        prompt_lengths: [R] int32, how many of those are the prompt's.
+        options: Of R rows.
+        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+
+    Returns:
+        [R, V] float32.
+    """
+    generated = lengths - prompt_lengths
+    asked = active & (
+        tf.reduce_any(options.biases != 0, axis=-1)
+        | (options.repetition_penalty != 1)
+        | (options.no_repeat_ngram_size > 0)
+        | (generated < options.min_new_tokens)
+    )
+
+    def processed() -> tf.Tensor:
+        result = _bias(scores, tokens, lengths, options)
+        result = _penalize_repetition(result, tokens, lengths, options)
+        result = _ban_repeated_ngrams(result, tokens, lengths, options)
+        return _ban_early_end(result, generated, options)
+
+    return tf.cond(tf.reduce_any(asked), processed, lambda: scores)
+
+
+def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:
+    """Adds biases to tokens that complete a biased run; bans words by an infinite bias."""
+    runs = options.biased_tokens  # [R, MAX_BIASES, MAX_BIAS_TOKENS]
+    recent = lengths[:, tf.newaxis] + tf.range(1 - MAX_BIAS_TOKENS, 0)  # [R, MAX_BIAS_TOKENS - 1]
+    recent = tf.gather(tokens, tf.maximum(recent, 0), batch_dims=1)
+    unused = runs == NO_TOKEN
+    precedes = tf.reduce_all(
+        unused[:, :, :-1] | (runs[:, :, :-1] == recent[:, tf.newaxis]), axis=-1
+    )
+    run_lengths = tf.reduce_sum(tf.cast(~unused, tf.int32), axis=-1)
+    # Where the sequence is shorter than what must precede, `recent` repeats its first token.
+    fits = run_lengths - 1 <= lengths[:, tf.newaxis]
+    bias = tf.where(precedes & fits & ~unused[:, :, -1], options.biases, 0.0)
+    return tf.tensor_scatter_nd_add(scores, _indices(tf.maximum(runs[:, :, -1], 0)), bias)
+
+
+def _penalize_repetition(
+    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options
+) -> tf.Tensor:
+    """Makes tokens that the sequence has less likely (Keskar et al. 2019, CTRL)."""
+    there = tf.range(tokens.shape[1]) < lengths[:, tf.newaxis]
+    # The place of a token that is not there is taken by the first, which is.
+    seen = _mark(scores, tf.where(there, tokens, tokens[:, :1]))
+    penalty = options.repetition_penalty[:, tf.newaxis]
+    return tf.where(seen, tf.where(scores < 0, scores * penalty, scores / penalty), scores)
+
+
+def _ban_repeated_ngrams(
+    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options
+) -> tf.Tensor:
+    """Bans tokens that would complete a run of n tokens that the sequence already has."""
+    places = tf.range(tokens.shape[1])
+    size = options.no_repeat_ngram_size[:, tf.newaxis]
+    ends_ngram = (size > 0) & (places >= size - 1) & (places < lengths[:, tf.newaxis])
+
+    def compare(back: tf.Tensor, same: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        before = tf.gather(tokens, tf.maximum(places - back, 0), axis=1)
+        newest = tf.gather(tokens, tf.maximum(lengths - back, 0)[:, tf.newaxis], batch_dims=1)
+        return back + 1, same & ((back >= size) | (before == newest))
+
+    # `same` is true where the n - 1 tokens before a place are the n - 1 newest.
+    _, same = tf.while_loop(
+        lambda back, same: back < tf.reduce_max(size), compare, (tf.constant(1), ends_ngram)
+    )
+    # A place that bans nothing repeats one that does, or bans a token that is then not banned.
+    banned = tf.tensor_scatter_nd_max(
+        tf.zeros(scores.shape, tf.int32), _indices(tf.maximum(tokens, 0)), tf.cast(same, tf.int32)
+    )
+    return tf.where(banned > 0, -float("inf"), scores)
+
+
+def _ban_early_end(scores: tf.Tensor, generated: tf.Tensor, options: Options) -> tf.Tensor:
+    """Bans end tokens while the generation is shorter than its minimum."""
+    early = generated < options.min_new_tokens
+    ends = options.eos_token_ids
+    bans = early[:, tf.newaxis] & (ends != NO_TOKEN)
+    bias = tf.where(bans, -float("inf"), 0.0)
+    return tf.tensor_scatter_nd_add(scores, _indices(tf.maximum(ends, 0)), bias)
+
+
+def _mark(scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+    """[R, V] bool, true at each row's tokens [R, N]."""
+    return tf.tensor_scatter_nd_update(
+        tf.zeros(scores.shape, tf.bool), _indices(tokens), tf.ones(tokens.shape, tf.bool)
+    )
+
+
+def _indices(tokens: tf.Tensor) -> tf.Tensor:
+    """Indices of tokens [R, N] in a [R, V]: [R, N, 2]."""
+    rows = tf.range(tokens.shape[0])[:, tf.newaxis]
+    return tf.stack([tf.broadcast_to(rows, tokens.shape), tokens], axis=-1)

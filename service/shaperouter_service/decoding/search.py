@@ -1,0 +1,68 @@
+"""How the next tokens are chosen: the part of a step that follows the model's logits."""
+
+import abc
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.decoding.state import State
+from shaperouter_service.limits import MAX_TOP_LOGPROBS
+
+
+class Logprobs(NamedTuple):
+    """Log-probabilities of the tokens of one step, where asked for.
+
+    Attributes:
+        chosen: [R] float32.
+        top_tokens: [R, MAX_TOP_LOGPROBS] int32, from likely to unlikely.
+        top: [R, MAX_TOP_LOGPROBS] float32.
+    """
+
+    chosen: Any
+    top_tokens: Any
+    top: Any
+
+    @classmethod
+    def none(cls, *shape: int) -> "Logprobs":
+        """Those of nobody, with leading dimensions of `shape`."""
+        return cls(
+            chosen=tf.zeros(shape),
+            top_tokens=tf.zeros([*shape, MAX_TOP_LOGPROBS], tf.int32),
+            top=tf.zeros([*shape, MAX_TOP_LOGPROBS]),
+        )
+
+
+class Search(abc.ABC):
+    """Advances every active row of a batch by one token; pure functions of tensors."""
+
+    @abc.abstractmethod
+    def advance(
+        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+    ) -> tuple[State, Logprobs]:
+        """Chooses the tokens that follow.
+
+        Args:
+            logits: [R, B, V] float32.
+            state: Before the step.
+            options: Of R rows.
+            active: [R] bool; other rows' results mean nothing.
+
+        Returns:
+            The state after the step, and the new tokens' log-probabilities; beam search keeps
+            those in its state.
+        """
+
+
+def is_end(tokens: tf.Tensor, options: Options) -> tf.Tensor:
+    """Tells which of the tokens [R, ...] end their row's sequence: bool of the same shape."""
+    ends = options.eos_token_ids
+    for _ in tokens.shape[1:]:
+        ends = ends[:, tf.newaxis]
+    return tf.reduce_any((tokens[..., tf.newaxis] == ends) & (ends != NO_TOKEN), axis=-1)
+
+
+def append(tokens: tf.Tensor, lengths: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+    """Writes `new` [R, B] after the first `lengths` [R] of `tokens` [R, B, N]."""
+    places = tf.range(tokens.shape[2]) == lengths[:, tf.newaxis]  # [R, N]
+    return tf.where(places[:, tf.newaxis], new[..., tf.newaxis], tokens)

@@ -1,0 +1,115 @@
+"""The state of requests in a batch, but for their keys and values: small, and on the host.
+
+Between two calls of a graph it is NumPy arrays; a graph takes it and gives back the next.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# Added to or taken for scores of what must lose against everything, as in Transformers.
+WORST = -1e9
+
+
+class Beams(NamedTuple):
+    """What beam search knows besides the open hypotheses' tokens.
+
+    Attributes:
+        lineage: [R, B, T] bool, which places of its slot's cache belong to a hypothesis.
+        scores: [R, B] float32, sums of log-probabilities of the open hypotheses, best first.
+        logprobs: [R, B, N] float32, the model's log-probability of each of `State.tokens`.
+        ended: [R, B] bool, whether there is an ended hypothesis in that place.
+        ended_tokens: [R, B, N] int32, the ended hypotheses, prompt first.
+        ended_lengths: [R, B] int32, how many tokens they have.
+        ended_scores: [R, B] float32, divided by their lengths, best first.
+        ended_logprobs: [R, B, N] float32.
+        improvable: [R] bool, whether an open hypothesis may still beat an ended one.
+    """
+
+    lineage: Any
+    scores: Any
+    logprobs: Any
+    ended: Any
+    ended_tokens: Any
+    ended_lengths: Any
+    ended_scores: Any
+    ended_logprobs: Any
+    improvable: Any
+
+
+class State(NamedTuple):
+    """R requests of B sequences each, B being 1 without beam search.
+
+    Attributes:
+        tokens: [R, B, N] int32, the sequences so far, prompt first; N is `max_tokens`. The newest
+            token's keys and values are not in the cache yet.
+        lengths: [R] int32, how many tokens they have.
+        prompt_lengths: [R] int32, how many of those are the prompt's.
+        remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
+        beams: Empty where B is 1.
+    """
+
+    tokens: Any
+    lengths: Any
+    prompt_lengths: Any
+    remaining: Any
+    beams: Beams | tuple[()]
+
+    @classmethod
+    def specs(cls, *, rows: int, beams: int, length: int, max_length: int) -> "State":
+        """The static shapes of a state whose cache has `length` places, T."""
+        tokens = max_tokens(length, max_length)
+
+        def spec(shape: Sequence[int], dtype: tf.DType) -> tf.TensorSpec:
+            return tf.TensorSpec([rows, *shape], dtype)
+
+        return cls(
+            tokens=spec([beams, tokens], tf.int32),
+            lengths=spec([], tf.int32),
+            prompt_lengths=spec([], tf.int32),
+            remaining=spec([], tf.int32),
+            beams=()
+            if beams == 1
+            else Beams(
+                lineage=spec([beams, length], tf.bool),
+                scores=spec([beams], tf.float32),
+                logprobs=spec([beams, tokens], tf.float32),
+                ended=spec([beams], tf.bool),
+                ended_tokens=spec([beams, tokens], tf.int32),
+                ended_lengths=spec([beams], tf.int32),
+                ended_scores=spec([beams], tf.float32),
+                ended_logprobs=spec([beams, tokens], tf.float32),
+                improvable=spec([], tf.bool),
+            ),
+        )
+
+    @classmethod
+    def empty(cls, *, rows: int, beams: int, length: int, max_length: int) -> "State":
+        """A state of free rows."""
+        specs = cls.specs(rows=rows, beams=beams, length=length, max_length=max_length)
+        zeros: State = tf.nest.map_structure(
+            lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs
+        )
+        return zeros
+
+    def begin(self, row: int, prompt: Sequence[int], max_new_tokens: int) -> None:
+        """Puts a request in a free row, before its prefill."""
+        self.tokens[row, :, : len(prompt)] = prompt
+        self.lengths[row] = self.prompt_lengths[row] = len(prompt)
+        self.remaining[row] = max_new_tokens
+        if self.beams:
+            self.beams.lineage[row, :, : len(prompt)] = True
+            # All hypotheses are the prompt: only the first counts.
+            self.beams.scores[row] = WORST
+            self.beams.scores[row, 0] = 0.0
+            self.beams.ended[row] = False
+            self.beams.ended_lengths[row] = len(prompt)
+            self.beams.ended_scores[row] = WORST
+            self.beams.improvable[row] = True
+
+
+def max_tokens(length: int, max_length: int) -> int:
+    """N, tokens of a sequence whose cache has `length` places: the newest needs none."""
+    return min(length + 1, max_length)

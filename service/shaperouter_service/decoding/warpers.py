@@ -1,0 +1,135 @@
+"""Temperature and truncation: what shapes the distribution that tokens are sampled from.
+
+As in Hugging Face Transformers, which calls these warpers, in its order. Transformers sorts the
+vocabulary; here a threshold is found by bisection, which the same compiled graph does for rows of
+any `top_k`, `top_p` and `typical_p` in a fraction of the time.
+"""
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.options import Options
+
+# Sums over the vocabulary are taken in this many columns first: additions in one column would have
+# to wait for each other.
+_COLUMNS = 128
+
+# The order of truncations.
+_TOP_K, _TOP_P, _MIN_P, _TYPICAL_P = range(4)
+
+
+def warp(
+    scores: tf.Tensor, options: Options, least: tf.Tensor | int, active: tf.Tensor
+) -> tf.Tensor:
+    """Applies temperature, top-k, top-p, min-p and typical-p, in order.
+
+    Args:
+        scores: [R, V] float32; logits, or anything that differs from them by a constant.
+        options: Of R rows.
+        least: Tokens that truncation leaves at least: an int, or [R] int32.
+        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+
+    Returns:
+        [R, V] float32, minus infinity where truncated.
+    """
+    scores /= options.temperature[:, tf.newaxis]
+    vocab_size = scores.shape[1]
+    least = tf.broadcast_to(tf.cast(least, tf.float32), [scores.shape[0]])
+    # In order: which rows ask for a truncation, and what mass it leaves; that of min-p is `least`.
+    top_k = tf.cast(tf.minimum(options.top_k, vocab_size), tf.float32)
+    asked = tf.stack(
+        [options.top_k > 0, options.top_p < 1, options.min_p > 0, options.typical_p < 1]
+    )  # [4, R]
+    masses = tf.stack([tf.maximum(top_k, least), options.top_p, least, options.typical_p])
+    # The four share one bisection in one loop: that is what takes long to compile.
+    _, scores = tf.while_loop(
+        lambda kind, scores: kind <= _TYPICAL_P,
+        lambda kind, scores: (
+            kind + 1,
+            tf.cond(
+                tf.reduce_any(asked[kind] & active),
+                lambda: _truncate(
+                    scores, kind, asked[kind], masses[kind], least=least, min_p=options.min_p
+                ),
+                lambda: scores,
+            ),
+        ),
+        (tf.constant(_TOP_K), scores),
+    )
+    return scores
+
+
+def _truncate(
+    scores: tf.Tensor,
+    kind: tf.Tensor,
+    asked: tf.Tensor,
+    mass: tf.Tensor,
+    *,
+    least: tf.Tensor,
+    min_p: tf.Tensor,
+) -> tf.Tensor:
+    """Applies one kind of truncation to the rows that ask for it."""
+    logprobs = tf.nn.log_softmax(scores)
+    probabilities = tf.exp(logprobs)
+    surprise = tf.where(probabilities > 0, -logprobs * probabilities, 0.0)
+    entropy = tf.reduce_sum(surprise, axis=-1, keepdims=True)
+    values = tf.where(kind == _TYPICAL_P, -tf.abs(-logprobs - entropy), scores)
+    is_count = (kind == _TOP_K) | (kind == _MIN_P)
+    weights = tf.where(is_count, tf.ones_like(scores), probabilities)
+    threshold = _threshold(values, weights, mass, least)
+    # A share of the likeliest token's probability is a distance from its logit.
+    share = tf.reduce_max(scores, axis=-1, keepdims=True) + tf.math.log(min_p)[:, tf.newaxis]
+    threshold = tf.where(kind == _MIN_P, tf.minimum(threshold, share), threshold)
+    return tf.where((values >= threshold) | ~asked[:, tf.newaxis], scores, -float("inf"))
+
+
+def _threshold(
+    values: tf.Tensor, weights: tf.Tensor, mass: tf.Tensor, least: tf.Tensor
+) -> tf.Tensor:
+    """Finds how far down to go for a mass.
+
+    Args:
+        values: [R, V] float32.
+        weights: [R, V] float32, at least 0.
+        mass: [R] float32.
+        least: [R] float32.
+
+    Returns:
+        The largest value such that the weights of all that are at least as large sum to `mass` or
+        more, and that are `least` or more in number: [R, 1] float32; minus infinity if all together
+        do not.
+    """
+    # The bits of a float, seen as an integer, are in the order of the floats but for the sign.
+    bits = tf.bitcast(values, tf.uint32)
+    sign = tf.constant(0x80000000, tf.uint32)
+    order = tf.where(bits >= sign, tf.bitwise.invert(bits), bits | sign)
+    order, weights = _columns(order, 0), _columns(weights, 0)
+
+    def try_bit(index: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        bit = tf.bitwise.right_shift(sign, tf.cast(index, tf.uint32))
+        tried = found | bit  # [R]
+        above = order >= tried[:, tf.newaxis, tf.newaxis]
+        enough = (_sum(tf.where(above, weights, 0.0)) >= mass) & (
+            _sum(tf.cast(above, tf.float32)) >= least
+        )
+        return index + 1, tf.where(enough, tried, found)
+
+    _, found = tf.while_loop(
+        lambda index, found: index < 32,
+        try_bit,
+        (tf.constant(0), tf.zeros(values.shape[:1], tf.uint32)),
+    )
+    bits = tf.where(found >= sign, found ^ sign, tf.bitwise.invert(found))
+    threshold = tf.where(found == 0, -float("inf"), tf.bitcast(bits, tf.float32))
+    return threshold[:, tf.newaxis]
+
+
+def _columns(values: tf.Tensor, filler: int) -> tf.Tensor:
+    """[R, V] to [R, V / _COLUMNS, _COLUMNS], filled up."""
+    rows, size = values.shape
+    padding = -size % _COLUMNS
+    padded = tf.pad(values, [[0, 0], [0, padding]], constant_values=tf.cast(filler, values.dtype))
+    return tf.reshape(padded, [rows, -1, _COLUMNS])
+
+
+def _sum(columns: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.reduce_sum(columns, axis=1), axis=1)

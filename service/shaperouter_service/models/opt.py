@@ -1,0 +1,212 @@
+"""OPT (Zhang et al. 2022), as in Transformers' `OPTForCausalLM`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.family import Family
+from shaperouter_service.models.layers import (
+    ACTIVATIONS,
+    Attend,
+    layer_norm,
+    linear,
+    merge_heads,
+    output_logits,
+    split_heads,
+)
+
+# Position 0 is row 2 of the position embeddings.
+POSITION_OFFSET = 2
+# Of PyTorch's `LayerNorm`; no config names another.
+LAYER_NORM_EPSILON = 1e-5
+# Before the names of a checkpoint's tensors: saved as `OPTForCausalLM`, and as `OPTModel`.
+PREFIXES = ("model.decoder.", "decoder.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OPT(Family):
+    """An OPT, by the names of its config.json.
+
+    Attributes:
+        vocab_size: V, token ids.
+        max_position_embeddings: Most tokens of a sequence.
+        hidden_size: E, width.
+        word_embed_proj_dim: Width of the token embeddings, projected to and from E if it is
+            another; E unless given.
+        num_hidden_layers: L, layers.
+        num_attention_heads: H, attention heads.
+        ffn_dim: Width of the feed-forward layer.
+        activation_function: Of the feed-forward layer.
+        do_layer_norm_before: Normalize what goes into attention and feed-forward layer, and the end
+            result; otherwise the sums that come out of them.
+        remove_final_layer_norm: Leave the end result as it is, as checkpoints that were tuned with
+            early versions of Transformers want it; `_remove_final_layer_norm` in config.json.
+        enable_bias: The layers' projections have biases.
+        layer_norm_elementwise_affine: Norms have gains and biases.
+        tie_word_embeddings: The output projection is the token embedding.
+    """
+
+    vocab_size: int
+    max_position_embeddings: int
+    hidden_size: int
+    word_embed_proj_dim: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    ffn_dim: int
+    activation_function: str
+    do_layer_norm_before: bool
+    remove_final_layer_norm: bool
+    enable_bias: bool
+    layer_norm_elementwise_affine: bool
+    tie_word_embeddings: bool
+
+    name = "opt"
+    default_eos_token_id = 2
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        hidden_size = config.value("hidden_size", int, 768)
+        dims = cls(
+            vocab_size=config.value("vocab_size", int, 50272),
+            max_position_embeddings=config.value("max_position_embeddings", int, 2048),
+            hidden_size=hidden_size,
+            word_embed_proj_dim=config.value("word_embed_proj_dim", int, hidden_size),
+            num_hidden_layers=config.value("num_hidden_layers", int, 12),
+            num_attention_heads=config.value("num_attention_heads", int, 12),
+            ffn_dim=config.value("ffn_dim", int, 3072),
+            activation_function=config.choice("activation_function", "relu", ACTIVATIONS),
+            do_layer_norm_before=config.value("do_layer_norm_before", bool, True),
+            remove_final_layer_norm=config.value("_remove_final_layer_norm", bool, False),
+            enable_bias=config.value("enable_bias", bool, True),
+            layer_norm_elementwise_affine=config.value("layer_norm_elementwise_affine", bool, True),
+            tie_word_embeddings=config.value("tie_word_embeddings", bool, True),
+        )
+        if dims.hidden_size % dims.num_attention_heads:
+            raise config.error(
+                "hidden_size must be a multiple of num_attention_heads, got "
+                f"{dims.hidden_size} and {dims.num_attention_heads}"
+            )
+        return dims
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings
+
+    @property
+    def layers(self) -> int:
+        return self.num_hidden_layers
+
+    @property
+    def heads(self) -> int:
+        return self.num_attention_heads
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def _projects_embeddings(self) -> bool:
+        return self.word_embed_proj_dim != self.hidden_size
+
+    @property
+    def _has_final_layer_norm(self) -> bool:
+        return self.do_layer_norm_before and not self.remove_final_layer_norm
+
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        prefix = next(
+            (prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in checkpoint.names),
+            PREFIXES[0],
+        )
+        width, inner, embedded = self.hidden_size, self.ffn_dim, self.word_embed_proj_dim
+
+        def read(name: str, *shape: int, transposed: bool = False) -> tuple[str, np.ndarray]:
+            return name, checkpoint.read(
+                prefix + name, shape=shape, dtype=dtype, transposed=transposed
+            )
+
+        def read_linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, np.ndarray]]:
+            # Turned to [I, O], of which XLA on CPU computes long prompts a little faster.
+            yield read(f"{name}.weight", outputs, inputs, transposed=True)
+            if self.enable_bias:
+                yield read(f"{name}.bias", outputs)
+
+        def read_norm(name: str) -> Iterator[tuple[str, np.ndarray]]:
+            if self.layer_norm_elementwise_affine:
+                yield read(f"{name}.weight", width)
+                yield read(f"{name}.bias", width)
+
+        yield read("embed_tokens.weight", self.vocab_size, embedded)
+        yield read("embed_positions.weight", self.max_position_embeddings + POSITION_OFFSET, width)
+        if not self.tie_word_embeddings:
+            shape = (self.vocab_size, embedded)
+            yield "lm_head.weight", checkpoint.read("lm_head.weight", shape=shape, dtype=dtype)
+        if self._projects_embeddings:
+            # The only ones that never have a bias.
+            yield read("project_in.weight", width, embedded, transposed=True)
+            yield read("project_out.weight", embedded, width, transposed=True)
+        for layer in range(self.num_hidden_layers):
+            h = f"layers.{layer}"
+            attn = f"{h}.self_attn"
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                yield from read_linear(f"{attn}.{part}", width, width)
+            yield from read_linear(f"{h}.fc1", width, inner)
+            yield from read_linear(f"{h}.fc2", inner, width)
+            yield from read_norm(f"{attn}_layer_norm")
+            yield from read_norm(f"{h}.final_layer_norm")
+        if self._has_final_layer_norm:
+            yield from read_norm("final_layer_norm")
+
+    def forward(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        token_ids: tf.Tensor,
+        positions: tf.Tensor,
+        attend: Attend,
+    ) -> tf.Tensor:
+        x = tf.gather(weights["embed_tokens.weight"], token_ids)
+        if self._projects_embeddings:
+            x = linear(weights, "project_in", x)
+        x += tf.gather(weights["embed_positions.weight"], positions + POSITION_OFFSET)
+        for layer in range(self.num_hidden_layers):
+            x = self._block(weights, layer, x, attend)
+        return _norm(weights, "final_layer_norm", x) if self._has_final_layer_norm else x
+
+    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+        if self._projects_embeddings:
+            hidden = linear(weights, "project_out", hidden)
+        head = "embed_tokens.weight" if self.tie_word_embeddings else "lm_head.weight"
+        return output_logits(hidden, weights[head])
+
+    def _block(
+        self, weights: Mapping[str, tf.Tensor], layer: int, x: tf.Tensor, attend: Attend
+    ) -> tf.Tensor:
+        h = f"layers.{layer}"
+        attn = f"{h}.self_attn"
+        before = self.do_layer_norm_before
+
+        inputs = _norm(weights, f"{attn}_layer_norm", x) if before else x
+        query, key, value = (
+            split_heads(linear(weights, f"{attn}.{part}_proj", inputs), self.heads)
+            for part in "qkv"
+        )
+        context = attend(layer, query, key, value, self.head_size**-0.5)
+        x += linear(weights, f"{attn}.out_proj", merge_heads(context))
+        if not before:
+            x = _norm(weights, f"{attn}_layer_norm", x)
+
+        inputs = _norm(weights, f"{h}.final_layer_norm", x) if before else x
+        inner = linear(weights, f"{h}.fc1", inputs)
+        x += linear(weights, f"{h}.fc2", ACTIVATIONS[self.activation_function](inner))
+        return x if before else _norm(weights, f"{h}.final_layer_norm", x)
+
+
+def _norm(weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+    return layer_norm(weights, name, x, LAYER_NORM_EPSILON)

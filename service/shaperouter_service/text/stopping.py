@@ -1,0 +1,54 @@
+"""Stop strings in a growing text."""
+
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """Finds the first of some strings in a text that comes in pieces.
+
+    The first is the one that ends first, and of those that end together the one that begins first,
+    so that the answer does not depend on where the pieces are cut. Text that may be the beginning
+    of a stop string is held back until it is certain; the pieces given out, joined, are the text
+    before the match, or all of it.
+
+    Attributes:
+        matched: Whether a stop string has appeared; all text after it is ignored.
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        """Starts with an empty text.
+
+        Args:
+            stop: The strings, none of them empty; without any, all text passes at once.
+        """
+        self.matched = False
+        self._stop = stop
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """Takes more text; returns what has become certain, which may be empty."""
+        if self.matched:
+            return ""
+        text = self._held + piece
+        found = [
+            (start + len(stop), start) for stop in self._stop if (start := text.find(stop)) >= 0
+        ]
+        if found:
+            self.matched, self._held = True, ""
+            return text[: min(found)[1]]
+        certain = min((_beginning(stop, text) for stop in self._stop), default=len(text))
+        self._held = text[certain:]
+        return text[:certain]
+
+    def finish(self) -> str:
+        """Returns the rest of the text, in which no stop string can end any more."""
+        rest, self._held = self._held, ""
+        return rest
+
+
+def _beginning(stop: str, text: str) -> int:
+    """Where the longest end of the text begins that `stop` may go on from."""
+    start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while start >= 0 and not stop.startswith(text[start:]):
+        start = text.find(stop[0], start + 1)
+    return start if start >= 0 else len(text)

@@ -1,0 +1,73 @@
+"""Reading what a run has got from the state of its batch."""
+
+from collections.abc import Sequence
+
+from shaperouter_service.decoding import Logprobs
+from shaperouter_service.decoding.state import Beams, State
+from shaperouter_service.worker.run import FinishReason, Hypothesis, NewTokens, Run, TokenLogprobs
+
+
+def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
+    """The tokens that a run without beam search has got since it was last read.
+
+    Args:
+        run: `generated` says how many it had.
+        state: After the call that made them.
+        logprobs: Of that call, [R, steps, ...].
+    """
+    known = len(run.token_ids) + run.generated
+    token_ids = state.tokens[run.row, 0, known : state.lengths[run.row]].tolist()
+    if run.logprobs is None:
+        return NewTokens(token_ids)
+    return NewTokens(
+        token_ids,
+        [
+            TokenLogprobs(
+                token_id=token_id,
+                logprob=float(logprobs.chosen[run.row, step]),
+                top=list(
+                    zip(
+                        logprobs.top_tokens[run.row, step, : run.logprobs].tolist(),
+                        logprobs.top[run.row, step, : run.logprobs].tolist(),
+                        strict=True,
+                    )
+                ),
+            )
+            for step, token_id in enumerate(token_ids)
+        ],
+    )
+
+
+def hypotheses(run: Run, state: State) -> list[Hypothesis]:
+    """What a run with beam search has found, from best to worst."""
+    beams, prompt = state.beams, len(run.token_ids)
+    if not isinstance(beams, Beams):
+        raise TypeError("a run with beam search needs a state with beams")
+    found = []
+    for place in range(run.num_return_sequences):
+        end = beams.ended_lengths[run.row, place]
+        token_ids = beams.ended_tokens[run.row, place, prompt:end].tolist()
+        logprobs = beams.ended_logprobs[run.row, place, prompt:end].tolist()
+        found.append(
+            Hypothesis(
+                token_ids=token_ids,
+                reason=finish_reason(run, token_ids),
+                score=float(beams.ended_scores[run.row, place]),
+                logprobs=[]
+                if run.logprobs is None
+                else [
+                    TokenLogprobs(token_id=token_id, logprob=logprob)
+                    for token_id, logprob in zip(token_ids, logprobs, strict=True)
+                ],
+            )
+        )
+    return found
+
+
+def finish_reason(run: Run, token_ids: Sequence[int]) -> FinishReason:
+    """Why a sequence ended, by its last token.
+
+    One of beam search may have none: where every continuation is banned, as in Transformers.
+    """
+    is_eos = len(token_ids) > 0 and token_ids[-1] in run.eos_token_ids
+    return FinishReason.EOS if is_eos else FinishReason.LENGTH

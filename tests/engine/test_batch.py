@@ -1,0 +1,154 @@
+"""Rows keep everything of their requests when batches change their shape or swap rows."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.engine import GOLDENS, Options
+from shaperouter_service.decoding import Batch
+from shaperouter_service.decoding.state import State
+from shaperouter_service.models import Model, load_model
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model("tiny", GOLDENS / "gpt2-untied", "float32")
+
+
+class Row(NamedTuple):
+    """Everything of a request."""
+
+    caches: list[np.ndarray]
+    state: State
+    options: Options
+
+
+def _filled(model: Model, *, rows: int, beams: int, length: int, seed: int = 0) -> Batch:
+    """A batch whose every value is random, so that none is taken for another."""
+    batch = Batch(model, rows=rows, beams=beams, length=length)
+    rng = np.random.default_rng(seed)
+    for array in tf.nest.flatten((batch.state, batch.options)):
+        array[...] = rng.integers(1, 100, array.shape) % (2 if array.dtype == np.bool_ else 100)
+    for variable in batch.caches._variables:
+        variable.assign(rng.normal(size=variable.value().shape).astype(np.float32))
+    return batch
+
+
+def _row(batch: Batch, row: int, *, places: int, tokens: int) -> Row:
+    """A copy of the first places and tokens of a row."""
+
+    def cut(array: np.ndarray, *, of_places: bool = False) -> np.ndarray:
+        if array.ndim < 2:
+            return array[row].copy()
+        return array[row, ..., : places if of_places else tokens].copy()
+
+    state: State = tf.nest.map_structure(cut, batch.state)
+    if batch.beams > 1:
+        lineage = cut(batch.state.beams.lineage, of_places=True)
+        state = state._replace(beams=state.beams._replace(lineage=lineage))
+    return Row(
+        caches=[variable.numpy()[row, :, :places] for variable in batch.caches._variables],
+        state=state,
+        options=Options(*(field[row].copy() for field in batch.options)),
+    )
+
+
+def _assert_equal(found: Any, expected: Any) -> None:
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+def _assert_has_its_shape(batch: Batch, rows: int, length: int, tokens: int) -> None:
+    family = batch.model.family
+    assert batch.shape == (rows, length)
+    shape = (rows, family.heads, length, family.head_size)
+    assert [variable.numpy().shape for variable in batch.caches._variables] == (
+        [shape] * 2 * family.layers
+    )
+    assert batch.caches.bytes == 2 * family.layers * int(np.prod(shape)) * 4
+    assert batch.state.tokens.shape == (rows, batch.beams, tokens)
+    assert batch.options.biased_tokens.shape[0] == rows
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize(
+    ("kept", "rows", "length"),
+    [
+        ([0, 1, 2], 3, 24),  # as it is
+        ([0, 1, 2], 4, 48),
+        ([2], 1, 24),
+        ([2, 0], 2, 16),
+        ([1, 2], 4, 16),
+        ([], 2, 32),
+    ],
+)
+def test_the_rows_that_stay_keep_all_that_fits(
+    model: Model, beams: int, kept: list[int], rows: int, length: int
+) -> None:
+    batch = _filled(model, rows=3, beams=beams, length=24)
+    places, tokens = min(24, length), min(24, length) + 1
+    expected = [_row(batch, row, places=places, tokens=tokens) for row in kept]
+    batch.reshape(kept, rows=rows, length=length)
+    _assert_has_its_shape(batch, rows, length, length + 1)
+    found = [_row(batch, row, places=places, tokens=tokens) for row in range(len(kept))]
+    _assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
+    model: Model, beams: int
+) -> None:
+    batch = _filled(model, rows=2, beams=beams, length=16)
+    batch.reshape([1], rows=2, length=40)
+    empty = Batch(model, rows=2, beams=beams, length=40)
+    _assert_equal(_row(batch, 1, places=40, tokens=41), _row(empty, 1, places=40, tokens=41))
+    assert not any(variable.numpy()[0, :, 16:].any() for variable in batch.caches._variables)
+    assert not batch.state.tokens[0, :, 17:].any()
+    if beams > 1:
+        assert not batch.state.beams.lineage[0, :, 16:].any()
+
+
+def test_a_sequence_never_has_more_room_than_the_models_maximum(model: Model) -> None:
+    batch = _filled(model, rows=1, beams=4, length=64)
+    expected = _row(batch, 0, places=64, tokens=65)
+    batch.reshape([0], rows=1, length=500)
+    _assert_has_its_shape(batch, 1, 500, model.family.max_length)
+    _assert_equal(_row(batch, 0, places=64, tokens=65), expected)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("length", [16, 24, 40])
+def test_a_copied_row_is_the_others_and_its_neighbours_stay(
+    model: Model, beams: int, length: int
+) -> None:
+    source = _filled(model, rows=2, beams=beams, length=24, seed=1)
+    batch = _filled(model, rows=3, beams=beams, length=length, seed=2)
+    places, tokens = min(24, length), min(24, length) + 1
+    expected = _row(source, 1, places=places, tokens=tokens)
+    neighbours = [_row(batch, row, places=length, tokens=length + 1) for row in (0, 2)]
+    batch.copy_row(1, source, 1)
+    _assert_equal(_row(batch, 1, places=places, tokens=tokens), expected)
+    _assert_equal(
+        [_row(batch, row, places=length, tokens=length + 1) for row in (0, 2)], neighbours
+    )
+    assert not batch.state.tokens[1, :, 25:].any()
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
+    model: Model, beams: int
+) -> None:
+    batch = Batch(model, rows=2, beams=beams, length=16)
+    options = Options.of(
+        max_new_tokens=9, seed=2**40 + 3, eos_token_ids=[5], biases=[([1, 2], -1.5)], top_k=7
+    )
+    batch.begin(1, [4, 5, 6], options)
+    assert batch.state.tokens[1, :, :4].tolist() == [[4, 5, 6, 0]] * beams
+    assert batch.state.lengths.tolist() == batch.state.prompt_lengths.tolist() == [0, 3]
+    assert batch.state.remaining.tolist() == [0, 9]
+    _assert_equal([field[1] for field in batch.options], [field[0] for field in options])
+    assert batch.options.seed[1].tolist() == [3, 2**8]
+    if beams > 1:
+        assert batch.state.beams.lineage[1].sum(axis=-1).tolist() == [3] * beams
+        assert batch.state.beams.scores[1].argmax() == 0

@@ -1,0 +1,365 @@
+"""Requests get the tokens they get alone, read and run together with others or in pieces."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from harness.engine import GOLDENS, Bench, Collected
+from harness.waiting import wait_until
+from shaperouter_service.graphs import Graph, GraphState
+from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.worker.run import Ended, NewTokens
+from shaperouter_service.worker.scheduler import LaneScheduler
+
+MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
+PIECE = 32
+LENGTH = 128
+# The longest rung is no multiple of the piece.
+PREFILL_LENGTHS = (16, 64, 120)
+LONG = 100
+
+
+def _bench(
+    piece: int, prefill_lengths: Sequence[int], *, rows: Sequence[int], beams: Sequence[int]
+) -> Bench:
+    """An engine with few graphs; those without beam search are ready."""
+    lanes = tuple(
+        LaneLadders(
+            beams=width,
+            decode_rows=Ladder(tuple(rows)),
+            decode_lengths=Ladder((LENGTH,)),
+        )
+        for width in beams
+    )
+    ladders = Ladders(
+        prefill_lengths=Ladder(tuple(prefill_lengths)),
+        prefill_rows=Ladder(tuple(rows)),
+        prefill_batch_tokens=PIECE,
+        lanes=lanes,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ladders, "default", lambda **_: ladders)
+        bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece)
+    bench.make_all_ready(MODEL, [1])
+    return bench
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """Two slots; prompts are read in pieces of PIECE tokens."""
+    bench = _bench(PIECE, PREFILL_LENGTHS, rows=[1, 2], beams=[1, 2])
+    yield bench
+    assert not bench.defects
+
+
+@pytest.fixture(scope="module")
+def whole() -> Bench:
+    """Prompts are read whole."""
+    return _bench(LENGTH, [120], rows=[1], beams=[1])
+
+
+@pytest.fixture
+def lane(bench: Bench) -> LaneScheduler:
+    return bench.engine._lanes[MODEL, 1]
+
+
+@pytest.fixture
+def beam_lane(bench: Bench) -> LaneScheduler:
+    graphs = [
+        _graph(bench, GraphKind.DECODE, 1, LENGTH, beams=2),
+        _graph(bench, GraphKind.DECODE, 2, LENGTH, beams=2),
+    ]
+    wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
+    return bench.engine._lanes[MODEL, 2]
+
+
+def _prompt(length: int, first: int = 0) -> list[int]:
+    return [(first + 7 * place) % 97 for place in range(length)]
+
+
+def _together(bench: Bench, lane: LaneScheduler, *requests: dict[str, Any]) -> list[Collected]:
+    """Submits requests that get their slots in the same turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "_admit", lambda: None)
+        runs = [bench.submit(MODEL, **request) for request in requests]
+    bench.engine._thread.wake()
+    return runs
+
+
+def _alone(bench: Bench, *requests: dict[str, Any]) -> list[list[int]]:
+    runs = []
+    for request in requests:
+        run = bench.submit(MODEL, **request)
+        run.wait()
+        runs.append(run.token_ids)
+    return runs
+
+
+def _finish(runs: Sequence[Collected]) -> list[list[int]]:
+    for run in runs:
+        run.wait()
+    return [run.token_ids for run in runs]
+
+
+def _served(run: Collected, kind: GraphKind) -> dict[tuple[int, int], int]:
+    """Calls of the graphs of a kind that served a run, by rows and length."""
+    return {
+        (use.served.rows, use.served.length): use.calls
+        for use in run.run.uses.values()
+        if use.served.kind is kind
+    }
+
+
+def _graph(bench: Bench, kind: GraphKind, rows: int, length: int, *, beams: int = 1) -> Graph:
+    signature = Signature(model=MODEL, kind=kind, beams=beams, rows=rows, length=length)
+    return bench.engine._graphs.want(signature, urgent=False)
+
+
+# --- Prompts together ---------------------------------------------------------------------------
+
+SHORT = [{"prompt": _prompt(3), "max_new_tokens": 8}, {"prompt": _prompt(16), "max_new_tokens": 8}]
+
+
+def test_prompts_of_a_rung_that_wait_together_are_read_in_one_call(
+    bench: Bench, lane: LaneScheduler
+) -> None:
+    alone = _alone(bench, *SHORT)
+    runs = _together(bench, lane, *SHORT)
+    assert _finish(runs) == alone
+    assert [_served(run, GraphKind.PREFILL) for run in runs] == [{(2, 16): 1}] * 2
+    assert [run.run.padded_prompt_tokens for run in runs] == [16, 16]
+
+
+def test_prompts_are_read_one_by_one_while_the_graph_for_both_is_not_ready(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = _graph(bench, GraphKind.PREFILL, 2, 16)
+    monkeypatch.setattr(graph, "state", GraphState.COMPILING)
+    alone = _alone(bench, *SHORT)
+    runs = _together(bench, lane, *SHORT)
+    assert _finish(runs) == alone
+    assert [_served(run, GraphKind.PREFILL) for run in runs] == [{(1, 16): 1}] * 2
+
+
+def test_prompts_of_different_rungs_are_read_one_after_another(
+    bench: Bench, lane: LaneScheduler
+) -> None:
+    requests = [SHORT[0], {"prompt": _prompt(40), "max_new_tokens": 8}]
+    alone = _alone(bench, *requests)
+    runs = _together(bench, lane, *requests)
+    assert _finish(runs) == alone
+    served = [_served(run, GraphKind.PREFILL) for run in runs]
+    assert served == [{(1, 16): 1}, {(1, 64): 2}]
+
+
+@pytest.mark.parametrize("piece", [8, 16, 32, 100, 128, 1000])
+def test_prompts_that_take_several_pieces_are_read_alone(piece: int) -> None:
+    """The first tokens of all rows come from the last call: it must have all their ends."""
+    ladders = Ladders.default(max_length=1024, slots=16, prefill_piece=piece)
+    for length in ladders.prefill_lengths.rungs:
+        rows = ladders.prompts_together(length)
+        assert length <= piece or rows.maximum == 1
+
+
+# --- Prompts in pieces --------------------------------------------------------------------------
+
+EDGES = [1, 2, 16, 17, 31, 32, 33, 34, 63, 64, 65, 88, 89, 95, 96, 97, 98, 119, 120]
+
+
+def test_a_prompt_read_in_pieces_gets_the_tokens_of_one_read_whole(
+    bench: Bench, whole: Bench
+) -> None:
+    for length in EDGES:
+        request = {"prompt": _prompt(length), "max_new_tokens": 7}
+        expected = _alone(whole, request)
+        run = bench.submit(MODEL, **request)
+        run.wait()
+        assert (length, [run.token_ids]) == (length, expected)
+        (calls,) = _served(run, GraphKind.PREFILL).values()
+        assert (length, calls) == (length, math.ceil(length / PIECE))
+
+
+class Order:
+    """What a lane does, in order: `piece` for a call of a prefill, `chunk` for one of a decode."""
+
+    def __init__(
+        self, lane: LaneScheduler, patch: pytest.MonkeyPatch, *, costs: Callable[[float], float]
+    ) -> None:
+        """`costs` says how long the lane is to think that a piece took."""
+        self.calls: list[tuple[str, set[str]]] = []
+        read, decode = lane._read, lane._decode
+
+        def noted_read(reading: Any) -> float:
+            self.calls.append(("piece", {str(run.token_ids) for run in reading.runs}))
+            return costs(read(reading))
+
+        def noted_decode(runs: Any, asked: Signature, graph: Graph) -> None:
+            self.calls.append(("chunk", {str(run.token_ids) for run in runs}))
+            decode(runs, asked, graph)
+
+        patch.setattr(lane, "_read", noted_read)
+        patch.setattr(lane, "_decode", noted_decode)
+
+    def kinds(self, prompt: list[int]) -> list[str]:
+        """The calls from the first piece of a prompt to its last."""
+        pieces = [
+            index
+            for index, (kind, prompts) in enumerate(self.calls)
+            if kind == "piece" and str(prompt) in prompts
+        ]
+        return [kind for kind, _ in self.calls[pieces[0] : pieces[-1] + 1]]
+
+
+def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [
+        {"prompt": [5], "max_new_tokens": 120},
+        {"prompt": _prompt(120), "max_new_tokens": 4},
+    ]
+    alone = _alone(bench, *requests)
+    # A piece that takes next to nothing is paid for by one chunk.
+    order = Order(lane, monkeypatch, costs=lambda seconds: 1e-9)
+    stream, late = _together(bench, lane, *requests)
+    assert _finish([stream, late]) == alone
+    kinds = order.kinds(_prompt(120))
+    assert kinds == ["piece", "chunk", "piece", "chunk", "piece", "chunk", "piece"]
+
+
+def test_a_prompt_waits_until_streams_have_had_as_long_as_its_last_piece(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [
+        {"prompt": [5], "max_new_tokens": 120},
+        {"prompt": _prompt(120), "max_new_tokens": 4},
+    ]
+    alone = _alone(bench, *requests)
+    order = Order(lane, monkeypatch, costs=lambda seconds: 3600.0)
+    stream, late = _together(bench, lane, *requests)
+    assert _finish([stream, late]) == alone
+    kinds = order.kinds(_prompt(120))
+    chunks = len(kinds) - 4
+    assert kinds == ["piece", *["chunk"] * chunks, "piece", "piece", "piece"]
+    # All of the stream's, but for the one after its own prompt.
+    assert chunks == sum(_served(stream, GraphKind.DECODE).values()) - 1
+
+
+def test_a_run_cancelled_between_two_pieces_is_read_no_further(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = []
+    read = lane._read
+
+    def read_and_cancel(reading: Any) -> float:
+        seconds = read(reading)
+        pieces.append(reading.start)
+        if len(pieces) == 2:
+            bench.engine.cancel(reading.runs[0], MODEL)
+        return seconds
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lane, "_read", read_and_cancel)
+        run = bench.submit(MODEL, _prompt(120), max_new_tokens=4)
+        wait_until(lambda: run.run.cancelled and lane.active_slots == 0)
+    assert pieces == [PIECE, 2 * PIECE]
+    assert run.events.empty()
+    after = bench.submit(MODEL, _prompt(40), max_new_tokens=4)
+    after.wait()
+    assert [after.token_ids] == _alone(bench, {"prompt": _prompt(40), "max_new_tokens": 4})
+
+
+# --- Batches ------------------------------------------------------------------------------------
+
+
+def test_when_runs_end_the_rest_goes_on_in_fewer_rows(bench: Bench, lane: LaneScheduler) -> None:
+    requests = [
+        {"prompt": [1, 2], "max_new_tokens": 10},
+        {"prompt": [3], "max_new_tokens": LONG},
+    ]
+    alone = _alone(bench, *requests)
+    runs = _together(bench, lane, *requests)
+    assert _finish(runs) == alone
+    short, long = (_served(run, GraphKind.DECODE) for run in runs)
+    assert short.keys() == {(2, LENGTH)}
+    assert long.keys() == {(2, LENGTH), (1, LENGTH)}
+
+
+def test_a_run_that_joins_another_changes_neithers_tokens(bench: Bench) -> None:
+    requests = [
+        {"prompt": [1, 2], "max_new_tokens": LONG},
+        {"prompt": _prompt(20), "max_new_tokens": LONG, "do_sample": True, "seed": 4},
+    ]
+    alone = _alone(bench, *requests)
+    first = bench.submit(MODEL, **requests[0])
+    first.next()
+    second = bench.submit(MODEL, **requests[1])
+    assert _finish([first, second]) == alone
+
+
+def test_caches_are_there_while_something_runs_and_given_back_when_nothing_does(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    decode = lane._decode
+
+    def noted(*arguments: Any) -> None:
+        sizes.append(lane.cache_bytes)
+        decode(*arguments)
+
+    monkeypatch.setattr(lane, "_decode", noted)
+    wait_until(lambda: lane.cache_bytes == 0)
+    run = bench.submit(MODEL, [1], max_new_tokens=LONG)
+    run.wait()
+    wait_until(lambda: lane.cache_bytes == 0)
+    assert run.run.batch is None
+    family = lane.model.family
+    one_row = 2 * family.layers * family.heads * LENGTH * family.head_size * 4
+    # The first chunk is in the turn of the prefill, before which there was nothing.
+    assert sizes[0] == 0
+    assert set(sizes[1:]) == {one_row}
+    assert bench.engine.model(MODEL).kv_cache_bytes == 0
+
+
+# --- Beam search beside it ----------------------------------------------------------------------
+
+BEAMS = [
+    {"prompt": _prompt(5), "max_new_tokens": 20, "num_beams": 2},
+    {"prompt": _prompt(9, 3), "max_new_tokens": 40, "num_beams": 2},
+]
+
+
+def _hypotheses(runs: Sequence[Collected]) -> list[list[list[int]]]:
+    for run in runs:
+        run.wait()
+    return [[list(found.token_ids) for found in run.hypotheses] for run in runs]
+
+
+def test_beam_search_and_sampling_run_side_by_side(
+    bench: Bench, lane: LaneScheduler, beam_lane: LaneScheduler
+) -> None:
+    sampled = {"prompt": [5, 6], "max_new_tokens": LONG, "do_sample": True, "seed": 3}
+    (expected,) = _alone(bench, sampled)
+    searched = _hypotheses([bench.submit(MODEL, **BEAMS[0])])
+    first = bench.submit(MODEL, **sampled)
+    first.next()
+    beams = bench.submit(MODEL, **BEAMS[0])
+    assert _hypotheses([beams]) == searched
+    first.wait()
+    assert first.token_ids == expected
+    decoding = GraphKind.DECODE
+    assert {s.beams for _, s in beams.run.uses if s.kind is decoding} == {2}
+    assert {s.beams for _, s in first.run.uses if s.kind is decoding} == {1}
+
+
+def test_beam_searches_share_a_batch_and_part_again(bench: Bench, beam_lane: LaneScheduler) -> None:
+    alone = [_hypotheses([bench.submit(MODEL, **request)])[0] for request in BEAMS]
+    runs = _together(bench, beam_lane, *BEAMS)
+    assert _hypotheses(runs) == alone
+    short, long = (_served(run, GraphKind.DECODE) for run in runs)
+    assert (2, LENGTH) in short
+    assert long.keys() == {(2, LENGTH), (1, LENGTH)}
+    assert not [event for run in runs for event in run.seen if isinstance(event, NewTokens)]
+    assert all(isinstance(run.seen[-1], Ended) for run in runs)

@@ -1,0 +1,253 @@
+"""A checkpoint's generation options become its requests' defaults, or are told to be left out."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shaperouter.v1 import generation_pb2
+from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.defaults import read_default_options
+from shaperouter_service.models.gpt2 import GPT2
+
+VOCAB_SIZE = 100
+EOS = 99
+
+# What a checkpoint that says nothing means: the defaults of Transformers' generate.
+NEUTRAL = {
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "length_penalty": 1.0,
+    "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
+}
+
+
+def read(
+    values: dict[str, Any] | None,
+    *,
+    config: dict[str, Any] | None = None,
+    vocab_size: int = VOCAB_SIZE,
+) -> GenerationOptions:
+    """Reads a generation_config.json of these values; None is a checkpoint without one."""
+    config = {"vocab_size": vocab_size, "n_positions": 64} | (config or {})
+    family = GPT2.from_config(Config(Path("m/config.json"), config))
+    checkpoint: Any = SimpleNamespace(directory=Path("m"), config=config, generation_config=values)
+    return read_default_options(checkpoint, family)
+
+
+def test_a_checkpoint_that_says_nothing() -> None:
+    options = read({})
+    assert options == GenerationOptions(**NEUTRAL)
+    assert not options.HasField("max_new_tokens")
+
+
+def test_null_counts_as_left_out() -> None:
+    names = [*NEUTRAL, "max_new_tokens", "eos_token_id", "bad_words_ids", "guidance_scale"]
+    assert read(dict.fromkeys(names)) == GenerationOptions(**NEUTRAL)
+
+
+def test_every_option_is_read() -> None:
+    values = {
+        "max_new_tokens": 40,
+        "do_sample": True,
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "typical_p": 0.8,
+        "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 3,
+        "min_new_tokens": 2,
+        "num_beams": 4,
+        "num_return_sequences": 2,
+        "length_penalty": -0.5,
+    }
+    options = read(
+        values
+        | {
+            "early_stopping": True,
+            "eos_token_id": EOS,
+            "sequence_bias": [[[5], -1.5]],
+            "bad_words_ids": [[1, 2], [3]],
+        }
+    )
+    assert options == GenerationOptions(
+        **values,
+        early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+        eos_token_ids=[EOS],
+        logit_bias=[LogitBias(token_id=5, bias=-1.5)],
+        bad_words_token_ids=[TokenIds(ids=[1, 2]), TokenIds(ids=[3])],
+    )
+
+
+def test_whole_numbers_may_stand_for_fractions() -> None:
+    assert read({"temperature": 2}).temperature == 2.0
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (False, generation_pb2.EARLY_STOPPING_HEURISTIC),
+        (True, generation_pb2.EARLY_STOPPING_FIRST),
+        ("never", generation_pb2.EARLY_STOPPING_NEVER),
+    ],
+)
+def test_early_stopping(value: object, expected: int) -> None:
+    assert read({"early_stopping": value}).early_stopping == expected
+
+
+def test_without_a_generation_config_the_config_speaks() -> None:
+    options = read(None, config={"temperature": 0.7, "do_sample": True, "eos_token_id": 3})
+    assert (options.temperature, options.do_sample) == (0.7, True)
+    assert options.eos_token_ids == [3]
+
+
+def test_beside_a_generation_config_the_config_is_silent() -> None:
+    options = read({}, config={"temperature": 0.7, "eos_token_id": 3})
+    assert options == GenerationOptions(**NEUTRAL)
+
+
+def test_options_of_tasks_are_not_those_of_requests() -> None:
+    tasks = {"text-generation": {"do_sample": True, "max_length": 50}}
+    with capture_logs() as logs:
+        assert not read(None, config={"task_specific_params": tasks}).do_sample
+    assert logs == []
+
+
+def test_the_default_of_top_k_fits_a_small_vocabulary() -> None:
+    assert read({}, vocab_size=30).top_k == 30
+
+
+def test_end_tokens_that_the_vocabulary_lacks_are_left_out() -> None:
+    assert read({"eos_token_id": [EOS, VOCAB_SIZE, 3, EOS]}).eos_token_ids == [EOS, 3]
+
+
+def test_suppressed_tokens_are_banned_runs_of_one() -> None:
+    options = read({"suppress_tokens": [3, 4, VOCAB_SIZE], "bad_words_ids": [[3], [1, 2]]})
+    assert options.bad_words_token_ids == [TokenIds(ids=run) for run in ([3], [1, 2], [4])]
+
+
+def test_the_last_bias_of_a_token_counts() -> None:
+    options = read({"sequence_bias": [[[5], 1.0], [[5], 2.0]]})
+    assert options.logit_bias == [LogitBias(token_id=5, bias=2.0)]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"guidance_scale": 1.5}, ["guidance_scale"]),
+        ({"max_length": 50, "min_length": 5}, ["max_length", "min_length"]),
+        (
+            {"num_beam_groups": 2, "diversity_penalty": 0.3},
+            ["diversity_penalty", "num_beam_groups"],
+        ),
+        ({"forced_bos_token_id": 0}, ["forced_bos_token_id"]),
+        ({"renormalize_logits": True}, ["renormalize_logits"]),
+        ({"sequence_bias": [[[1, 2], 1.0]]}, ["sequence_bias of several tokens"]),
+        (
+            {"suppress_tokens": [EOS], "eos_token_id": EOS},
+            ["suppress_tokens of end tokens"],
+        ),
+    ],
+)
+def test_what_is_not_supported_is_named_in_one_warning(
+    values: dict[str, Any], named: list[str]
+) -> None:
+    with capture_logs() as logs:
+        read(values)
+    (warning,) = logs
+    assert warning["log_level"] == "warning"
+    assert warning["file"] == "m/generation_config.json"
+    assert warning["options"] == named
+
+
+def test_what_changes_nothing_is_not_worth_a_warning() -> None:
+    neutral = {
+        "max_length": 20,
+        "min_length": 0,
+        "guidance_scale": 1.0,
+        "num_beam_groups": 1,
+        "diversity_penalty": 0.0,
+        "renormalize_logits": False,
+        "begin_suppress_tokens": [],
+        "forced_bos_token_id": None,
+        "use_cache": True,
+        "pad_token_id": 0,
+        "transformers_version": "5.23.0",
+    }
+    with capture_logs() as logs:
+        assert read(neutral) == GenerationOptions(**NEUTRAL)
+    assert logs == []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 2147483647, got 0"),
+        ({"do_sample": 1}, "do_sample must be of type bool, got 1"),
+        ({"temperature": 0}, "temperature must be from 1e-06 to 1000000, got 0"),
+        ({"temperature": "hot"}, "temperature must be of type float, got 'hot'"),
+        ({"temperature": float("nan")}, "temperature must be from .* got nan"),
+        ({"top_k": -1}, "top_k must be from 0 to 100, got -1"),
+        ({"top_k": 101}, "top_k must be from 0 to 100, got 101"),
+        ({"top_p": 0.0}, "top_p must be above 0, up to 1, got 0.0"),
+        ({"top_p": 1.1}, "top_p must be above 0, up to 1, got 1.1"),
+        ({"min_p": -0.1}, "min_p must be from 0 to 1, got -0.1"),
+        ({"typical_p": 0.0}, "typical_p must be above 0, up to 1, got 0.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty must be from 0.001 to 1000, got 0.0"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be from 0 to"),
+        ({"min_new_tokens": 65}, "min_new_tokens must be from 0 to 64, got 65"),
+        (
+            {"min_new_tokens": 9, "max_new_tokens": 8},
+            "min_new_tokens must be from 0 to 8, got 9",
+        ),
+        ({"num_beams": 0}, "num_beams must be from 1 to"),
+        ({"num_return_sequences": 2}, "num_return_sequences must be from 1 to 1, got 2"),
+        (
+            {"num_return_sequences": 17, "do_sample": True},
+            "num_return_sequences must be from 1 to 16, got 17",
+        ),
+        (
+            {"num_return_sequences": 5, "num_beams": 4, "do_sample": True},
+            "num_return_sequences must be from 1 to 4, got 5",
+        ),
+        ({"length_penalty": 11}, "length_penalty must be from -10 to 10, got 11"),
+        ({"early_stopping": "soon"}, "early_stopping must be true, false or \"never\", got 'soon'"),
+        ({"early_stopping": 1}, 'early_stopping must be true, false or "never", got 1'),
+        ({"eos_token_id": "</s>"}, "eos_token_id must have ids from 0 to .* got '</s>'"),
+        ({"eos_token_id": list(range(9))}, "eos_token_id must have at most 8 ids, got 9"),
+        ({"sequence_bias": {"5": 1.0}}, "sequence_bias must be a list, got"),
+        ({"sequence_bias": [[5, 1.0]]}, "sequence_bias must have runs of 1 to 8 ids, got 5"),
+        ({"sequence_bias": [[[5], 2e4]]}, "sequence_bias must have biases from -1e4 to 1e4, got 2"),
+        ({"sequence_bias": [[[5]]]}, "sequence_bias must have pairs of ids and a bias"),
+        ({"bad_words_ids": [[]]}, r"bad_words_ids must have runs of 1 to 8 ids, got \[\]"),
+        ({"bad_words_ids": [[1] * 9]}, "bad_words_ids must have runs of 1 to 8 ids, got"),
+        ({"bad_words_ids": [[100]]}, "bad_words_ids must have ids from 0 to 99, got 100"),
+        ({"suppress_tokens": [-1]}, "suppress_tokens must have ids from 0 to .* got -1"),
+    ],
+)
+def test_values_over_a_limit_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(StartupError, match=rf"m/generation_config\.json: {message}"):
+        read(values)
+
+
+def test_more_biases_and_bans_than_a_slot_has_room_for() -> None:
+    values = {
+        "sequence_bias": [[[0], 1.0]],
+        "bad_words_ids": [[a, b] for a in range(16) for b in range(16)],
+    }
+    with pytest.raises(StartupError, match="must have at most 256 entries in all, got 257"):
+        read(values)

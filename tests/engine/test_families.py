@@ -1,0 +1,122 @@
+"""What decoding relies on: a family's forward pass for any shape, prefix and type of weights."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ml_dtypes import bfloat16
+from safetensors.numpy import load_file, save_file
+
+from harness.engine import GOLDENS, Golden, prompt_attention
+from shaperouter_service.models import Model, load_model
+
+
+def probabilities(model: Model, prompt: list[int], temperature: float) -> np.ndarray:
+    """Of the token after a prompt, [V]."""
+    attend = prompt_attention(model, len(prompt))
+    positions = tf.range(len(prompt))[tf.newaxis]
+    hidden = model.family.forward(model.weights, tf.constant([prompt]), positions, attend)
+    assert hidden.dtype == model.dtype
+    weights = {name: weight.read_value() for name, weight in model.weights.items()}
+    # Compiled, as types other than float32 must be.
+    project = tf.function(model.family.logits, jit_compile=True, autograph=False)
+    logits = project(weights, hidden[:, -1])
+    assert logits.dtype == tf.float32
+    return tf.nn.softmax(logits / temperature)[0].numpy()
+
+
+def attend_to_itself(
+    layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
+) -> tf.Tensor:
+    return value
+
+
+def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory, "bfloat16")
+    assert model.dtype == tf.bfloat16
+    assert {weight.dtype for weight in model.weights.values()} == {tf.bfloat16}
+    for case in tiny.probabilities:
+        found = probabilities(model, case["prompt_token_ids"], case["temperature"])
+        # The checkpoints' weights are large, and magnify what 8 bits of mantissa lose: the
+        # reference itself in bfloat16 is up to 0.39 away from its float32.
+        assert np.abs(found - case["probabilities"]).sum() < 0.5
+
+
+def test_tokens_side_by_side_at_one_position_are_computed_as_each_alone(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory, "float32")
+    beams = np.arange(8, dtype=np.int32).reshape(2, 4)
+    positions = np.broadcast_to(np.array([[3], [9]], np.int32), beams.shape)
+    together = model.family.forward(model.weights, beams, positions, attend_to_itself)
+    alone = model.family.forward(
+        model.weights, beams.reshape(-1, 1), positions.reshape(-1, 1), attend_to_itself
+    )
+    width = together.shape[-1]
+    np.testing.assert_allclose(
+        together.numpy().reshape(-1, width), alone.numpy().reshape(-1, width), atol=1e-5
+    )
+
+
+def test_logits_are_those_of_each_hidden_state_whatever_their_arrangement(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory, "float32")
+    tokens = np.arange(8, dtype=np.int32).reshape(2, 4)
+    hidden = model.family.forward(model.weights, tokens, tokens, attend_to_itself)
+    all_of_them = model.family.logits(model.weights, hidden)
+    assert all_of_them.shape == (2, 4, model.family.vocab_size)
+    one = model.family.logits(model.weights, hidden[1, 2])
+    np.testing.assert_allclose(all_of_them[1, 2], one, atol=1e-4)
+
+
+def test_the_embeddings_are_neither_copied_nor_turned_for_logits(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory, "float32")
+    vocab_size = model.family.vocab_size
+
+    @tf.function(jit_compile=True, autograph=False)
+    def logits(hidden: tf.Tensor) -> tf.Tensor:
+        weights = {name: weight.read_value() for name, weight in model.weights.items()}
+        return model.family.logits(weights, hidden)
+
+    hidden = tf.zeros([4, model.family.heads * model.family.head_size])
+    hlo = logits.experimental_get_compiler_ir(hidden)(stage="optimized_hlo")
+    moved = [
+        line
+        for line in hlo.splitlines()
+        if f"{vocab_size}," in line.partition(" = ")[2].partition("{")[0]
+        and any(f" {operation}(" in line for operation in ("copy", "transpose", "fusion"))
+    ]
+    assert moved == []
+
+
+def test_weights_outlive_the_files_they_were_read_from(tmp_path: Path) -> None:
+    golden = Golden.read("gpt2-untied")
+    directory = Path(shutil.copytree(golden.directory, tmp_path / "model"))
+    model = load_model("m", directory, "float32")
+    shutil.rmtree(directory)
+    for case in golden.probabilities:
+        found = probabilities(model, case["prompt_token_ids"], case["temperature"])
+        np.testing.assert_allclose(found, case["probabilities"], atol=1e-5)
+
+
+@pytest.mark.parametrize("stored", [np.float16, np.float64, bfloat16])
+def test_stored_types_are_converted_as_numpy_does(tmp_path: Path, stored: type) -> None:
+    directory = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "model"))
+    path = directory / "model.safetensors"
+    tensors = {name: tensor.astype(stored) for name, tensor in load_file(path).items()}
+    save_file(tensors, path)
+    for dtype in ("float32", "bfloat16"):
+        model = load_model("m", directory, dtype)
+        for name, weight in model.weights.items():
+            expected = tensors[f"transformer.{name}"].astype(weight.dtype.as_numpy_dtype)
+            np.testing.assert_array_equal(weight.numpy(), expected)
+
+
+def test_tensors_of_several_pieces_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = Golden.read("gpt2-odd-heads")
+    whole = load_model("m", golden.directory, "float32")
+    monkeypatch.setattr("shaperouter_service.models.checkpoint.PIECE_BYTES", 1000)
+    pieces = load_model("m", golden.directory, "float32")
+    for name, weight in whole.weights.items():
+        np.testing.assert_array_equal(pieces.weights[name].numpy(), weight.numpy())

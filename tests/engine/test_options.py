@@ -1,0 +1,291 @@
+"""Options are tensors: they change what a request gets, and nothing else."""
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.engine import Bench, Collected, Golden, last_logits
+from harness.statistics import P_VALUE_FLOOR, p_value
+from shaperouter_service.decoding import EarlyStopping
+from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.processors import process
+from shaperouter_service.decoding.warpers import warp
+from shaperouter_service.models import load_model
+from shaperouter_service.worker.run import FinishReason
+from shaperouter_service.worker.scheduler import LaneScheduler
+
+BEAMS = (1, 2, 4, 8)
+REQUESTS = 1000
+# A request of each kind of decoding; none ends before its last token.
+KINDS: dict[str, dict[str, Any]] = {
+    "greedy": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+    "sampling": {"do_sample": True, "temperature": 1.2, "top_k": 40, "top_p": 0.95, "seed": 7},
+    "everything": {
+        "do_sample": True,
+        "seed": 2**62 + 3,
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "typical_p": 0.95,
+        "repetition_penalty": 0.9,
+        "no_repeat_ngram_size": 2,
+        "biases": [((5,), 2.0), ((1, 2), -math.inf)],
+    },
+    "beams": {"num_beams": 3, "num_return_sequences": 3},
+    "sampled beams": {"num_beams": 4, "do_sample": True, "seed": 11, "temperature": 1.5},
+}
+PROMPT = [9, 4, 77, 31, 9]
+NEW_TOKENS = 24
+
+
+def _submit(bench: Bench, model: str, kind: str, **changes: Any) -> Collected:
+    prompt = changes.pop("prompt", PROMPT)
+    settings = {"max_new_tokens": NEW_TOKENS} | KINDS[kind] | changes
+    return bench.submit(model, prompt, **settings)
+
+
+def _result(collected: Collected) -> list[list[int]]:
+    collected.wait()
+    found = [list(hypothesis.token_ids) for hypothesis in collected.hypotheses]
+    return found or [collected.token_ids]
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def bench(benches: dict[str, Bench], thorough: Golden) -> Bench:
+    bench = benches[thorough.name]
+    bench.make_all_ready(thorough.name, BEAMS)
+    return bench
+
+
+def _random_options(rng: random.Random, vocab_size: int) -> dict[str, Any]:
+    """Any options at all, each at its neutral value half of the time."""
+
+    def maybe(neutral: Any, value: Any) -> Any:
+        return neutral if rng.random() < 0.5 else value
+
+    num_beams = maybe(1, rng.randint(1, 8))
+    run = [rng.randrange(vocab_size) for _ in range(rng.randint(1, 8))]
+    return {
+        "max_new_tokens": rng.randint(1, 8),
+        "min_new_tokens": maybe(0, rng.randint(1, 8)),
+        "eos_token_ids": rng.sample(range(vocab_size), maybe(0, rng.randint(1, 8))),
+        "do_sample": rng.random() < 0.5,
+        "seed": rng.randrange(2**63),
+        "temperature": maybe(1.0, rng.uniform(0.1, 3)),
+        "top_k": maybe(0, rng.randint(1, vocab_size)),
+        "top_p": maybe(1.0, rng.uniform(0.01, 1)),
+        "min_p": maybe(0.0, rng.uniform(0, 1)),
+        "typical_p": maybe(1.0, rng.uniform(0.01, 1)),
+        "repetition_penalty": maybe(1.0, rng.uniform(0.5, 2)),
+        "no_repeat_ngram_size": maybe(0, rng.randint(1, 5)),
+        "biases": maybe([], [(run, rng.choice([-math.inf, -2.0, 3.0]))]),
+        "logprobs": rng.choice([None, 0, 1, 20]) if num_beams == 1 else rng.choice([None, 0]),
+        "num_beams": num_beams,
+        "num_return_sequences": rng.randint(1, num_beams),
+        "length_penalty": maybe(1.0, rng.uniform(-2, 2)),
+        "early_stopping": rng.choice(list(EarlyStopping)),
+    }
+
+
+def test_a_thousand_requests_with_random_options_trace_and_compile_nothing(
+    bench: Bench, thorough: Golden, rng: random.Random
+) -> None:
+    def counts() -> list[tuple[str, int, int]]:
+        graphs = bench.engine.snapshot("test", "test").graphs
+        return sorted((str(graph.signature), graph.traces, graph.compiles) for graph in graphs)
+
+    vocab_size = len(thorough.probabilities[0]["probabilities"])
+    before = counts()
+    submitted = []
+    for _ in range(REQUESTS):
+        prompt = [rng.randrange(vocab_size) for _ in range(rng.choice([3, 16, 40]))]
+        options = _random_options(rng, vocab_size)
+        submitted.append((options, bench.submit(thorough.name, prompt, **options)))
+    for options, collected in submitted:
+        for token_ids in _result(collected):
+            assert len(token_ids) <= options["max_new_tokens"]
+            assert all(0 <= token < vocab_size for token in token_ids)
+    assert counts() == before
+
+
+def test_a_request_gets_the_same_alone_and_in_company_of_any_options(
+    bench: Bench, thorough: Golden, kind: str, rng: random.Random
+) -> None:
+    alone = _result(_submit(bench, thorough.name, kind))
+    vocab_size = len(thorough.probabilities[0]["probabilities"])
+    for _ in range(3):
+        company = [
+            bench.submit(thorough.name, PROMPT[:2], **_random_options(rng, vocab_size))
+            for _ in range(10)
+        ]
+        assert _result(_submit(bench, thorough.name, kind)) == alone
+        for collected in company:
+            collected.wait()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_chunking_is_invisible(
+    bench: Bench, thorough: Golden, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = _result(_submit(bench, thorough.name, kind))
+    monkeypatch.setattr(LaneScheduler, "_chunk_steps", lambda self, graph: steps)
+    assert _result(_submit(bench, thorough.name, kind)) == usual
+
+
+def test_moving_to_other_rows_is_invisible(bench: Bench, thorough: Golden, kind: str) -> None:
+    """Shorter runs are admitted before, and end while it runs: its batch shrinks around it."""
+    alone = _result(_submit(bench, thorough.name, kind))
+    before = [_submit(bench, thorough.name, kind, max_new_tokens=n) for n in (2, 5, 9)]
+    last = _submit(bench, thorough.name, kind)
+    assert _result(last) == alone
+    for collected in before:
+        collected.wait()
+    rows = {s.rows for _, s in last.run.uses if s.kind == "decode"}
+    assert len(rows) > 1 or "beams" in kind
+
+
+@pytest.mark.parametrize("sequential", ["greedy", "sampling", "everything"])
+@pytest.mark.parametrize("made", [1, 11, 23])
+def test_continuing_from_a_prefix_equals_not_stopping(
+    bench: Bench, thorough: Golden, sequential: str, made: int
+) -> None:
+    (whole,) = _result(_submit(bench, thorough.name, sequential))
+    prompt = PROMPT + whole[:made]
+    (rest,) = _result(
+        _submit(bench, thorough.name, sequential, prompt=prompt, max_new_tokens=NEW_TOKENS - made)
+    )
+    assert rest == whole[made:]
+
+
+def test_another_seed_gives_another_sample(bench: Bench, thorough: Golden) -> None:
+    samples = {
+        tuple(_result(_submit(bench, thorough.name, "sampling", seed=seed))[0]) for seed in range(8)
+    }
+    assert len(samples) == 8
+
+
+def test_a_beam_search_with_fewer_beams_ignores_the_width_of_its_lane(
+    bench: Bench, thorough: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for width in (4, 8):
+        monkeypatch.setattr(
+            bench.engine, "_lane", lambda run, model, w=width: bench.engine._lanes[model, w]
+        )
+        found.append(_result(_submit(bench, thorough.name, "beams")))
+        found.append(_result(_submit(bench, thorough.name, "sampled beams")))
+    assert found[:2] == found[2:]
+
+
+def test_an_end_token_ends_a_run_at_the_very_limit_with_its_own_reason(
+    bench: Bench, thorough: Golden
+) -> None:
+    (whole,) = _result(_submit(bench, thorough.name, "greedy"))
+    last = next(n for n, token in enumerate(whole) if token not in whole[:n] and n > 0)
+    ended = _submit(
+        bench, thorough.name, "greedy", max_new_tokens=last + 1, eos_token_ids=[whole[last]]
+    )
+    assert ended.wait() is FinishReason.EOS
+
+
+# --- Against the reference's distributions -------------------------------------------------------
+
+
+def test_log_probabilities_equal_the_reference(benches: dict[str, Bench], tiny: Golden) -> None:
+    for case in tiny.logprob_cases:
+        collected = benches[tiny.name].submit_case(tiny, case)
+        collected.wait()
+        assert collected.token_ids == case["token_ids"]
+        for found, expected in zip(collected.logprobs, case["logprobs"], strict=True):
+            assert found.token_id == expected["chosen"][0]
+            assert found.logprob == pytest.approx(expected["chosen"][1], abs=1e-4)
+            assert [token for token, _ in found.top] == [token for token, _ in expected["top"]]
+            for (_, logprob), (_, exact) in zip(found.top, expected["top"], strict=True):
+                assert logprob == pytest.approx(exact, abs=1e-4)
+
+
+def test_beam_search_tells_the_log_probabilities_of_its_tokens(
+    bench: Bench, thorough: Golden
+) -> None:
+    """Without penalties, a hypothesis' score is their mean."""
+    collected = _submit(bench, thorough.name, "beams", logprobs=0)
+    collected.wait()
+    for hypothesis in collected.hypotheses:
+        logprobs = [token.logprob for token in hypothesis.logprobs]
+        assert [token.token_id for token in hypothesis.logprobs] == list(hypothesis.token_ids)
+        assert hypothesis.score == pytest.approx(sum(logprobs) / len(logprobs), rel=1e-5)
+
+
+def test_sampling_draws_what_penalties_and_truncations_leave(
+    bench: Bench, thorough: Golden
+) -> None:
+    """The case with every option at once, by chi-square over requests of one token."""
+    case = max(thorough.sampling_cases, key=lambda case: len(case["options"]))
+    options = thorough.options(_sampled(case))
+    drawn = [
+        bench.submit(thorough.name, case["prompt_token_ids"], **options | {"seed": seed})
+        for seed in range(800)
+    ]
+    tokens = np.array([_result(collected)[0][0] for collected in drawn])
+    probabilities = np.array(case["probabilities"])
+    assert set(tokens) <= set(np.flatnonzero(probabilities))
+    assert p_value(tokens, probabilities) > P_VALUE_FLOOR
+
+
+def _sampled(case: dict[str, Any]) -> dict[str, Any]:
+    """The case as a request: Transformers samples among 50 tokens unless told otherwise."""
+    options = {"do_sample": True, "top_k": 50, "max_new_tokens": 1} | case["options"]
+    return case | {"options": options}
+
+
+def test_penalties_and_truncations_leave_the_references_probabilities(tiny: Golden) -> None:
+    model = load_model(tiny.name, tiny.directory, "float32")
+    for case in tiny.sampling_cases:
+        options = tiny.options(_sampled(case))
+        options.pop("num_return_sequences", None)
+        record = Options(*(tf.constant(field) for field in Options.of(**options)))
+        prompt = tf.constant([case["prompt_token_ids"]])
+        length = tf.constant([prompt.shape[1]])
+        anyone = tf.constant([True])
+        logits = last_logits(model, prompt)
+        scores = process(logits, prompt, length, length, options=record, active=anyone)
+        found = tf.nn.softmax(warp(scores, record, 1, anyone))[0].numpy()
+        expected = np.array(case["probabilities"])
+        assert ((found > 0) == (expected > 0)).all(), case["name"]
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=case["name"])
+
+
+def test_sampled_beams_draw_hypotheses_without_replacement(bench: Bench, thorough: Golden) -> None:
+    """Of one token each: two are drawn one after the other, and the likelier comes first."""
+    case = thorough.probabilities[0]
+    probabilities = np.array(case["probabilities"])
+    drawn = [
+        bench.submit(
+            thorough.name,
+            case["prompt_token_ids"],
+            max_new_tokens=1,
+            num_beams=2,
+            num_return_sequences=2,
+            do_sample=True,
+            temperature=case["temperature"],
+            seed=seed,
+        )
+        for seed in range(800)
+    ]
+    tokens = np.array([_result(collected)[0][0] for collected in drawn])
+    # P(i, then j) = p_i p_j / (1 - p_i); the best of two is i if p_i is the larger.
+    first = probabilities[:, None] * probabilities / (1 - probabilities[:, None])
+    pairs = first + first.T
+    likelier = probabilities[:, None] > probabilities
+    best = np.where(likelier, pairs, 0.0).sum(axis=1)
+    assert p_value(tokens, best) > P_VALUE_FLOOR

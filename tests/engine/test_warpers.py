@@ -1,0 +1,246 @@
+"""Warpers leave the tokens that Transformers' leave, and tell ties apart as little as those."""
+
+import functools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.engine import Options
+from shaperouter_service.decoding.warpers import warp
+
+ROWS = 8
+# One that is smaller than a column of the sums, and one that fills several and a part.
+VOCAB_SIZES = (40, 300)
+TABLES = 12
+NEVER = -np.inf
+
+# Single precision moves a sum of probabilities, or a logit, by less: nearer to the limit a token
+# may stay or go.
+SLACK = 2e-5
+
+
+@functools.cache
+def _compiled() -> Any:
+    return tf.function(warp, jit_compile=True)
+
+
+def _warp(
+    scores: np.ndarray,
+    options: Sequence[dict[str, Any]],
+    least: Sequence[int] = (1,) * ROWS,
+    active: Sequence[bool] = (True,) * ROWS,
+) -> np.ndarray:
+    records = [Options.of(max_new_tokens=1, **row) for row in options]
+    return (
+        _compiled()(
+            tf.constant(scores, tf.float32),
+            Options(*(tf.concat(fields, 0) for fields in zip(*records, strict=True))),
+            tf.constant(least, tf.int32),
+            tf.constant(active),
+        )
+    ).numpy()
+
+
+def _one(scores: Sequence[float], least: int = 1, **options: Any) -> list[float]:
+    """Warps a short row, filled up with tokens that are never chosen."""
+    row = [*scores, *[NEVER] * (VOCAB_SIZES[0] - len(scores))]
+    table = np.zeros([ROWS, VOCAB_SIZES[0]])
+    table[0] = row
+    found = _warp(table, [options, *[{}] * (ROWS - 1)], [least] * ROWS)[0]
+    return found[: len(scores)].tolist()
+
+
+def _scores(rng: np.random.Generator, vocab_size: int) -> np.ndarray:
+    """Rows flat and steep, with ties in every second and impossible tokens in some."""
+    scores = rng.normal(size=[ROWS, vocab_size]) * rng.uniform(0.2, 5, size=[ROWS, 1])
+    scores[::2] = np.round(scores[::2] * 2) / 2
+    scores[1:5][rng.random([4, vocab_size]) < 0.3] = NEVER
+    return scores.astype(np.float32)
+
+
+# --- What Transformers leaves: between these two, `slack` to either side of the limit ----------
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def _with_ties(values: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Sorting keeps some of those that are equal; the service all of them."""
+    return values >= values[left].min()
+
+
+def _top_k(scores: np.ndarray, k: int, least: int, slack: float) -> np.ndarray:
+    k = min(max(k, least), len(scores))
+    return scores >= np.sort(scores)[-k]
+
+
+def _top_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+    order = np.argsort(scores)
+    removed = np.cumsum(_softmax(scores)[order]) <= 1 - (p + slack)
+    removed[-least:] = False
+    return _with_ties(scores, order[~removed])
+
+
+def _min_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        left = np.log(_softmax(scores)) >= np.log(_softmax(scores).max() * p) - slack
+    left[np.argsort(scores)[-least:]] = True
+    return _with_ties(scores, left)
+
+
+def _typical_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+    probabilities = _softmax(scores)
+    with np.errstate(divide="ignore"):
+        surprise = -np.log(probabilities)
+    entropy = sum(s * p for s, p in zip(surprise, probabilities, strict=True) if p > 0)
+    distance = np.abs(surprise - entropy)
+    order = np.argsort(distance)
+    last = (np.cumsum(probabilities[order]) < p + slack).sum()
+    last = max(min(last, len(scores) - 1), least - 1)
+    return distance <= distance[order[last]] + slack
+
+
+KINDS: list[tuple[str, list[Any], Callable[..., np.ndarray]]] = [
+    ("top_k", [1, 2, 5, 39, 40, 41, 10_000], _top_k),
+    ("top_p", [1e-6, 0.01, 0.3, 0.7, 0.95, 0.9999], _top_p),
+    ("min_p", [1e-6, 0.01, 0.1, 0.5, 1.0], _min_p),
+    ("typical_p", [1e-6, 0.05, 0.3, 0.7, 0.95, 0.9999], _typical_p),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "reference"), KINDS, ids=[kind[0] for kind in KINDS])
+@pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
+def test_what_is_left_is_what_the_reference_leaves(
+    vocab_size: int,
+    name: str,
+    values: list[Any],
+    reference: Callable[..., np.ndarray],
+    rng: random.Random,
+) -> None:
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    for _ in range(TABLES):
+        scores = _scores(numbers, vocab_size)
+        options = [
+            {name: rng.choice(values), "temperature": rng.choice([0.5, 1.0, 2.0])} for _ in scores
+        ]
+        leasts = [rng.choice([1, 1, 2, 3, 9]) for _ in scores]
+        found = _warp(scores, options, leasts)
+        for row, option, least, left in zip(scores, options, leasts, found, strict=True):
+            tempered = row.astype(np.float64) / option["temperature"]
+            possible = tempered > NEVER
+            surely = reference(tempered, option[name], least, -SLACK) & possible
+            perhaps = reference(tempered, option[name], least, SLACK) & possible
+            kept = left > NEVER
+            assert (kept >= surely).all(), (option, least)
+            assert (kept <= perhaps).all(), (option, least)
+            np.testing.assert_array_equal(left[kept], tempered[kept].astype(np.float32))
+
+
+def _mixed(rng: random.Random) -> dict[str, Any]:
+    options = {name: rng.choice(values) for name, values, _ in KINDS if rng.random() < 0.6}
+    return options | {"temperature": rng.choice([0.5, 1.0, 2.0])}
+
+
+def test_they_apply_one_after_another(rng: random.Random) -> None:
+    scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
+    options = [_mixed(rng) for _ in scores]
+    least = [rng.choice([1, 2, 9]) for _ in scores]
+    expected = scores
+    for name in ("temperature", *(kind[0] for kind in KINDS)):
+        only = [{name: row[name]} if name in row else {} for row in options]
+        expected = _warp(expected, only, least)
+    np.testing.assert_array_equal(_warp(scores, options, least), expected)
+
+
+def test_each_row_gives_what_it_gives_alone(rng: random.Random) -> None:
+    scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
+    options = [_mixed(rng) for _ in scores]
+    together = _warp(scores, options)
+    for index in range(ROWS):
+        others = [{} if row != index else options[row] for row in range(ROWS)]
+        active = [row == index for row in range(ROWS)]
+        np.testing.assert_array_equal(_warp(scores, others, active=active)[index], together[index])
+
+
+def test_without_options_scores_stay_as_they_are(rng: random.Random) -> None:
+    scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[0])
+    np.testing.assert_array_equal(_warp(scores, [{}] * ROWS), scores)
+    company = _warp(scores, [{"top_k": 1}, *[{}] * (ROWS - 1)])
+    np.testing.assert_array_equal(company[1:], scores[1:])
+
+
+# --- By hand ------------------------------------------------------------------------------------
+
+# Probabilities 1/2, 1/4, 1/8, 1/8, as logits that differ from their logarithms by a constant.
+HALVES = (np.log([0.5, 0.25, 0.125, 0.125]) + 3).tolist()
+
+
+def _left(scores: Sequence[float], **options: Any) -> list[int]:
+    return [token for token, score in enumerate(_one(scores, **options)) if score > NEVER]
+
+
+def test_temperature_divides() -> None:
+    assert _one([1.0, -2.0, 0.0], temperature=0.5) == [2.0, -4.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"top_k": 2}, [0, 1]),
+        ({"top_k": 3}, [0, 1, 2, 3]),  # the third and the fourth are equal
+        ({"top_k": 10_000}, [0, 1, 2, 3]),
+        ({"top_p": 1e-9}, [0]),
+        ({"top_p": 0.499}, [0]),
+        ({"top_p": 0.501}, [0, 1]),
+        ({"top_p": 0.76}, [0, 1, 2, 3]),
+        ({"min_p": 0.51}, [0]),
+        ({"min_p": 0.49}, [0, 1]),
+        ({"min_p": 0.24}, [0, 1, 2, 3]),
+        # The entropy is 1.75 bits: 1/4 is the nearest, then 1/2 (0.75 off), then 1/8 (1.25 off).
+        ({"typical_p": 1e-9}, [1]),
+        ({"typical_p": 0.3}, [0, 1]),
+        ({"typical_p": 0.76}, [0, 1, 2, 3]),
+        # The second sees what the first left.
+        ({"top_k": 2, "top_p": 0.66}, [0]),
+        ({"top_k": 2, "top_p": 0.67}, [0, 1]),
+        ({"temperature": 0.5, "top_p": 0.72}, [0]),  # 16/22 instead of 1/2
+    ],
+)
+def test_a_small_distribution(options: dict[str, Any], left: list[int]) -> None:
+    assert _left(HALVES, **options) == left
+
+
+@pytest.mark.parametrize("option", [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}])
+def test_the_least_that_must_be_left_is(option: dict[str, Any]) -> None:
+    assert _left(HALVES, **option) == [0]
+    assert _left(HALVES, least=2, **option) == [0, 1]
+    assert _left(HALVES, least=3, **option) == [0, 1, 2, 3]
+
+
+def test_the_least_that_typical_sampling_leaves_are_the_most_typical() -> None:
+    assert _left(HALVES, least=2, typical_p=1e-9) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "option", [{"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.9}, {"typical_p": 0.1}]
+)
+def test_ties_stay_together(option: dict[str, Any]) -> None:
+    assert _left([0.0] * 7, **option) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    "option", [{"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}, {"typical_p": 0.9}]
+)
+def test_an_only_possible_token_is_left(option: dict[str, Any]) -> None:
+    assert _left([NEVER, -1.0, NEVER], least=2, **option) == [1]
+
+
+@pytest.mark.parametrize("scores", [[0.0, -0.0, 2e-38, -2e-38], [1e30, -1e30, 3e38, -3e38]])
+def test_tiny_and_huge_scores_are_in_order(scores: list[float]) -> None:
+    assert _left(scores, top_k=1) == [int(np.argmax(scores))]

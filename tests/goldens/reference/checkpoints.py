@@ -1,0 +1,234 @@
+"""The tiny checkpoints: random weights in the shape of GPT-2 and of OPT, and their quirks."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OPTForCausalLM,
+    PreTrainedModel,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinyCheckpoint:
+    """One random checkpoint: its dimensions, its quirks and how its weights are drawn.
+
+    Attributes:
+        name: Folder under ``tests/goldens``, and name of the JSON beside it.
+        seed: Of the weights. Changed by hand until the checks of the script pass.
+        config: What differs from the defaults of the model's configuration.
+        eos_token_ids: Written to ``generation_config.json``; ``config.json`` has the first alone.
+        eos_gains: A factor on each end token's output row, which sets how often it wins.
+        option_cases: Which recipes of ``options`` it takes: all, or every fourth.
+        model: The reference's class.
+        dtype: Of the weights on disk; the reference computes in float32 whatever it is.
+        base_model: Save it without its head, as the class whose keys lack the first prefix; GPT-2
+            with the buffers that old versions of Transformers kept beside the weights.
+        max_shard_size: Above it the weights are split into several files with an index.
+    """
+
+    name: str
+    seed: int
+    config: dict[str, Any]
+    eos_token_ids: tuple[int, ...]
+    eos_gains: tuple[float, ...]
+    option_cases: slice
+    model: type[PreTrainedModel] = GPT2LMHeadModel
+    dtype: torch.dtype = torch.float32
+    base_model: bool = False
+    max_shard_size: str = "1GB"
+
+
+TINY_CHECKPOINTS = (
+    # Heads and vocabulary are odd: nothing that splits them divides evenly.
+    TinyCheckpoint(
+        name="gpt2-odd-heads",
+        seed=1,
+        config={"n_layer": 2, "n_embd": 48, "n_head": 3, "vocab_size": 101, "n_positions": 128},
+        eos_token_ids=(100,),
+        eos_gains=(1.3,),
+        option_cases=slice(None),
+    ),
+    # Its own output matrix, an unusual MLP and epsilon, several files, and no end token at all.
+    TinyCheckpoint(
+        name="gpt2-untied",
+        seed=2,
+        config={
+            "n_layer": 2,
+            "n_embd": 32,
+            "n_head": 4,
+            "n_inner": 80,
+            "vocab_size": 97,
+            "n_positions": 128,
+            "layer_norm_epsilon": 1e-3,
+            "tie_word_embeddings": False,
+        },
+        eos_token_ids=(),
+        eos_gains=(),
+        option_cases=slice(0, None, 4),
+        max_shard_size="60KB",
+    ),
+    # Three end tokens, with the first and the last id among them; a context that is on no ladder.
+    TinyCheckpoint(
+        name="gpt2-many-eos",
+        seed=10,
+        config={
+            "n_layer": 2,
+            "n_embd": 40,
+            "n_head": 5,
+            "vocab_size": 120,
+            "n_positions": 100,
+            "activation_function": "gelu",
+            "scale_attn_by_inverse_layer_idx": True,
+        },
+        eos_token_ids=(119, 0, 57),
+        eos_gains=(1.1, 1.7, 1.7),
+        option_cases=slice(1, None, 4),
+    ),
+    # As the first GPT-2 checkpoints were saved.
+    TinyCheckpoint(
+        name="gpt2-bare",
+        seed=4,
+        config={"n_layer": 2, "n_embd": 32, "n_head": 1, "vocab_size": 128, "n_positions": 128},
+        eos_token_ids=(64,),
+        eos_gains=(1.3,),
+        option_cases=slice(2, None, 4),
+        dtype=torch.float16,
+        base_model=True,
+    ),
+    # Layer norms before, none of the others' projections, and the special tokens that OPT has.
+    TinyCheckpoint(
+        name="opt-pre",
+        seed=1,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 36,
+            "num_attention_heads": 3,
+            "ffn_dim": 100,
+            "vocab_size": 110,
+            "max_position_embeddings": 128,
+            "bos_token_id": 2,
+            "pad_token_id": 1,
+        },
+        eos_token_ids=(2,),
+        eos_gains=(1.5,),
+        option_cases=slice(None),
+        model=OPTForCausalLM,
+    ),
+    # As opt-350m: layer norms after, embeddings narrower than the layers, no last layer norm.
+    TinyCheckpoint(
+        name="opt-post",
+        seed=7,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 48,
+            "word_embed_proj_dim": 32,
+            "num_attention_heads": 4,
+            "ffn_dim": 96,
+            "vocab_size": 103,
+            "max_position_embeddings": 100,
+            "do_layer_norm_before": False,
+            "bos_token_id": 0,
+            "pad_token_id": 1,
+        },
+        eos_token_ids=(102, 7),
+        eos_gains=(1.5, 1.5),
+        option_cases=slice(3, None, 4),
+        model=OPTForCausalLM,
+        dtype=torch.float16,
+        base_model=True,
+    ),
+)
+
+# Standard deviation of a parameter whose name has this part; the first that fits counts. Matrices
+# outweigh embeddings, or a tied model repeats its input. Biases add the same to every position,
+# so with large ones a few tokens would win everywhere.
+WEIGHT_SPREADS = (
+    (".bias", 0.1),
+    ("wpe.weight", 0.6),
+    ("wte.weight", 0.4),
+    ("embed_positions.weight", 0.6),
+    ("embed_tokens.weight", 0.4),
+    ("lm_head.weight", 0.4),
+    ("c_proj.weight", 0.5),
+    ("out_proj.weight", 0.5),
+    ("project_out.weight", 0.2),
+    ("fc2.weight", 0.5),
+    ("weight", 0.4),
+)
+# Parts of the names of layer norms, whose gains are around 1.
+LAYER_NORMS = (".ln_", "layer_norm.")
+
+
+def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
+    """Fill ``model`` with random weights, spread so far that its greedy output is not monotonous.
+
+    Biases and the gains of the layer norms are drawn as well: a freshly initialised model has
+    zeros and ones there, with which an implementation that forgets them would still be right.
+    """
+    rng = np.random.default_rng(checkpoint.seed)
+    for name, parameter in sorted(model.named_parameters()):
+        values = rng.standard_normal(tuple(parameter.shape))
+        if any(part in name for part in LAYER_NORMS) and name.endswith(".weight"):
+            values = 1.0 + 0.3 * values
+        else:
+            values *= next(spread for part, spread in WEIGHT_SPREADS if part in name)
+        with torch.no_grad():
+            parameter.copy_(torch.from_numpy(values))
+    with torch.no_grad():
+        # Where the embedding is tied this is the embedding itself.
+        for token, gain in zip(checkpoint.eos_token_ids, checkpoint.eos_gains, strict=True):
+            model.lm_head.weight[token] *= gain
+
+
+def add_legacy_buffers(directory: Path, config: GPT2Config) -> None:
+    """Add each layer's causal mask and masking value, which a reader must ignore.
+
+    ``attn.bias`` is a trap: its name says bias, and it is a mask.
+    """
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    n = config.n_positions
+    for layer in range(config.n_layer):
+        mask = torch.ones(n, n, dtype=torch.uint8).tril().view(1, 1, n, n)
+        tensors[f"h.{layer}.attn.bias"] = mask
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4, dtype=torch.float16)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
+    """Write ``checkpoint`` in the Hugging Face layout and return its directory in ``parent``."""
+    first_eos = checkpoint.eos_token_ids[0] if checkpoint.eos_token_ids else None
+    config = checkpoint.model.config_class(
+        **{"bos_token_id": first_eos, "eos_token_id": first_eos, **checkpoint.config}
+    )
+    model = checkpoint.model(config)
+    draw_weights(model, checkpoint)
+    model.to(checkpoint.dtype)
+
+    directory = parent / checkpoint.name
+    # Shards left over from an earlier run would be read as well.
+    shutil.rmtree(directory, ignore_errors=True)
+    saved = model.base_model if checkpoint.base_model else model
+    saved.save_pretrained(directory, max_shard_size=checkpoint.max_shard_size)
+    if checkpoint.base_model and isinstance(config, GPT2Config):
+        add_legacy_buffers(directory, saved.config)
+    many = len(checkpoint.eos_token_ids) > 1
+    GenerationConfig(
+        bos_token_id=config.bos_token_id,
+        eos_token_id=list(checkpoint.eos_token_ids) if many else first_eos,
+        pad_token_id=config.pad_token_id,
+    ).save_pretrained(directory)
+    for path in directory.glob("*.safetensors"):
+        path.chmod(0o644)  # Their writer lets nobody else read them.
+    return directory

@@ -1,0 +1,332 @@
+"""The reference: Transformers' ``generate`` on a checkpoint, in float32 and in float64.
+
+A golden is only worth comparing with if rounding cannot change it. ``safely`` says so of any
+options: float32 and float64 must give the same tokens, and so must float64 with noise that is
+far above what float32 rounds. All numbers that are written come from the float64 run, so they do
+not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+# Below this lead of the best logit over the second, another order of additions could swap them.
+MIN_MARGIN = 1e-3
+# The lead must also be this many times the largest error that float32 made in the case's logits.
+MIN_MARGIN_OVER_ERROR = 20.0
+# So often is a search repeated with other noise on its logits. A decision that rounding could turn
+# is turned by noise in half of the runs, so about one in a thousand would pass.
+NOISY_RUNS = 10
+MAX_ATTEMPTS = 1000
+
+Options = dict[str, Any]
+
+# What `generate` calls our options; those that are not here have the same name.
+ARGUMENTS = {
+    "eos_token_ids": "eos_token_id",
+    "bad_words_token_ids": "bad_words_ids",
+    "logit_bias": "sequence_bias",
+}
+EARLY_STOPPING = {"heuristic": False, "first": True, "never": "never"}
+# Each option at the value that does nothing, whatever the checkpoint's own defaults are.
+NEUTRAL: dict[str, Any] = {
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": None,
+    "typical_p": 1.0,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "length_penalty": 1.0,
+    "early_stopping": False,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "min_new_tokens": None,
+    "min_length": 0,
+}
+
+
+class GoldenError(Exception):
+    """A golden that would not be worth having; the message says which and why."""
+
+
+class Float64(TorchFunctionMode):
+    """Within it, what asks for float32 gets float64: ``generate`` does so for all its scores.
+
+    It asks by name and by default, so the default changes, too.
+    """
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        torch.set_default_dtype(torch.float64)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End."""
+        super().__exit__(*exception)
+        torch.set_default_dtype(torch.float32)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call ``func`` with another dtype."""
+
+        def widened(value: Any) -> Any:
+            return torch.float64 if value is torch.float32 else value
+
+        named = {name: widened(value) for name, value in (kwargs or {}).items()}
+        return func(*(widened(value) for value in args), **named)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """What the reference generates greedily after one prompt.
+
+    Attributes:
+        prompt: Token ids of the prompt.
+        max_new_tokens: The limit that was asked for.
+        token_ids: The new tokens only, with the end token if one ended it.
+        finish_reason: ``eos``, also if that came at the very limit, else ``length``.
+        margin: The best logit less the second best in float64, of the step where that is smallest.
+        logit_error: The largest difference of a logit in float32 from the same in float64.
+    """
+
+    prompt: list[int]
+    max_new_tokens: int
+    token_ids: list[int]
+    finish_reason: str
+    margin: float
+    logit_error: float
+
+    @property
+    def length(self) -> int:
+        """Length of prompt and continuation together."""
+        return len(self.prompt) + len(self.token_ids)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What the reference generates with some options.
+
+    Attributes:
+        token_ids: Of each sequence the new tokens, with the end token and without padding.
+        finish_reasons: Of each sequence ``eos`` if its last token is an end token, else ``length``.
+        scores: Of each sequence, with beam search; else none.
+        raw: Logits of the model at each step. [steps, R, V], R one or the number of beams.
+        processed: The same after all processors; with beam search log-probabilities.
+    """
+
+    token_ids: list[list[int]]
+    finish_reasons: list[str]
+    scores: list[float]
+    raw: torch.Tensor
+    processed: torch.Tensor
+
+    @property
+    def best(self) -> list[int]:
+        """The tokens of the first sequence, which is the best."""
+        return self.token_ids[0]
+
+
+class Reference:
+    """A checkpoint in the reference implementation."""
+
+    def __init__(self, directory: Path) -> None:
+        """Load the checkpoint in ``directory`` twice, in float32 and in float64."""
+        self.model = self._load(directory, torch.float32)
+        self.exact = self._load(directory, torch.float64)
+        self.max_length: int = self.model.config.max_position_embeddings
+        self.vocab_size: int = self.model.config.vocab_size
+        eos = self.model.generation_config.eos_token_id
+        self.eos_token_ids: list[int] = [eos] if isinstance(eos, int) else list(eos or [])
+
+    @staticmethod
+    def _load(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
+        return AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation="eager", local_files_only=True
+        ).eval()
+
+    @torch.inference_mode()
+    def exact_logits(self, token_ids: list[int]) -> torch.Tensor:
+        """Logits after each of ``token_ids`` in float64, from one pass without a cache. [P, V]."""
+        with Float64():
+            output = self.exact(torch.tensor([token_ids]), use_cache=False)
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+    @torch.inference_mode()
+    def continue_greedily(self, prompt: list[int], max_new_tokens: int) -> Continuation:
+        """Continue ``prompt`` with ``generate``, and measure how safe each step was.
+
+        Each of its steps in float32 is computed once more in float64, without a cache.
+
+        Raises:
+            GoldenError: float64 would have chosen another token at some step.
+        """
+        rough = self.generate(prompt, {"max_new_tokens": max_new_tokens})
+        token_ids = rough.best
+        if rough.finish_reasons != ["eos"] and len(token_ids) != max_new_tokens:
+            raise GoldenError(f"{len(token_ids)} tokens of {max_new_tokens} and no end token")
+
+        exact = self.exact_logits(prompt + token_ids[:-1])[len(prompt) - 1 :]
+        if exact.argmax(-1).tolist() != token_ids:
+            raise GoldenError("float32 and float64 choose different tokens")
+        best = exact.topk(2).values
+        return Continuation(
+            prompt=prompt,
+            max_new_tokens=max_new_tokens,
+            token_ids=token_ids,
+            finish_reason=rough.finish_reasons[0],
+            margin=float((best[:, 0] - best[:, 1]).min()),
+            logit_error=float((rough.raw[:, 0] - exact).abs().max()),
+        )
+
+    @torch.inference_mode()
+    def generate(
+        self, prompt: list[int], options: Options, *, exact: bool = False, noise: float = 0.0
+    ) -> Generation:
+        """Continue ``prompt`` with Transformers' ``generate``.
+
+        Args:
+            prompt: Token ids.
+            options: As ``GenerationOptions`` names them, and ``do_sample``.
+            exact: In float64, scores included, instead of float32.
+            noise: Added to each logit at most, up or down; drawn from the global generator.
+        """
+        model = self.exact if exact else self.model
+        # A batch of one is never padded; naming the token only keeps `generate` quiet.
+        arguments = NEUTRAL | {"pad_token_id": self.eos_token_ids[0] if self.eos_token_ids else 0}
+        for name, value in options.items():
+            if name == "early_stopping":
+                value = EARLY_STOPPING[value]
+            elif name == "logit_bias":
+                value = [[[token], float(bias)] for token, bias in value]
+            arguments[ARGUMENTS.get(name, name)] = value
+        input_ids = torch.tensor([prompt])
+        with Float64() if exact else contextlib.nullcontext(), noisy_logits(model, noise):
+            output = model.generate(
+                input_ids,
+                attention_mask=torch.ones_like(input_ids),
+                return_dict_in_generate=True,
+                output_logits=True,
+                output_scores=True,
+                **arguments,
+            )
+        sequences = [sequence[len(prompt) :] for sequence in output.sequences.tolist()]
+        scores = []
+        if arguments["num_beams"] > 1:
+            # Where a sequence ends, the beams that its tokens came from are -1.
+            lengths = (output.beam_indices >= 0).sum(-1).tolist()
+            sequences = [tokens[:n] for tokens, n in zip(sequences, lengths, strict=True)]
+            scores = output.sequences_scores.tolist()
+        ends = options.get("eos_token_ids", self.eos_token_ids)
+        return Generation(
+            token_ids=sequences,
+            finish_reasons=["eos" if tokens[-1] in ends else "length" for tokens in sequences],
+            scores=scores,
+            raw=torch.stack(output.logits),
+            processed=torch.stack(output.scores),
+        )
+
+    def probabilities(self, prompt: list[int], temperature: float) -> list[float]:
+        """The distribution of the token after ``prompt``. [V]."""
+        logits = self.exact_logits(prompt)[-1]
+        values: list[float] = (logits / temperature).softmax(-1).tolist()
+        return values
+
+
+@contextlib.contextmanager
+def noisy_logits(model: PreTrainedModel, noise: float) -> Iterator[None]:
+    """Within it, ``model`` adds up to ``noise`` to each logit, or takes it away."""
+
+    def add(_module: Any, _inputs: Any, logits: torch.Tensor) -> torch.Tensor:
+        return logits + noise * (2.0 * torch.rand_like(logits) - 1.0)
+
+    if not noise:
+        yield
+        return
+    hook = model.get_output_embeddings().register_forward_hook(add)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def is_safe(continuation: Continuation) -> bool:
+    """Whether every step's lead is large enough that rounding cannot change the token."""
+    least = max(MIN_MARGIN, MIN_MARGIN_OVER_ERROR * continuation.logit_error)
+    return continuation.margin > least
+
+
+def is_diverse(token_ids: list[int]) -> bool:
+    """Whether no token dominates: a repeated token is right for many wrong reasons."""
+    (_, most), *_ = Counter(token_ids).most_common(1)
+    return most <= 1 + len(token_ids) // 3
+
+
+def float32_error(rough: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest error of ``rough``, leaving out what is banned; infinite if other steps ran."""
+    if rough.shape != exact.shape:
+        return math.inf
+    finite = exact.isfinite()
+    if not torch.equal(finite, rough.isfinite()):
+        return math.inf
+    return float((rough - exact)[finite].abs().max())
+
+
+def safely(
+    reference: Reference, prompt: list[int], options: Options
+) -> tuple[Generation, float] | None:
+    """What ``options`` generate, in float64, and its margin; none if rounding could change it.
+
+    A greedy step is judged by its lead, which is the margin. A beam search decides between sums
+    over many steps, and not each decision matters, so it is run again with noise, and its margin
+    is the noise.
+    """
+    rough = reference.generate(prompt, options)
+    exact = reference.generate(prompt, options, exact=True)
+    if rough.token_ids != exact.token_ids:
+        return None
+    error = float32_error(rough.processed, exact.processed)
+    least = max(MIN_MARGIN, MIN_MARGIN_OVER_ERROR * error)
+    if not exact.scores:
+        best = exact.processed[:, 0].topk(2).values
+        margin = float((best[:, 0] - best[:, 1]).min())
+        return (exact, margin) if least < margin < math.inf else None
+    return (exact, least) if withstands_noise(reference, prompt, options, exact, least) else None
+
+
+def withstands_noise(
+    reference: Reference, prompt: list[int], options: Options, expected: Generation, noise: float
+) -> bool:
+    """Whether up to ``noise`` on each logit changes no sequence."""
+    if not math.isfinite(noise):
+        return False
+    for seed in range(NOISY_RUNS):
+        torch.manual_seed(seed)
+        noisy = reference.generate(prompt, options, exact=True, noise=noise)
+        if noisy.token_ids != expected.token_ids:
+            return False
+    return True
+
+
+def random_prompt(reference: Reference, seed: Iterable[int], length: int) -> list[int]:
+    """Token ids over the whole vocabulary, end tokens too: in a prompt they mean nothing."""
+    rng = np.random.default_rng(list(seed))
+    prompt: list[int] = rng.integers(reference.vocab_size, size=length).tolist()
+    return prompt

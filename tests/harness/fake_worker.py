@@ -1,0 +1,309 @@
+"""A worker without TensorFlow, for tests of routers: it says what its script says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpc import aio
+
+from shaperouter.v1 import (
+    generation_pb2,
+    graph_pb2,
+    model_pb2,
+    signature_pb2,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.rpc.server import listen, make_server
+
+VOCAB_SIZE = 320
+MAX_LENGTH, SLOTS = 64, 4
+
+Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
+
+
+class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
+    """A worker that plays a script for every run, behind a socket that can be cut.
+
+    The script is what `script_of` says, which is `script` unless a test says otherwise, and
+    `hypotheses` for beam search. A step of it is an event to send, an error to raise, or a function
+    to await. What the real worker promises is kept: its state at once and after each change, a
+    completion after which nothing follows, log-probabilities for those who ask, errors as statuses,
+    and runs that end when they are cancelled.
+    """
+
+    def __init__(self, name: str, address: Path, models: Sequence[str]) -> None:
+        self.name = name
+        self.address = f"unix:{address}"
+        self.incarnation = 0
+        self.script: list[Step] = [self.tokens(5), self.tokens(7, 8), self.completion()]
+        self.hypotheses = [self.hypothesis(-0.5, 5, 7, 8), self.hypothesis(-1.25, 9)]
+        self.script_of: Callable[[worker_pb2.RunRequest], list[Step]] = self._script_of
+        self.requests: list[worker_pb2.RunRequest] = []
+        self.seconds_left: list[float | None] = []  # until each run's deadline
+        self.running = 0
+        self.cancelled = 0  # runs that ended before their script
+        self.released = asyncio.Event()  # lets runs that hold go on
+        self.models = [self._model(name) for name in models]
+        self.graphs: list[graph_pb2.Graph] = []
+        self._changed = asyncio.Condition()
+        self._path = address
+        self._server: aio.Server | None = None
+        self._stack = contextlib.AsyncExitStack()
+
+    # The script.
+
+    @staticmethod
+    def tokens(*token_ids: int) -> worker_pb2.RunResponse:
+        """New tokens."""
+        return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=token_ids))
+
+    @staticmethod
+    def hypothesis(score: float, *token_ids: int) -> worker_pb2.Hypothesis:
+        """A sequence that beam search found."""
+        return worker_pb2.Hypothesis(
+            token_ids=token_ids,
+            finish_reason=generation_pb2.FINISH_REASON_LENGTH,
+            score=score,
+        )
+
+    @staticmethod
+    def logprobs(token_ids: Sequence[int], likeliest: int) -> list[generation_pb2.TokenLogprobs]:
+        """What this worker thinks of tokens: each is likelier than the next."""
+        return [
+            generation_pb2.TokenLogprobs(
+                chosen=generation_pb2.TokenLogprob(token_id=token, logprob=-token / 4),
+                top=[
+                    generation_pb2.TokenLogprob(token_id=other, logprob=-other / 4)
+                    for other in range(likeliest)
+                ],
+            )
+            for token in token_ids
+        ]
+
+    @staticmethod
+    def stall(length: int = 16) -> worker_pb2.RunResponse:
+        """The beginning of a wait for a prefill graph."""
+        return worker_pb2.RunResponse(
+            stall=generation_pb2.Stall(signature=FakeWorker.signature(length))
+        )
+
+    @staticmethod
+    def completion(
+        reason: generation_pb2.FinishReason = generation_pb2.FINISH_REASON_LENGTH,
+        hypotheses: Sequence[worker_pb2.Hypothesis] = (),
+    ) -> worker_pb2.RunResponse:
+        """The end."""
+        prefill = FakeWorker.signature(16)
+        return worker_pb2.RunResponse(
+            completion=worker_pb2.RunCompletion(
+                finish_reason=reason,
+                padded_prompt_tokens=16,
+                queue_seconds=0.125,
+                stall_seconds=2.5,
+                prefill_seconds=0.25,
+                decode_seconds=0.5,
+                graphs=[
+                    generation_pb2.GraphUse(
+                        asked=prefill, served=prefill, calls=1, device_seconds=0.0625
+                    )
+                ],
+                hypotheses=hypotheses,
+            )
+        )
+
+    async def hold(self) -> None:
+        """A step that lasts until the test sets `released`."""
+        await self.released.wait()
+
+    @staticmethod
+    def signature(
+        length: int, kind: signature_pb2.GraphKind = signature_pb2.GRAPH_KIND_PREFILL
+    ) -> signature_pb2.Signature:
+        """A signature of one row."""
+        return signature_pb2.Signature(model="tiny", kind=kind, rows=1, length=length, beams=1)
+
+    def graph(self, signature: signature_pb2.Signature) -> graph_pb2.Graph:
+        """A ready graph on this worker."""
+        return graph_pb2.Graph(
+            signature=signature,
+            worker=self.name,
+            state=graph_pb2.GRAPH_STATE_READY,
+            traces=1,
+            compiles=1,
+            compile_seconds=graph_pb2.Histogram(bounds=[1], counts=[0, 1], sum=2.5),
+            stall_seconds=graph_pb2.Histogram(bounds=[1], counts=[1, 0], sum=0.5),
+            device_seconds=graph_pb2.Histogram(bounds=[1], counts=[3, 0], sum=0.25),
+        )
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Begins to serve, as a new process would."""
+        self.incarnation += 1
+        inner = self._path.with_suffix(f".{self.incarnation}")
+        server = self._server = make_server(
+            [worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]]
+        )
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
+        listen(server, f"unix:{inner}")
+        await server.start()
+        self._stack.push_async_callback(server.stop, None)
+        await self._stack.enter_async_context(_cuttable(self._path, inner))
+
+    async def kill(self) -> None:
+        """Cuts every connection without a word, as SIGKILL does."""
+        await self._stack.aclose()
+
+    async def stop(self) -> None:
+        """Ends the runs there are, as SIGTERM does when the grace period is over."""
+        assert self._server
+        await self._server.stop(None)
+        await self.kill()
+
+    async def change(self) -> None:
+        """Tells watchers that the state has changed."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    # The service.
+
+    async def Watch(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[worker_pb2.WatchResponse]:
+        """Tells the state, at once and after each change."""
+        async with self._changed:
+            while True:
+                yield worker_pb2.WatchResponse(
+                    worker=self.name,
+                    incarnation=str(self.incarnation),
+                    device="CPU:0",
+                    models=self.models,
+                    graphs=self.graphs,
+                    lanes=[
+                        worker_pb2.Lane(
+                            model=model.name, beams=1, active_slots=self.running, total_slots=SLOTS
+                        )
+                        for model in self.models
+                    ],
+                )
+                await self._changed.wait()
+
+    async def Run(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.RunRequest, context: Any
+    ) -> AsyncIterator[worker_pb2.RunResponse]:
+        """Plays the script."""
+        self.requests.append(request)
+        self.seconds_left.append(context.time_remaining())
+        if request.model not in [model.name for model in self.models]:
+            raise UnknownModelError(request.model, [])
+        self.running += 1
+        ended = False
+        try:
+            for step in list(self.script_of(request)):
+                if isinstance(step, Exception):
+                    ended = True
+                    raise step
+                if isinstance(step, worker_pb2.RunResponse):
+                    yield self._with_logprobs(step, request.options)
+                else:
+                    await step()
+            ended = True
+        finally:
+            self.running -= 1
+            self.cancelled += not ended
+
+    def _script_of(self, request: worker_pb2.RunRequest) -> list[Step]:
+        if request.options.num_beams > 1:
+            found = self.hypotheses[: request.options.num_return_sequences]
+            return [self.completion(found[0].finish_reason, found)]
+        return self.script
+
+    def _with_logprobs(
+        self, step: worker_pb2.RunResponse, options: worker_pb2.RunOptions
+    ) -> worker_pb2.RunResponse:
+        if not options.HasField("logprobs"):
+            return step
+        told = worker_pb2.RunResponse()
+        told.CopyFrom(step)
+        for part in (told.tokens, *told.completion.hypotheses):
+            if part.token_ids:
+                part.logprobs.extend(self.logprobs(part.token_ids, options.logprobs))
+        return told
+
+    @staticmethod
+    def _model(name: str) -> model_pb2.Model:
+        return model_pb2.Model(
+            name=name,
+            family="gpt2",
+            vocab_size=VOCAB_SIZE,
+            max_length=MAX_LENGTH,
+            eos_token_ids=[0],
+            default_options=generation_pb2.GenerationOptions(
+                max_new_tokens=MAX_LENGTH,
+                min_new_tokens=0,
+                do_sample=False,
+                temperature=1.0,
+                top_k=50,
+                top_p=1.0,
+                min_p=0.0,
+                typical_p=1.0,
+                repetition_penalty=1.0,
+                no_repeat_ngram_size=0,
+                num_beams=1,
+                num_return_sequences=1,
+                length_penalty=1.0,
+                early_stopping=generation_pb2.EARLY_STOPPING_HEURISTIC,
+                eos_token_ids=[0],
+            ),
+            dtype="float32",
+            slots=SLOTS,
+            ladders=model_pb2.Ladders(
+                prefill_lengths=[16, 24, 40, MAX_LENGTH],
+                lanes=[
+                    model_pb2.LaneLadders(
+                        beams=beams,
+                        decode_rows=[1, 2, SLOTS],
+                        decode_lengths=[16, 32, beams * MAX_LENGTH],
+                    )
+                    for beams in (1, 4)
+                ],
+                prefill_rows=[1, 2],
+                prefill_batch_tokens=MAX_LENGTH,
+            ),
+        )
+
+
+@contextlib.asynccontextmanager
+async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[None]:
+    """Forwards a Unix socket to another; at its end, all connections are aborted."""
+    writers: set[asyncio.StreamWriter] = set()
+    forwarding: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_unix_connection(inner)
+        writers.update((writer, inner_writer))
+        for source, target in ((reader, inner_writer), (inner_reader, writer)):
+            forwarding.add(asyncio.create_task(pump(source, target)))
+
+    server = await asyncio.start_unix_server(forward, outer)
+    try:
+        yield
+    finally:
+        server.close()
+        outer.unlink()  # noqa: ASYNC240 (a moment)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*forwarding)

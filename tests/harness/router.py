@@ -1,0 +1,147 @@
+"""A router in this process, and stubs to call it with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry
+
+from shaperouter.v1 import (
+    generation_pb2,
+    generation_pb2_grpc,
+    graph_pb2_grpc,
+    model_pb2_grpc,
+)
+
+PATIENCE = 10.0  # seconds; longest wait for a condition
+
+Scenario = Callable[..., Awaitable[None]]
+Play = Callable[..., None]
+
+
+class Router:
+    """A running router, and stubs to call it with; `stop` tells it to stop."""
+
+    def __init__(
+        self, channel: aio.Channel, registry: CollectorRegistry, stop: asyncio.Event
+    ) -> None:
+        self.channel = channel
+        self.stop = stop
+        self.generation = generation_pb2_grpc.GenerationServiceStub(channel)
+        self.models = model_pb2_grpc.ModelServiceStub(channel)
+        self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
+        self.health = health_pb2_grpc.HealthStub(channel)
+        self._registry = registry
+
+    def generate(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
+        """Calls Generate; the prompt is one token unless the fields say otherwise."""
+        return self.generation.Generate(
+            generation_pb2.GenerateRequest(**_with_prompt(fields)), timeout=timeout
+        )
+
+    def stream(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
+        """Calls GenerateStream, likewise."""
+        return self.generation.GenerateStream(
+            generation_pb2.GenerateStreamRequest(**_with_prompt(fields)), timeout=timeout
+        )
+
+    async def error(self, call: Awaitable[object]) -> aio.AioRpcError:
+        """The error that a unary call or the reading of a stream ends with."""
+        reading = _read(call) if isinstance(call, aio.UnaryStreamCall) else call
+        with pytest.raises(aio.AioRpcError) as failure:
+            await reading
+        return failure.value
+
+    async def health_of(self, service: str) -> int:
+        """What the health service says of a service."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        return (await self.health.Check(request, timeout=PATIENCE)).status
+
+    async def wait_for_health(self, service: str, status: int) -> None:
+        """Waits until the health service says this of a service."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        async with contextlib.aclosing(_values(self.health.Watch(request))) as responses:
+            async for response in responses:
+                if response.status == status:
+                    return
+
+    @property
+    def free_slots(self) -> float:
+        """Slots of the workers that the router knows of; shown once the catalog has them."""
+        return sum(
+            sample.value
+            for family in self._registry.collect()
+            for sample in family.samples
+            if sample.name == "shaperouter_slots" and sample.labels["state"] == "free"
+        )
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric; 0 before it is first counted."""
+        return self._registry.get_sample_value(f"shaperouter_{name}", labels) or 0
+
+
+def _with_prompt(fields: dict[str, Any]) -> dict[str, Any]:
+    if "text" in fields or "token_ids" in fields:
+        return fields
+    return fields | {"token_ids": generation_pb2.TokenIds(ids=[1])}
+
+
+async def _read(call: aio.UnaryStreamCall[Any, Any]) -> None:
+    while await call.read() is not aio.EOF:
+        pass
+
+
+async def _values(call: Any) -> AsyncGenerator[Any, None]:
+    try:
+        async for value in call:
+            yield value
+    finally:
+        call.cancel()
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition that nothing tells of."""
+    while not condition():  # noqa: ASYNC110 (there is no event)
+        await asyncio.sleep(0.005)
+
+
+async def read_events(
+    call: Any,
+) -> tuple[list[generation_pb2.GenerateStreamResponse], generation_pb2.StreamCompletion]:
+    """The events of a stream before its completion, and the completion."""
+    *events, end = [event async for event in call]
+    return events, end.completion
+
+
+def deltas(
+    events: Iterable[generation_pb2.GenerateStreamResponse], sequence: int = 0
+) -> list[generation_pb2.Delta]:
+    return [
+        event.delta
+        for event in events
+        if event.HasField("delta") and event.delta.sequence == sequence
+    ]
+
+
+async def agreed(router: Router, **fields: Any) -> generation_pb2.GenerateResponse:
+    """What Generate answers, once it is seen that the same request's stream agrees."""
+    response = await router.generate(**fields)
+    events, end = await read_events(router.stream(**fields))
+    assert len(end.sequences) == len(response.sequences)
+    for index, sequence in enumerate(response.sequences):
+        parts, ended = deltas(events, index), end.sequences[index]
+        assert "".join(part.text for part in parts) == sequence.text
+        assert [token for part in parts for token in part.token_ids] == sequence.token_ids
+        assert [each for part in parts for each in part.logprobs] == list(sequence.logprobs)
+        assert ended.finish_reason == sequence.finish_reason
+        assert ended.HasField("score") == sequence.HasField("score")
+        assert ended.score == sequence.score
+    assert end.completion.usage == response.completion.usage
+    assert list(end.completion.graphs) == list(response.completion.graphs)
+    return response

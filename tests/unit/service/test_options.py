@@ -1,0 +1,275 @@
+"""The defaults that options get."""
+
+import math
+from typing import Any
+
+import pytest
+
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter_service.api.options import resolve_options
+
+# A checkpoint that says everything, and an older worker's model, which says nothing.
+MODEL = model_pb2.Model(
+    name="tiny",
+    vocab_size=100,
+    eos_token_ids=[7, 9],
+    default_options=generation_pb2.GenerationOptions(
+        max_new_tokens=20,
+        min_new_tokens=3,
+        do_sample=False,
+        temperature=0.75,
+        top_k=5,
+        top_p=0.5,
+        min_p=0.25,
+        typical_p=0.125,
+        repetition_penalty=1.5,
+        no_repeat_ngram_size=3,
+        num_beams=4,
+        num_return_sequences=3,
+        length_penalty=0.5,
+        early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+        eos_token_ids=[7, 9],
+        logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
+        bad_words_token_ids=[generation_pb2.TokenIds(ids=[2, 3])],
+    ),
+    ladders=model_pb2.Ladders(
+        lanes=[model_pb2.LaneLadders(beams=1), model_pb2.LaneLadders(beams=4)]
+    ),
+)
+BARE_MODEL = model_pb2.Model(name="bare", vocab_size=100, eos_token_ids=[7])
+
+
+def resolved(
+    model: model_pb2.Model = BARE_MODEL,
+    *,
+    room: int = 1000,
+    words: list[list[int]] | None = None,
+    **options: Any,
+) -> worker_pb2.RunOptions:
+    return resolve_options(
+        generation_pb2.GenerationOptions(**options), model, room=room, bad_words=words or []
+    )
+
+
+def biases(options: worker_pb2.RunOptions) -> list[tuple[list[int], float]]:
+    return [(list(bias.token_ids), bias.bias) for bias in options.biases]
+
+
+def changed(**options: Any) -> model_pb2.Model:
+    """The model with other defaults."""
+    model = model_pb2.Model()
+    model.CopyFrom(MODEL)
+    model.default_options.MergeFrom(generation_pb2.GenerationOptions(**options))
+    return model
+
+
+def test_without_a_word_of_the_checkpoint_the_defaults_are_those_of_transformers() -> None:
+    assert resolved(seed=0) == worker_pb2.RunOptions(
+        max_new_tokens=64,
+        temperature=1.0,
+        top_p=1.0,
+        typical_p=1.0,
+        repetition_penalty=1.0,
+        num_beams=1,
+        num_return_sequences=1,
+        length_penalty=1.0,
+        early_stopping=generation_pb2.EARLY_STOPPING_HEURISTIC,
+        eos_token_ids=[7],
+    )
+
+
+def test_defaults_are_the_checkpoints() -> None:
+    assert resolved(MODEL, seed=0, do_sample=True) == worker_pb2.RunOptions(
+        max_new_tokens=20,
+        min_new_tokens=3,
+        do_sample=True,
+        temperature=0.75,
+        top_k=5,
+        top_p=0.5,
+        min_p=0.25,
+        typical_p=0.125,
+        repetition_penalty=1.5,
+        no_repeat_ngram_size=3,
+        num_beams=4,
+        num_return_sequences=3,
+        length_penalty=0.5,
+        early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+        eos_token_ids=[7, 9],
+        biases=[
+            worker_pb2.SequenceBias(token_ids=[1], bias=0.5),
+            worker_pb2.SequenceBias(token_ids=[2, 3], bias=-math.inf),
+        ],
+    )
+
+
+def test_a_request_overrides_every_default() -> None:
+    given: dict[str, Any] = {
+        "max_new_tokens": 10,
+        "min_new_tokens": 0,
+        "do_sample": True,
+        "temperature": 2.0,
+        "seed": 3,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "typical_p": 1.0,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+        "num_beams": 2,
+        "num_return_sequences": 1,
+        "length_penalty": 0.0,
+        "early_stopping": generation_pb2.EARLY_STOPPING_NEVER,
+        "eos_token_ids": [1],
+        "logprobs": 0,
+    }
+    options = resolved(MODEL, **given)
+    assert {name: getattr(options, name) for name in given} == given
+
+
+def test_log_probabilities_are_asked_for_or_not() -> None:
+    assert not resolved().HasField("logprobs")
+    assert resolved(logprobs=0).HasField("logprobs")
+
+
+# Lengths.
+
+
+def test_the_default_of_max_new_tokens_is_limited_by_the_room() -> None:
+    assert resolved(room=28).max_new_tokens == 28
+
+
+def test_the_default_of_max_new_tokens_leaves_room_for_min_new_tokens() -> None:
+    assert resolved(min_new_tokens=100).max_new_tokens == 100
+
+
+def test_the_default_of_min_new_tokens_gives_way_to_max_new_tokens() -> None:
+    assert resolved(MODEL, max_new_tokens=2).min_new_tokens == 2
+    assert resolved(MODEL, room=1).min_new_tokens == 1
+
+
+# Sampling.
+
+
+def test_decoding_is_greedy_by_default() -> None:
+    assert not resolved().do_sample
+
+
+def test_a_checkpoint_may_sample_by_default() -> None:
+    assert resolved(changed(do_sample=True)).do_sample
+    assert not resolved(changed(do_sample=True), do_sample=False).do_sample
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "typical_p", "top_k"])
+def test_an_option_of_sampling_implies_it(name: str) -> None:
+    options = resolved(**{name: 1})
+    assert options.do_sample
+    assert getattr(options, name) == 1
+
+
+def test_sampling_is_among_fifty_tokens_by_default_or_all_there_are() -> None:
+    assert resolved(do_sample=True).top_k == 50
+    small = model_pb2.Model(vocab_size=10)
+    assert resolved(small, do_sample=True).top_k == 10
+
+
+def test_without_sampling_its_options_have_no_effect() -> None:
+    assert resolved(changed(num_beams=1), seed=0).temperature == 1.0
+    options = resolved(MODEL)
+    sampling = (options.top_k, options.top_p, options.min_p, options.typical_p)
+    assert sampling == (0, 1.0, 0.0, 1.0)
+
+
+def test_a_seed_is_chosen_when_there_is_none() -> None:
+    seeds = {resolved().seed for _ in range(50)}
+    assert len(seeds) == 50
+    # What a JSON number holds exactly.
+    assert all(0 <= seed < 2**53 for seed in seeds)
+
+
+# Beam search.
+
+
+def test_default_beams_are_no_more_than_there_are() -> None:
+    assert resolved(changed(num_beams=9)).num_beams == 4
+    assert resolved(model_pb2.Model(default_options={"num_beams": 9})).num_beams == 1
+
+
+@pytest.mark.parametrize("option", [{"stop": ["x"]}, {"logprobs": 1}], ids=str)
+def test_default_beams_give_way_to_what_cannot_be_done_with_them(option: dict[str, Any]) -> None:
+    assert resolved(MODEL, **option).num_beams == 1
+
+
+def test_without_beams_the_options_of_the_search_have_no_effect() -> None:
+    options = resolved(MODEL, num_beams=1)
+    assert options.length_penalty == 1.0
+    assert options.early_stopping == generation_pb2.EARLY_STOPPING_HEURISTIC
+
+
+@pytest.mark.parametrize(
+    ("options", "sequences"),
+    [
+        ({"num_beams": 2}, 2),
+        ({"num_beams": 4}, 3),
+        ({"num_beams": 1}, 1),
+        ({"num_beams": 1, "do_sample": True}, 3),
+        ({"num_beams": 2, "do_sample": True}, 2),
+    ],
+    ids=str,
+)
+def test_the_default_number_of_sequences_is_no_more_than_there_can_be(
+    options: dict[str, Any], sequences: int
+) -> None:
+    assert resolved(MODEL, **options).num_return_sequences == sequences
+
+
+# End tokens and biases.
+
+
+def test_end_tokens_may_be_told_beside_the_defaults() -> None:
+    assert resolved(BARE_MODEL).eos_token_ids == [7]
+    assert resolved(BARE_MODEL, eos_token_ids=[1, 2]).eos_token_ids == [1, 2]
+
+
+def test_biases_come_before_bans_in_the_order_of_the_request() -> None:
+    options = resolved(
+        logit_bias=[
+            generation_pb2.LogitBias(token_id=5, bias=-2.0),
+            generation_pb2.LogitBias(token_id=4, bias=1.0),
+        ],
+        bad_words=["any"],
+        words=[[3, 2]],
+        bad_words_token_ids=[generation_pb2.TokenIds(ids=[1])],
+    )
+    assert biases(options) == [([5], -2.0), ([4], 1.0), ([3, 2], -math.inf), ([1], -math.inf)]
+
+
+def test_a_word_that_is_banned_twice_is_sent_once() -> None:
+    options = resolved(
+        bad_words=["any"], words=[[3]], bad_words_token_ids=[generation_pb2.TokenIds(ids=[3])]
+    )
+    assert biases(options) == [([3], -math.inf)]
+
+
+def test_an_end_token_by_itself_is_not_banned() -> None:
+    runs = [generation_pb2.TokenIds(ids=ids) for ids in ([7], [7, 7], [9])]
+    assert biases(resolved(bad_words_token_ids=runs)) == [([7, 7], -math.inf), ([9], -math.inf)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"logit_bias": [generation_pb2.LogitBias(token_id=5, bias=2.0)]},
+            [([5], 2.0), ([2, 3], -math.inf)],
+        ),
+        (
+            {"bad_words_token_ids": [generation_pb2.TokenIds(ids=[6])]},
+            [([1], 0.5), ([6], -math.inf)],
+        ),
+    ],
+    ids=["logit_bias", "bad_words_token_ids"],
+)
+def test_biases_and_bans_replace_each_the_checkpoints_own(
+    options: dict[str, Any], expected: list[tuple[list[int], float]]
+) -> None:
+    assert biases(resolved(MODEL, **options)) == expected
