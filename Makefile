@@ -10,9 +10,10 @@ PROTO_VENV := .venvs/protos
 PROTO_BIN := $(PROTO_VENV)/bin
 PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
 SETTINGS ?=
+BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,23 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
+BENCH_CODE := tests/benchmarks/generation
+
+.venvs/bench-%/.ready: $(BENCH_CODE)/requirements-%.txt
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
+	@touch $@
+
+bench: setup $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
+	@PYTHONPATH=$(dir $(BENCH_CODE)) .venvs/bench-conductor/bin/python -m generation $(BENCH)
+
+bench-prefill: setup ## Measures what long prompts cost running streams, and reading short ones together.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py
+
+gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs a GPU, to build/gpu.
+	$(BIN)/python tests/benchmarks/gpu/export.py
+
 # --- Generated files -----------------------------------------------------------------------------
 
 protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
@@ -102,5 +120,5 @@ lock: setup ## Renews the lock files from what the distributions ask for.
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
 
-clean: ## Removes the environments.
-	rm -rf $(VENV) .venvs
+clean: ## Removes the environments, and what make bench made.
+	rm -rf $(VENV) .venvs build/bench

@@ -1,0 +1,103 @@
+"""The model of the benchmark: GPT-2's small size with random weights, drawn from a seed."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from .protocol import token_text
+
+SEED = 0
+LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 12, 768, 12, 1024, 50257
+PARAMETERS = 124_439_808
+END_TOKEN = VOCABULARY - 1
+# GPT-2's own initial deviation, and larger ones that make attention choose and layers outweigh the
+# embeddings: without them, generations repeat their last token.
+DEVIATION, ATTENTION_DEVIATION, FEED_FORWARD_DEVIATION = 0.02, 0.08, 0.04
+
+
+def make_checkpoint(directory: Path) -> None:
+    """Writes the checkpoint in the Hugging Face layout, unless it is there."""
+    if directory.exists():
+        return
+    unfinished = directory.with_name(f"{directory.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    save_file(_weights(), unfinished / "model.safetensors", metadata={"format": "pt"})
+    for name, content in {
+        "config.json": _config(),
+        "tokenizer.json": _tokenizer(),
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": token_text(END_TOKEN),
+            "eos_token": token_text(END_TOKEN),
+            "unk_token": token_text(END_TOKEN),
+        },
+    }.items():
+        (unfinished / name).write_text(json.dumps(content), encoding="utf-8")
+    unfinished.rename(directory)
+
+
+def _weights() -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(SEED)
+    weights: dict[str, NDArray[np.float32]] = {}
+
+    def draw(name: str, *shape: int, mean: float = 0, deviation: float = DEVIATION) -> None:
+        drawn = rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
+        weights[f"transformer.{name}"] = drawn + np.float32(mean)
+
+    def draw_norm(name: str) -> None:
+        draw(f"{name}.weight", WIDTH, mean=1)
+        draw(f"{name}.bias", WIDTH)
+
+    def draw_linear(name: str, inputs: int, outputs: int, deviation: float = DEVIATION) -> None:
+        draw(f"{name}.weight", inputs, outputs, deviation=deviation)
+        draw(f"{name}.bias", outputs)
+
+    draw("wte.weight", VOCABULARY, WIDTH)
+    draw("wpe.weight", POSITIONS, WIDTH)
+    for layer in range(LAYERS):
+        draw_norm(f"h.{layer}.ln_1")
+        draw_linear(f"h.{layer}.attn.c_attn", WIDTH, 3 * WIDTH, ATTENTION_DEVIATION)
+        draw_linear(f"h.{layer}.attn.c_proj", WIDTH, WIDTH)
+        draw_norm(f"h.{layer}.ln_2")
+        draw_linear(f"h.{layer}.mlp.c_fc", WIDTH, 4 * WIDTH, FEED_FORWARD_DEVIATION)
+        draw_linear(f"h.{layer}.mlp.c_proj", 4 * WIDTH, WIDTH, FEED_FORWARD_DEVIATION)
+    draw_norm("ln_f")
+    # Its logit is always 0, far below the best of 50 000 random ones: whatever a contestant makes
+    # of end tokens, none comes, and all make the same number of tokens.
+    weights["transformer.wte.weight"][END_TOKEN] = 0
+    return weights
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "n_layer": LAYERS,
+        "n_embd": WIDTH,
+        "n_head": HEADS,
+        "n_positions": POSITIONS,
+        "vocab_size": VOCABULARY,
+        "activation_function": "gelu_new",
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _tokenizer() -> dict[str, Any]:
+    """One made-up word a token: CTranslate2 takes words, and a service makes text."""
+    words = {token_text(token): token for token in range(VOCABULARY)}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": token_text(END_TOKEN)},
+    }

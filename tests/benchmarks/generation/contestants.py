@@ -1,0 +1,103 @@
+"""Who takes part, in which environment, and in what."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .workloads import Kind
+
+THREADS = len(os.sched_getaffinity(0))
+# As many requests as the widest workload sends at once, and as the service runs by default.
+SLOTS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A contestant, as the conductor sees it.
+
+    Attributes:
+        name: In the JSON file and on the command line.
+        label: In tables and plots.
+        environment: Folder of its environment, from the repository's root.
+        module: Its module in this package.
+        options: Its own arguments.
+        converted: It loads the checkpoint as CTranslate2's converter wrote it.
+        kinds: The workloads it takes part in.
+        every: It takes part in each so many-th round, from the first on.
+    """
+
+    name: str
+    label: str
+    environment: str
+    module: str
+    options: Sequence[str] = ()
+    converted: bool = False
+    kinds: Sequence[Kind] = tuple(Kind)
+    every: int = 1
+
+
+ENGINE = Entry(
+    name="shaperouter",
+    label="Shaperouter, engine",
+    environment=".venv",
+    module="peer_shaperouter",
+    options=[f"--slots={SLOTS}"],
+)
+SERVICE = Entry(
+    name="shaperouter-grpc",
+    label="Shaperouter, gRPC",
+    environment=".venv",
+    module="peer_shaperouter_grpc",
+    options=[f"--slots={SLOTS}"],
+)
+TRANSFORMERS_XLA = Entry(
+    name="transformers-tf-xla",
+    label="Transformers, TF + XLA",
+    environment=".venvs/bench-tf",
+    module="peer_transformers_tf",
+    options=["--xla"],
+)
+TRANSFORMERS_EAGER = Entry(
+    name="transformers-tf-eager",
+    label="Transformers, TF eager",
+    environment=".venvs/bench-tf",
+    module="peer_transformers_tf",
+    # Over ten seconds a call: enough of it to tell that, and no more.
+    kinds=[Kind.GREEDY],
+    every=3,
+)
+TRANSFORMERS_TORCH = Entry(
+    name="transformers-torch",
+    label="Transformers, PyTorch",
+    environment=".venvs/bench-torch",
+    module="peer_transformers_torch",
+)
+CTRANSLATE2 = Entry(
+    name="ctranslate2-float32",
+    label="CTranslate2, float32",
+    environment=".venvs/bench-ct2",
+    module="peer_ctranslate2",
+    options=["--compute-type=float32"],
+    converted=True,
+)
+# Its arithmetic is another, so its tokens may be, too.
+CTRANSLATE2_INT8 = Entry(
+    name="ctranslate2-int8",
+    label="CTranslate2, int8",
+    environment=".venvs/bench-ct2",
+    module="peer_ctranslate2",
+    options=["--compute-type=int8"],
+    converted=True,
+)
+# Its `generate` is the behaviour that Shaperouter promises to equal.
+REFERENCE = TRANSFORMERS_TORCH
+
+ENTRIES = (
+    ENGINE,
+    SERVICE,
+    TRANSFORMERS_XLA,
+    TRANSFORMERS_EAGER,
+    TRANSFORMERS_TORCH,
+    CTRANSLATE2,
+    CTRANSLATE2_INT8,
+)

@@ -1,0 +1,74 @@
+"""Shaperouter's engine, in the contestant's own process."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.engine import Bench
+from harness.waiting import wait_until
+from shaperouter.v1 import graph_pb2, worker_pb2
+from shaperouter_service.messages import signature_from_proto
+
+from .protocol import Contestant, Generated, arguments, serve
+
+MODEL = "bench"
+BUSY = (graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING)
+
+
+class ShaperouterEngine(Contestant):
+    """Requests straight to the engine; several prompts are as many requests at once."""
+
+    packages = ("tensorflow-cpu",)
+
+    def __init__(self, model: Path, *, slots: int) -> None:
+        self._bench = Bench({MODEL: model}, slots=slots)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
+    ) -> Generated:
+        runs = [
+            self._bench.submit(MODEL, prompt, max_new_tokens=new_tokens, **options)
+            for prompt in prompts
+        ]
+        for run in runs:
+            run.wait()
+        uses = [use for run in runs for use in run.run.uses.values()]
+        return Generated(
+            token_ids=[run.token_ids for run in runs],
+            device_seconds=sum(use.device_seconds for use in uses),
+        )
+
+    def graphs(self) -> list[dict[str, Any]]:
+        """The graphs, once none is being compiled."""
+        wait_until(lambda: all(graph.state not in BUSY for graph in self._snapshot().graphs))
+        return [
+            {
+                "signature": str(signature_from_proto(graph.signature)),
+                "traces": graph.traces,
+                "trace_seconds": graph.trace_seconds,
+                "compile_seconds": graph.compile_seconds.sum,
+            }
+            for graph in self._snapshot().graphs
+        ]
+
+    def _snapshot(self) -> worker_pb2.WatchResponse:
+        return self._bench.engine.snapshot(worker="", incarnation="")
+
+
+@contextmanager
+def load() -> Iterator[Contestant]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--slots", type=int, required=True)
+    given = arguments(parser)
+    yield ShaperouterEngine(given.model, slots=given.slots)
+
+
+if __name__ == "__main__":
+    serve(load())
+    sys.stdout.flush()
+    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    os._exit(0)

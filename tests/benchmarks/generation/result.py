@@ -1,0 +1,111 @@
+"""Everything that was measured, as it goes into the JSON file: raw, in seconds."""
+
+import json
+import os
+import platform
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .workloads import workloads
+
+# A list of nothing but numbers and nulls.
+NUMBERS = re.compile(r"\[[^][{}\"]*]")
+# What decides how fast matrix products are.
+VECTOR_FLAGS = ("avx2", "fma", "f16c", "avx512", "avx_vnni", "amx")
+
+
+def conditions() -> dict[str, Any]:
+    """Where and when it is measured."""
+    cpu: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        cpu[name.strip()] = value.strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "cpu": cpu.get("model name", platform.processor()),
+        "cpu_flags": [
+            flag for flag in cpu.get("flags", "").split() if flag.startswith(VECTOR_FLAGS)
+        ],
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": platform.system(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def _by_workload_and_contestant() -> dict[str, dict[str, Any]]:
+    return defaultdict(dict)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """One run. "By workload" and "by contestant" are dictionaries of their names.
+
+    Attributes:
+        conditions: Where and when.
+        rounds: How many there were.
+        versions: Packages of each contestant, by contestant.
+        failures: What did not work, by "contestant: what"; why.
+        seconds: Times of the calls, one a round, by workload and contestant; None where the
+            contestant did not take part in the round.
+        device_seconds: Of it in compiled graphs, for Shaperouter.
+        bandwidth: Bytes a second that the machine reads, one a round.
+        equal: Sequences of each first call that equal the reference's, by workload and contestant.
+        first_calls: Time of the first call of each workload in a process that has run others.
+        fresh: First calls of new processes, one a repeat, by contestant: seconds of the call, and
+            the graphs traced and compiled for it.
+        traces_in_rounds: Traces after the warm-up, by contestant.
+        option_sets: Requests with different option sets and what they traced, by contestant.
+    """
+
+    conditions: dict[str, Any]
+    rounds: int
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, dict[str, list[float | None]]] = field(
+        default_factory=_by_workload_and_contestant
+    )
+    device_seconds: dict[str, dict[str, list[float | None]]] = field(
+        default_factory=_by_workload_and_contestant
+    )
+    bandwidth: list[float] = field(default_factory=list)
+    equal: dict[str, dict[str, int]] = field(default_factory=_by_workload_and_contestant)
+    first_calls: dict[str, dict[str, float]] = field(default_factory=_by_workload_and_contestant)
+    fresh: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    traces_in_rounds: dict[str, int] = field(default_factory=dict)
+    option_sets: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every part was measured."""
+        rounds = all(self.seconds.get(workload.name) for workload in workloads())
+        return bool(rounds and self.fresh and self.option_sets)
+
+    def write(self, path: Path) -> None:
+        """Writes the file: each list of numbers on one line."""
+        text = json.dumps(_rounded(vars(self)), indent=1)
+        text = NUMBERS.sub(lambda found: " ".join(found.group().split()), text)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        """Reads it again."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def _rounded(value: Any) -> Any:
+    """Microseconds are finer than anything here repeats."""
+    match value:
+        case float():
+            return round(value, 6)
+        case dict():
+            return {key: _rounded(inner) for key, inner in value.items()}
+        case list():
+            return [_rounded(inner) for inner in value]
+        case _:
+            return value
