@@ -40,9 +40,7 @@ def _bench(
         prefill_batch_tokens=PIECE,
         lanes=lanes,
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ladders, "default", lambda **_: ladders)
-        bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece)
+    bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece, ladders=lambda **_: ladders)
     bench.make_all_ready(MODEL, [1])
     return bench
 

@@ -37,11 +37,13 @@ def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "bfloat16")
     assert model.dtype == tf.bfloat16
     assert {weight.dtype for weight in model.weights.values()} == {tf.bfloat16}
+    distances = []
     for case in tiny.probabilities:
         found = probabilities(model, case["prompt_token_ids"], case["temperature"])
-        # The checkpoints' weights are large, and magnify what 8 bits of mantissa lose: the
-        # reference itself in bfloat16 is up to 0.39 away from its float32.
-        assert np.abs(found - case["probabilities"]).sum() < 0.5
+        distances.append(np.abs(found - case["probabilities"]).sum())
+    # The checkpoints' weights are large, and magnify what 8 bits of mantissa lose: the reference
+    # itself in bfloat16 is up to 0.39 away from its float32. Unlike distributions are 2 apart.
+    assert np.mean(distances) < 0.4
 
 
 def test_tokens_side_by_side_at_one_position_are_computed_as_each_alone(tiny: Golden) -> None:

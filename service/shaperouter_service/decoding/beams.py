@@ -23,7 +23,7 @@ from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.limits import MAX_EOS_TOKENS
 
 # The score of what must never be chosen.
-NEVER = -float("inf")
+LOWEST = -float("inf")
 
 
 class BeamSearch(Search):
@@ -45,7 +45,7 @@ class BeamSearch(Search):
         scores = self._processed(logprobs, state, options, active)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
-            tf.where(used[..., tf.newaxis], scores, NEVER), lengths, options, active
+            tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active
         )  # [R, K] each
         parent, new = flat // vocab_size, flat % vocab_size
         ends = is_end(new, options) | (state.remaining == 1)[:, tf.newaxis]
@@ -84,7 +84,7 @@ class BeamSearch(Search):
         finals += WORST * tf.cast(closed[:, tf.newaxis], tf.float32)
         finals += WORST * tf.cast(~may_end, tf.float32)
         # What ended before comes first, so that it wins ties.
-        merged = tf.concat([tf.where(used, before.ended_scores, NEVER), finals], axis=-1)
+        merged = tf.concat([tf.where(used, before.ended_scores, LOWEST), finals], axis=-1)
         ended_scores, best = tf.math.top_k(merged, beams)
         is_new = best >= beams
         old, fresh = tf.where(is_new, 0, best), tf.where(is_new, best - beams, 0)
@@ -101,7 +101,7 @@ class BeamSearch(Search):
         never = options.early_stopping == EarlyStopping.NEVER
         longest = tf.where(never & (options.length_penalty > 0), options.max_new_tokens, generated)
         reachable = open_scores[:, 0] / tf.pow(tf.cast(longest, tf.float32), options.length_penalty)
-        worst = tf.reduce_min(tf.where(used, ended_scores, -NEVER), axis=-1)
+        worst = tf.reduce_min(tf.where(used, ended_scores, -LOWEST), axis=-1)
         to_beat = tf.where(ended, worst[:, tf.newaxis], WORST)
         improvable = before.improvable & tf.reduce_any(
             used & (reachable[:, tf.newaxis] > to_beat), axis=-1
@@ -191,7 +191,7 @@ class BeamSearch(Search):
         enough = options.num_beams * tf.maximum(2, 1 + _count_ends(options))
         is_candidate = tf.range(most) < enough[:, tf.newaxis]
         found = tf.gather(scores, flat, batch_dims=1)
-        return tf.where(is_candidate, found, NEVER), flat, is_candidate
+        return tf.where(is_candidate, found, LOWEST), flat, is_candidate
 
 
 def _count_ends(options: Options) -> tf.Tensor:
