@@ -16,7 +16,7 @@ BENCH ?=
 .PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill gpu-export clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- Environments --------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ def flag(field: str, value: object) -> bool:
 def integer(field: str, value: object, *, bits: int) -> int:
     """An integer for a signed field of so many bits."""
     try:
+        # Trying it is the check; what it does not take is reported below.
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = None
@@ -67,6 +68,7 @@ def number(field: str, value: object) -> float:
     if isinstance(value, str | bytes | bool):
         raise InvalidArgumentError.of(field, f"must be a number, got {shown(value)}")
     try:
+        # Trying it is the check, as for integers.
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
         description = f"must fit a 64-bit float, got {shown(value)}"

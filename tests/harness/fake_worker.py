@@ -303,7 +303,7 @@ async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[None]:
         yield
     finally:
         server.close()
-        outer.unlink()  # noqa: ASYNC240 (a moment)
+        outer.unlink()  # noqa: ASYNC240 (one call to a local file system, in a test)
         for writer in writers:
             writer.transport.abort()
         await asyncio.gather(*forwarding)

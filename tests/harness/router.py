@@ -107,7 +107,7 @@ async def _values(call: Any) -> AsyncGenerator[Any, None]:
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     """Waits for a condition that nothing tells of."""
-    while not condition():  # noqa: ASYNC110 (there is no event)
+    while not condition():  # noqa: ASYNC110 (conditions of other processes have no event)
         await asyncio.sleep(0.005)
 
 
