@@ -11,7 +11,7 @@ from harness.waiting import wait_until
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.worker.run import Ended, NewTokens
+from shaperouter_service.worker.run import Ended, NewTokens, Phase
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
@@ -243,6 +243,20 @@ def test_a_prompt_waits_until_streams_have_had_as_long_as_its_last_piece(
     assert kinds == ["piece", *["chunk"] * chunks, "piece", "piece", "piece"]
     # All of the stream's, but for the one after its own prompt.
     assert chunks == sum(_served(stream, GraphKind.DECODE).values()) - 1
+
+
+def test_a_prompt_does_not_wait_for_streams_that_wait_for_a_compilation(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = bench.submit(MODEL, [1, 2], max_new_tokens=LONG)
+    stream.next()
+    with monkeypatch.context() as patch:
+        patch.setattr(lane, "_decode_chunk", lambda: False)
+        patch.setattr(lane, "_owed_seconds", 1e9)
+        prompt = bench.submit(MODEL, _prompt(16), max_new_tokens=1)
+        wait_until(lambda: prompt.run.phase is Phase.DECODE)
+    bench.engine._thread.wake()
+    _finish([stream, prompt])
 
 
 def test_a_run_cancelled_between_two_pieces_is_read_no_further(

@@ -133,6 +133,10 @@ class LaneScheduler:
         self._admit()
         prefilled = self._prefill_next()
         decoded = self._decode_chunk()
+        if not prefilled and not decoded:
+            # Streams that wait for a compilation have no use for the time they are owed.
+            self._owed_seconds = 0.0
+            prefilled = self._prefill_next()
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
         return prefilled or decoded
