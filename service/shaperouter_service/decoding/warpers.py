@@ -1,8 +1,8 @@
 """Temperature and truncation: what shapes the distribution that tokens are sampled from.
 
 As in Hugging Face Transformers, which calls these warpers, in its order. Transformers sorts the
-vocabulary; here a threshold is found by bisection, which the same compiled graph does for rows of
-any `top_k`, `top_p` and `typical_p` in a fraction of the time.
+vocabulary; here one bisection finds any threshold, for rows that differ in `top_k`, `top_p` and
+`typical_p`.
 """
 
 import tensorflow as tf
