@@ -146,7 +146,6 @@ def model(message: model_pb2.Model) -> Model:
         tokenizer=message.tokenizer,
         vocab_size=message.vocab_size,
         max_length=message.max_length,
-        eos_token_ids=tuple(message.eos_token_ids),
         default_options=options_from_message(message.default_options),
         dtype=message.dtype,
         parameters=message.parameters,

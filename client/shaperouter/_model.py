@@ -47,8 +47,8 @@ class Model:
         tokenizer: Class of the tokenizer.
         vocab_size: Number of token ids.
         max_length: Most tokens of prompt and generation together.
-        eos_token_ids: Tokens that end a generation unless the request names others.
-        default_options: What requests get that do not say otherwise.
+        default_options: What requests get that do not say otherwise; every option that has a
+            default.
         dtype: Type the weights and caches are computed in, such as ``float32``.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights on one device, in bytes.
@@ -64,7 +64,6 @@ class Model:
     tokenizer: str
     vocab_size: int
     max_length: int
-    eos_token_ids: tuple[int, ...]
     default_options: GenerationOptions
     dtype: str
     parameters: int

@@ -17,8 +17,10 @@ from shaperouter_service.models.gpt2 import GPT2
 VOCAB_SIZE = 100
 EOS = 99
 
-# What a checkpoint that says nothing means: the defaults of Transformers' generate.
+# What a checkpoint that says nothing means: the defaults of Transformers' generate, but for
+# `max_new_tokens`.
 NEUTRAL = {
+    "max_new_tokens": 64,
     "do_sample": False,
     "temperature": 1.0,
     "top_k": 50,
@@ -51,11 +53,10 @@ def read(
 def test_a_checkpoint_that_says_nothing() -> None:
     options = read({})
     assert options == GenerationOptions(**NEUTRAL)
-    assert not options.HasField("max_new_tokens")
 
 
 def test_null_counts_as_left_out() -> None:
-    names = [*NEUTRAL, "max_new_tokens", "eos_token_id", "bad_words_ids", "guidance_scale"]
+    names = [*NEUTRAL, "eos_token_id", "bad_words_ids", "guidance_scale"]
     assert read(dict.fromkeys(names)) == GenerationOptions(**NEUTRAL)
 
 
@@ -212,7 +213,7 @@ def test_what_changes_nothing_is_not_worth_a_warning() -> None:
         ({"min_new_tokens": 65}, "min_new_tokens must be from 0 to 64, got 65"),
         (
             {"min_new_tokens": 9, "max_new_tokens": 8},
-            "min_new_tokens must be from 0 to 8, got 9",
+            "max_new_tokens must be from 9 to 2147483647, got 8",
         ),
         ({"num_beams": 0}, "num_beams must be from 1 to"),
         ({"num_return_sequences": 2}, "num_return_sequences must be from 1 to 1, got 2"),

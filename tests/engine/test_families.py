@@ -19,10 +19,13 @@ def probabilities(model: Model, prompt: list[int], temperature: float) -> np.nda
     positions = tf.range(len(prompt))[tf.newaxis]
     hidden = model.family.forward(model.weights, tf.constant([prompt]), positions, attend)
     assert hidden.dtype == model.dtype
-    weights = {name: weight.read_value() for name, weight in model.weights.items()}
     # Compiled, as types other than float32 must be.
-    project = tf.function(model.family.logits, jit_compile=True, autograph=False)
-    logits = project(weights, hidden[:, -1])
+    project = tf.function(
+        lambda last: model.family.logits(model.weights.read(), last),
+        jit_compile=True,
+        autograph=False,
+    )
+    logits = project(hidden[:, -1])
     assert logits.dtype == tf.float32
     return tf.nn.softmax(logits / temperature)[0].numpy()
 
@@ -76,8 +79,7 @@ def test_the_embeddings_are_neither_copied_nor_turned_for_logits(tiny: Golden) -
 
     @tf.function(jit_compile=True, autograph=False)
     def logits(hidden: tf.Tensor) -> tf.Tensor:
-        weights = {name: weight.read_value() for name, weight in model.weights.items()}
-        return model.family.logits(weights, hidden)
+        return model.family.logits(model.weights.read(), hidden)
 
     hidden = tf.zeros([4, model.family.heads * model.family.head_size])
     hlo = logits.experimental_get_compiler_ir(hidden)(stage="optimized_hlo")

@@ -10,6 +10,7 @@ from typing import Any
 
 from grpc import aio
 
+from harness.default_options import default_options
 from shaperouter.v1 import (
     generation_pb2,
     graph_pb2,
@@ -243,24 +244,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             family="gpt2",
             vocab_size=VOCAB_SIZE,
             max_length=MAX_LENGTH,
-            eos_token_ids=[0],
-            default_options=generation_pb2.GenerationOptions(
-                max_new_tokens=MAX_LENGTH,
-                min_new_tokens=0,
-                do_sample=False,
-                temperature=1.0,
-                top_k=50,
-                top_p=1.0,
-                min_p=0.0,
-                typical_p=1.0,
-                repetition_penalty=1.0,
-                no_repeat_ngram_size=0,
-                num_beams=1,
-                num_return_sequences=1,
-                length_penalty=1.0,
-                early_stopping=generation_pb2.EARLY_STOPPING_HEURISTIC,
-                eos_token_ids=[0],
-            ),
+            default_options=default_options(max_new_tokens=MAX_LENGTH, eos_token_ids=[0]),
             dtype="float32",
             slots=SLOTS,
             ladders=model_pb2.Ladders(

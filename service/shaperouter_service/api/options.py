@@ -22,24 +22,6 @@ NEUTRAL_SEARCH = {
     "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
 }
 
-# What holds where neither the request nor the checkpoint says anything.
-_DEFAULTS = generation_pb2.GenerationOptions(
-    max_new_tokens=64,
-    do_sample=False,
-    temperature=1.0,
-    top_k=50,
-    top_p=1.0,
-    min_p=0.0,
-    typical_p=1.0,
-    repetition_penalty=1.0,
-    no_repeat_ngram_size=0,
-    min_new_tokens=0,
-    num_beams=1,
-    num_return_sequences=1,
-    length_penalty=1.0,
-    early_stopping=generation_pb2.EARLY_STOPPING_HEURISTIC,
-)
-
 
 def resolve_options(
     options: generation_pb2.GenerationOptions,
@@ -56,7 +38,7 @@ def resolve_options(
         room: Tokens that the prompt leaves of the model's length; at least 1.
         bad_words: The tokens of the options' bad_words.
     """
-    default = _defaults(model)
+    default = model.default_options
 
     def value(name: Any) -> Any:
         return getattr(options if options.HasField(name) else default, name)
@@ -76,8 +58,6 @@ def resolve_options(
         setattr(resolved, name, value(name) if resolved.do_sample else neutral)
     for name, neutral in NEUTRAL_SEARCH.items():
         setattr(resolved, name, value(name) if resolved.num_beams > 1 else neutral)
-    if not options.HasField("top_k"):
-        resolved.top_k = min(resolved.top_k, model.vocab_size)
     resolved.min_new_tokens = value("min_new_tokens")
     if not options.HasField("min_new_tokens"):
         resolved.min_new_tokens = min(resolved.min_new_tokens, resolved.max_new_tokens)
@@ -114,16 +94,6 @@ def default_biases(options: generation_pb2.GenerationOptions, model: model_pb2.M
     default = model.default_options
     biases = 0 if options.logit_bias else len(default.logit_bias)
     return biases + (0 if names_bad_words(options) else len(default.bad_words_token_ids))
-
-
-def _defaults(model: model_pb2.Model) -> generation_pb2.GenerationOptions:
-    """The defaults of a model, complete also where its worker does not tell them all."""
-    default = generation_pb2.GenerationOptions()
-    default.CopyFrom(_DEFAULTS)
-    default.MergeFrom(model.default_options)
-    if not default.eos_token_ids:
-        default.eos_token_ids.extend(model.eos_token_ids)
-    return default
 
 
 def _do_sample(

@@ -1,6 +1,6 @@
 """The decode graph: advances the rows of a batch together, several steps a call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
 from shaperouter_service.decoding.state import State
-from shaperouter_service.models import Model
+from shaperouter_service.models import Model, Weights
 
 # Most steps a call can be asked for: the size of its result. The number itself is a tensor.
 MAX_STEPS = 16
@@ -103,7 +103,7 @@ class DecodeProgram(Program):
         state, options, pending, active, steps = inputs
         family = self.model.family
         # Read outside of the loop, so that weights are its constants.
-        weights = {name: weight.read_value() for name, weight in self.model.weights.items()}
+        weights = self.model.weights.read()
         shape = [self.rows, family.heads, self.length, family.head_size]
 
         def unfinished(
@@ -169,7 +169,7 @@ class DecodeProgram(Program):
 
     def _forward(
         self,
-        weights: Mapping[str, tf.Tensor],
+        weights: Weights,
         state: State,
         visible: tf.Tensor,
         values: list[tf.Tensor],

@@ -91,7 +91,7 @@ class PrefillProgram(Program):
             [R, V] float32, logits after the prompts' last tokens if the piece has them.
         """
         family = self.model.family
-        weights = {name: weight.read_value() for name, weight in self.model.weights.items()}
+        weights = self.model.weights.read()
         shape = [self.rows, family.heads, self.length, family.head_size]
         values = caches.read(handles, self.model, shape)
 

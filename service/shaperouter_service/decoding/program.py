@@ -74,6 +74,9 @@ class Program(abc.ABC):
         """Compiles the graph, which XLA does at its first call: one of a batch of its own."""
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
+        # So that no request has to wait for what copies caches, either.
+        batch.copy_row(0, batch, 0)
+        batch.reshape([0], rows=self.rows, length=self.length)
 
     def compiler_ir(self, stage: str) -> str:
         """The compiler's view of the graph, e.g. `hlo` or `optimized_hlo`, to inspect in tests."""
@@ -92,6 +95,7 @@ class Program(abc.ABC):
         """
         if self._concrete is None:
             raise RuntimeError("a program must be traced before it is called")
-        flat = tf.nest.flatten((arguments, batch.caches.handles))
-        result = self._concrete(*map(tf.convert_to_tensor, flat))
+        # Tensors in their structure: whatever else TensorFlow accepts costs milliseconds a call.
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
+        result = self._concrete(*tensors, batch.caches.handles)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)

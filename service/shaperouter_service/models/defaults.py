@@ -18,6 +18,8 @@ from shaperouter_service.models.family import Family
 log = structlog.get_logger(__name__)
 
 INT32_MAX = 2**31 - 1
+# Tokens that a request gets which does not say; Transformers' 20 end in mid-sentence.
+MAX_NEW_TOKENS = 64
 # Most sequences that sampling without beams returns.
 MAX_SAMPLED_SEQUENCES = 16
 
@@ -64,8 +66,7 @@ def read_default_options(
 ) -> generation_pb2.GenerationOptions:
     """Reads a checkpoint's generation options.
 
-    Every option that a checkpoint can have is set, but for `max_new_tokens` where it is left out.
-    What we don't support is told in one warning.
+    Every option that has a default is set. What we don't support is told in one warning.
 
     Raises:
         StartupError: A value is of the wrong type or over a limit.
@@ -98,9 +99,7 @@ def read_default_options(
 def _read_numbers(config: Config, family: Family) -> generation_pb2.GenerationOptions:
     do_sample = config.value("do_sample", bool, False)
     num_beams = config.number("num_beams", int, 1, at_least=1, at_most=INT32_MAX)
-    max_new_tokens = None
-    if config.values.get("max_new_tokens") is not None:
-        max_new_tokens = config.number("max_new_tokens", int, 1, at_least=1, at_most=INT32_MAX)
+    min_new_tokens = config.number("min_new_tokens", int, 0, at_least=0, at_most=family.max_length)
     early_stopping = config.values.get("early_stopping")
     if early_stopping is None:
         early_stopping = False
@@ -110,7 +109,13 @@ def _read_numbers(config: Config, family: Family) -> generation_pb2.GenerationOp
     if num_beams == 1 and do_sample:
         most_sequences = MAX_SAMPLED_SEQUENCES
     return generation_pb2.GenerationOptions(
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=config.number(
+            "max_new_tokens",
+            int,
+            max(MAX_NEW_TOKENS, min_new_tokens),
+            at_least=max(1, min_new_tokens),
+            at_most=INT32_MAX,
+        ),
         do_sample=do_sample,
         temperature=config.number("temperature", float, 1.0, at_least=1e-6, at_most=1e6),
         top_k=config.number(
@@ -125,9 +130,7 @@ def _read_numbers(config: Config, family: Family) -> generation_pb2.GenerationOp
         no_repeat_ngram_size=config.number(
             "no_repeat_ngram_size", int, 0, at_least=0, at_most=INT32_MAX
         ),
-        min_new_tokens=config.number(
-            "min_new_tokens", int, 0, at_least=0, at_most=max_new_tokens or family.max_length
-        ),
+        min_new_tokens=min_new_tokens,
         num_beams=num_beams,
         num_return_sequences=config.number(
             "num_return_sequences", int, 1, at_least=1, at_most=most_sequences

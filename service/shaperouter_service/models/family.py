@@ -1,7 +1,7 @@
 """What a family of models supplies."""
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,6 +10,7 @@ import tensorflow as tf
 from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.layers import Attend
+from shaperouter_service.models.weights import Weights
 
 
 class Family(abc.ABC):
@@ -70,7 +71,7 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def forward(
         self,
-        weights: Mapping[str, tf.Tensor],
+        weights: Weights,
         token_ids: tf.Tensor,
         positions: tf.Tensor,
         attend: Attend,
@@ -91,5 +92,5 @@ class Family(abc.ABC):
         """
 
     @abc.abstractmethod
-    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+    def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         """Projects hidden states [..., E] to the vocabulary: [..., V] float32."""

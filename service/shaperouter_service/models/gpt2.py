@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019), as in Transformers' `GPT2LMHeadModel`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from shaperouter_service.models.layers import (
     output_logits,
     split_heads,
 )
+from shaperouter_service.models.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ class GPT2(Family):
 
     def forward(
         self,
-        weights: Mapping[str, tf.Tensor],
+        weights: Weights,
         token_ids: tf.Tensor,
         positions: tf.Tensor,
         attend: Attend,
@@ -140,13 +141,11 @@ class GPT2(Family):
             x = self._block(weights, layer, x, attend)
         return self._norm(weights, "ln_f", x)
 
-    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+    def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         head = "wte.weight" if self.tie_word_embeddings else "lm_head.weight"
         return output_logits(hidden, weights[head])
 
-    def _block(
-        self, weights: Mapping[str, tf.Tensor], layer: int, x: tf.Tensor, attend: Attend
-    ) -> tf.Tensor:
+    def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
         h = f"h.{layer}"
         normed = self._norm(weights, f"{h}.ln_1", x)
         projected = linear(weights, f"{h}.attn.c_attn", normed)  # [R, P, 3E]
@@ -164,5 +163,5 @@ class GPT2(Family):
         scale = self.head_size**-0.5 if self.scale_attn_weights else 1.0
         return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
 
-    def _norm(self, weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+    def _norm(self, weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
         return layer_norm(weights, name, x, self.layer_norm_epsilon)

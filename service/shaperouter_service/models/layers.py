@@ -1,11 +1,18 @@
 """Layers that families share, as pure functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla import xla_data_pb2
+
+from shaperouter_service.models.weights import DeviceKind, Weights
+
+# Products of at most so many rows are computed in blocks of so many inputs, the first number that
+# divides them; see `_product_on_cpu`.
+_FEW_ROWS = 16
+_BLOCKS = range(48, 15, -1)
 
 # Named after Transformers' `hidden_act` / `activation_function` values.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -44,9 +51,7 @@ class Attend(Protocol):
         """
 
 
-def layer_norm(
-    weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor, epsilon: float
-) -> tf.Tensor:
+def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Normalizes the last axis (Ba et al. 2016), in float32 whatever type `x` has.
 
     Args:
@@ -66,7 +71,7 @@ def layer_norm(
     return tf.cast(normed, x.dtype)
 
 
-def linear(weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
     """Multiplies the last axis of `x`, [..., I], by a weight.
 
     Args:
@@ -78,10 +83,36 @@ def linear(weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tens
         [..., O].
     """
     weight = weights[f"{name}.weight"]
-    product = tf.matmul(tf.reshape(x, [-1, weight.shape[0]]), weight)
+    rows = tf.reshape(x, [-1, weight.shape[0]])
+    if weights.device is DeviceKind.CPU:
+        product = _product_on_cpu(rows, weight)
+    else:
+        product = tf.matmul(rows, weight)
     if f"{name}.bias" in weights:
-        product = _apart(product) + weights[f"{name}.bias"]
+        product += weights[f"{name}.bias"]
     return tf.reshape(product, [*x.shape[:-1], weight.shape[1]])
+
+
+def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Multiplies [M, I] by [I, O] in blocks of I, if the rows are few.
+
+    XLA leaves products to Eigen, which copies the weights into an order of its own as it goes. For
+    few rows that copy is most of the work. Where it is of a short block, it does not leave the
+    core's cache. docs/measurements.md has the figures.
+    """
+    rows, inputs = x.shape
+    block = next((size for size in _BLOCKS if inputs % size == 0), inputs)
+    if rows > _FEW_ROWS or block == inputs:
+        return _apart(tf.matmul(x, weight))
+    parts = tf.einsum(
+        "mki,kio->kmo",
+        tf.reshape(x, [rows, -1, block]),
+        tf.reshape(weight, [-1, block, weight.shape[1]]),
+    )
+    # Their sum is a product, too: XLA's own reductions are slow over any axis but the last.
+    blocks, outputs = parts.shape[0], parts.shape[2]
+    total = tf.matmul(tf.ones([1, blocks], x.dtype), tf.reshape(_apart(parts), [blocks, -1]))
+    return tf.reshape(_apart(total), [rows, outputs])
 
 
 def _apart(product: tf.Tensor) -> tf.Tensor:
@@ -92,7 +123,7 @@ def _apart(product: tf.Tensor) -> tf.Tensor:
     """
     if tf.executing_eagerly():
         return product
-    (apart,) = xla.optimization_barrier([product])
+    (apart,) = xla.optimization_barrier(product)
     return apart
 
 

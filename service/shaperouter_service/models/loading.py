@@ -17,6 +17,7 @@ from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.family import Family
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
+from shaperouter_service.models.weights import DeviceKind, Weights
 
 FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT)}
 
@@ -30,17 +31,17 @@ class Model:
     Attributes:
         name: As requests call it.
         family: Its dimensions and forward pass.
-        weights: Variables on the device, by name; never written after loading.
+        weights: Variables on the device; never written after loading.
         dtype: Type of the weights and caches, and of most computations.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights.
-        default_options: What requests get that don't say otherwise. Every option that a checkpoint
-            can have is set but for `max_new_tokens`, which few checkpoints have.
+        default_options: What requests get that don't say otherwise; every option that has a
+            default.
     """
 
     name: str
     family: Family
-    weights: Mapping[str, tf.Variable]
+    weights: Weights
     dtype: tf.DType
     parameters: int
     weight_bytes: int
@@ -54,7 +55,7 @@ def resolve_dtype(choice: Literal["auto"] | DType) -> DType:
     """
     if choice != "auto":
         return choice
-    return "bfloat16" if tf.config.list_physical_devices("GPU") else "float32"
+    return "bfloat16" if DeviceKind.present() is DeviceKind.GPU else "float32"
 
 
 def load_model(name: str, directory: Path, dtype: DType) -> Model:
@@ -94,7 +95,7 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
     return Model(
         name=name,
         family=family,
-        weights=weights,
+        weights=Weights(weights, DeviceKind.present()),
         dtype=tf_dtype,
         parameters=parameters,
         weight_bytes=parameters * tf_dtype.size,

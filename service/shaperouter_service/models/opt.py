@@ -1,6 +1,6 @@
 """OPT (Zhang et al. 2022), as in Transformers' `OPTForCausalLM`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from shaperouter_service.models.layers import (
     output_logits,
     split_heads,
 )
+from shaperouter_service.models.weights import Weights
 
 # Position 0 is row 2 of the position embeddings.
 POSITION_OFFSET = 2
@@ -166,7 +167,7 @@ class OPT(Family):
 
     def forward(
         self,
-        weights: Mapping[str, tf.Tensor],
+        weights: Weights,
         token_ids: tf.Tensor,
         positions: tf.Tensor,
         attend: Attend,
@@ -179,15 +180,13 @@ class OPT(Family):
             x = self._block(weights, layer, x, attend)
         return _norm(weights, "final_layer_norm", x) if self._has_final_layer_norm else x
 
-    def logits(self, weights: Mapping[str, tf.Tensor], hidden: tf.Tensor) -> tf.Tensor:
+    def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         if self._projects_embeddings:
             hidden = linear(weights, "project_out", hidden)
         head = "embed_tokens.weight" if self.tie_word_embeddings else "lm_head.weight"
         return output_logits(hidden, weights[head])
 
-    def _block(
-        self, weights: Mapping[str, tf.Tensor], layer: int, x: tf.Tensor, attend: Attend
-    ) -> tf.Tensor:
+    def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
         h = f"layers.{layer}"
         attn = f"{h}.self_attn"
         before = self.do_layer_norm_before
@@ -208,5 +207,5 @@ class OPT(Family):
         return x if before else _norm(weights, f"{h}.final_layer_norm", x)
 
 
-def _norm(weights: Mapping[str, tf.Tensor], name: str, x: tf.Tensor) -> tf.Tensor:
+def _norm(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
     return layer_norm(weights, name, x, LAYER_NORM_EPSILON)

@@ -11,7 +11,7 @@ from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program
 from shaperouter_service.errors import UnknownModelError
 from shaperouter_service.graphs import GraphTable
-from shaperouter_service.models import Model, load_model, resolve_dtype
+from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.device import DeviceThread
@@ -142,5 +142,4 @@ class Engine:
 
 
 def _device_name() -> str:
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    return f"{kind}:0"
+    return f"{DeviceKind.present()}:0"

@@ -34,8 +34,12 @@ from shaperouter_service.worker.results import finish_reason, hypotheses, new_to
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
-# not wait noticeably for its slot, so that small models spend little time between chunks.
-CHUNK_SECONDS = 0.03
+# not wait noticeably for its slot, so that little time is spent between chunks.
+CHUNK_SECONDS = 0.06
+
+# Of the device's time, what running streams get while prompts wait to be read. The more it is, the
+# longer those wait, and the fewer rows the steps have that are made meanwhile.
+STREAMS_SHARE = 0.25
 
 # Waiting runs that are looked at for one that would not stall: enough to get past a burst of one
 # new shape, and little work between two chunks.
@@ -213,8 +217,7 @@ class LaneScheduler:
         if self._reading is None:
             return False
         seconds = self._read(self._reading)
-        # Prompts and running streams share the device equally.
-        self._owed_seconds = seconds if streams else 0.0
+        self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
 
     def _begin_reading(self) -> _Reading | None:

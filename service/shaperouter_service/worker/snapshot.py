@@ -26,7 +26,6 @@ def model_message(
         family=model.family.name,
         vocab_size=model.family.vocab_size,
         max_length=model.family.max_length,
-        eos_token_ids=model.default_options.eos_token_ids,
         default_options=model.default_options,
         dtype=model.dtype.name,
         parameters=model.parameters,

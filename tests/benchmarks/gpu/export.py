@@ -45,7 +45,7 @@ from shaperouter_service.decoding import (
     Program,
 )
 from shaperouter_service.limits import MAX_TOP_LOGPROBS
-from shaperouter_service.models import Model
+from shaperouter_service.models import DeviceKind, Model, Weights
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.routing.ladders import PREFILL_PIECE
@@ -88,7 +88,7 @@ def make_model(config: dict[str, Any], seed: int, dtype: tf.DType) -> Model:
     return Model(
         name="random",
         family=family,
-        weights=weights,
+        weights=Weights(weights, DeviceKind.GPU),
         dtype=dtype,
         parameters=parameters,
         weight_bytes=parameters * dtype.size,

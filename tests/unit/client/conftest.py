@@ -79,7 +79,6 @@ class FakeShaperouter(
                 tokenizer="GPT2Tokenizer",
                 vocab_size=8192,
                 max_length=256,
-                eos_token_ids=[0],
                 default_options=generation_pb2.GenerationOptions(
                     max_new_tokens=64,
                     temperature=1.0,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from harness.default_options import default_options
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
 from shaperouter_service.api.options import resolve_options
 
-# A checkpoint that says everything, and an older worker's model, which says nothing.
+# A checkpoint that says everything, and one that says little.
 MODEL = model_pb2.Model(
     name="tiny",
     vocab_size=100,
-    eos_token_ids=[7, 9],
     default_options=generation_pb2.GenerationOptions(
         max_new_tokens=20,
         min_new_tokens=3,
@@ -36,7 +36,9 @@ MODEL = model_pb2.Model(
         lanes=[model_pb2.LaneLadders(beams=1), model_pb2.LaneLadders(beams=4)]
     ),
 )
-BARE_MODEL = model_pb2.Model(name="bare", vocab_size=100, eos_token_ids=[7])
+BARE_MODEL = model_pb2.Model(
+    name="bare", vocab_size=100, default_options=default_options(eos_token_ids=[7])
+)
 
 
 def resolved(
@@ -63,7 +65,7 @@ def changed(**options: Any) -> model_pb2.Model:
     return model
 
 
-def test_without_a_word_of_the_checkpoint_the_defaults_are_those_of_transformers() -> None:
+def test_options_without_an_effect_are_neutral() -> None:
     assert resolved(seed=0) == worker_pb2.RunOptions(
         max_new_tokens=64,
         temperature=1.0,
@@ -166,10 +168,8 @@ def test_an_option_of_sampling_implies_it(name: str) -> None:
     assert getattr(options, name) == 1
 
 
-def test_sampling_is_among_fifty_tokens_by_default_or_all_there_are() -> None:
+def test_sampling_is_among_fifty_tokens_by_default() -> None:
     assert resolved(do_sample=True).top_k == 50
-    small = model_pb2.Model(vocab_size=10)
-    assert resolved(small, do_sample=True).top_k == 10
 
 
 def test_without_sampling_its_options_have_no_effect() -> None:
@@ -191,7 +191,7 @@ def test_a_seed_is_chosen_when_there_is_none() -> None:
 
 def test_default_beams_are_no_more_than_there_are() -> None:
     assert resolved(changed(num_beams=9)).num_beams == 4
-    assert resolved(model_pb2.Model(default_options={"num_beams": 9})).num_beams == 1
+    assert resolved(model_pb2.Model(default_options=default_options(num_beams=9))).num_beams == 1
 
 
 @pytest.mark.parametrize("option", [{"stop": ["x"]}, {"logprobs": 1}], ids=str)

@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.default_options import default_options
 from shaperouter.v1 import generation_pb2, model_pb2
 from shaperouter_service import limits
 from shaperouter_service.api.preparation import PreparedRequest, prepare
@@ -25,11 +26,14 @@ MODEL = model_pb2.Model(
     tokenizer="GPT2Tokenizer",
     vocab_size=100,
     max_length=32,
+    default_options=default_options(),
     ladders=model_pb2.Ladders(
         lanes=[model_pb2.LaneLadders(beams=1), model_pb2.LaneLadders(beams=4)]
     ),
 )
-MUTE_MODEL = model_pb2.Model(name="mute", vocab_size=100, max_length=1024)
+MUTE_MODEL = model_pb2.Model(
+    name="mute", vocab_size=100, max_length=1024, default_options=default_options()
+)
 HEURISTIC = generation_pb2.EARLY_STOPPING_HEURISTIC
 
 
