@@ -13,7 +13,7 @@ SETTINGS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill gpu-export clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill bench-products gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench: setup $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready) 
 
 bench-prefill: setup ## Measures what long prompts cost running streams, and reading short ones together.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py
+
+bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
+	$(BIN)/python tests/benchmarks/products.py
 
 gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs a GPU, to build/gpu.
 	$(BIN)/python tests/benchmarks/gpu/export.py
