@@ -1,6 +1,7 @@
 """What graphs compute, as TensorFlow code: prefill, decode steps, sampling, beam search."""
 
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
 from shaperouter_service.decoding.options import EarlyStopping, Options
 from shaperouter_service.decoding.prefill import PrefillProgram
@@ -16,4 +17,5 @@ __all__ = [
     "Options",
     "PrefillProgram",
     "Program",
+    "prepare_caches",
 ]

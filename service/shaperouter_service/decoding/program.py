@@ -74,9 +74,6 @@ class Program(abc.ABC):
         """Compiles the graph, which XLA does at its first call: one of a batch of its own."""
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
-        # So that no request has to wait for what copies caches, either.
-        batch.copy_row(0, batch, 0)
-        batch.reshape([0], rows=self.rows, length=self.length)
 
     def compiler_ir(self, stage: str) -> str:
         """The compiler's view of the graph, e.g. `hlo` or `optimized_hlo`, to inspect in tests."""

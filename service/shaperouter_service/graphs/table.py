@@ -51,6 +51,9 @@ class GraphTable:
         self._build = build
         self._on_change = on_change
         self._lock = threading.Lock()
+        # Tracing is Python code. Two traces at a time would pass the interpreter to and fro, and
+        # each take longer than both in turn.
+        self._tracing = threading.Lock()
         self._graphs: dict[Signature, Graph] = {}
         # (0 if urgent, order of asking, graph)
         self._wanted: queue.PriorityQueue[tuple[int, int, Graph]] = queue.PriorityQueue()
@@ -126,10 +129,11 @@ class GraphTable:
             self._make_ready(graph)
 
     def _make_ready(self, graph: Graph) -> None:
-        started = time.monotonic()
         try:
-            graph.program.trace()
-            traced = time.monotonic()
+            with self._tracing:
+                started = time.monotonic()
+                graph.program.trace()
+                traced = time.monotonic()
             graph.trace_seconds = traced - started
             self._move(graph, GraphState.COMPILING)
             graph.program.compile()

@@ -8,7 +8,7 @@ import structlog
 import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
-from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program
+from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
 from shaperouter_service.errors import UnknownModelError
 from shaperouter_service.graphs import GraphTable
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
@@ -66,6 +66,7 @@ class Engine:
         for name, directory in models.items():
             log.info("loading model", model=name, directory=str(directory))
             model = load_model(name, directory, resolve_dtype(dtype))
+            prepare_caches(model)
             ladders = Ladders.default(
                 max_length=model.family.max_length, slots=slots, prefill_piece=prefill_piece
             )

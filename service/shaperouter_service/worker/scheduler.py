@@ -35,7 +35,7 @@ from shaperouter_service.worker.run import Ended, Failed, Phase, Run
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
 # not wait noticeably for its slot, so that little time is spent between chunks.
-CHUNK_SECONDS = 0.06
+CHUNK_SECONDS = 0.1
 
 # Of the device's time, what running streams get while prompts wait to be read. The more it is, the
 # longer those wait, and the fewer rows the steps have that are made meanwhile.
