@@ -1,8 +1,7 @@
 """What multiplying in blocks gains, for the products of a step of GPT-2's small size on a CPU.
 
-Few rows times a weight matrix, as XLA multiplies them whole and as `models.layers.linear` has it
-multiply them; in turn in one run. Every product has weights of its own, so that they come from
-memory as they do in a step.
+The products of all layers, of few rows by the weights, as XLA multiplies them whole and as
+`models.layers.linear` has it multiply them; in turn in one run. They read 340 MB of weights.
 
 Run by ``make bench-products``.
 """
@@ -20,14 +19,17 @@ import tensorflow as tf
 from shaperouter_service.models import DeviceKind, Weights
 from shaperouter_service.models.layers import linear
 
-# Of GPT-2 small: queries, keys and values; attention's output; the feed-forward layer in and out.
-SHAPES = ((768, 2304), (768, 768), (768, 3072), (3072, 768))
-LAYERS = 12
+WIDTH, LAYERS = 768, 12
+# Of a layer: queries, keys and values; attention's output; the feed-forward layer in and out.
+SHAPES = {
+    "qkv": (WIDTH, 3 * WIDTH),
+    "out": (WIDTH, WIDTH),
+    "up": (WIDTH, 4 * WIDTH),
+    "down": (4 * WIDTH, WIDTH),
+}
 ROWS = (1, 2, 4, 8, 16, 32)
 ROUNDS = 9
-REPEATS = 3
-
-Layers = list[dict[str, tf.Variable]]
+STEPS = 3
 
 
 def main() -> None:
@@ -35,63 +37,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
     rounds = parser.parse_args().rounds
+    variables = {
+        f"{layer}.{name}.{part}": tf.Variable(0.02 * tf.random.normal(size), trainable=False)
+        for layer in range(LAYERS)
+        for name, shape in SHAPES.items()
+        for part, size in (("weight", shape), ("bias", shape[1:]))
+    }
     print(f"Milliseconds for the products of {LAYERS} layers; medians of {rounds}:")
-    print("| rows | inputs x outputs | whole | in blocks | ratio |")
-    print("|---|---|---|---|---|")
+    print("| rows | whole | in blocks | ratio |")
+    print("|---|---|---|---|")
     for rows in ROWS:
-        total = [0.0, 0.0]
-        for shape in SHAPES:
-            whole, blocks = _measure(rows, *shape, rounds)
-            total = [total[0] + whole, total[1] + blocks]
-            print(_line(rows, " x ".join(map(str, shape)), whole, blocks), flush=True)
-        print(_line(rows, "all", *total), flush=True)
+        # Products for a GPU are whole.
+        whole, blocks = (
+            _step(Weights(variables, device), rows) for device in (DeviceKind.GPU, DeviceKind.CPU)
+        )
+        times: dict[Callable[[], None], list[float]] = {whole: [], blocks: []}
+        for _ in range(rounds):
+            for run, found in times.items():
+                started = time.perf_counter()
+                run()
+                found.append(1000 * (time.perf_counter() - started) / STEPS)
+        medians = {run: statistics.median(found) for run, found in times.items()}
+        ratio = medians[blocks] / medians[whole]
+        print(
+            f"| {rows} | {medians[whole]:.1f} | {medians[blocks]:.1f} | {ratio:.2f} |", flush=True
+        )
 
 
-def _line(rows: int, name: str, whole: float, blocks: float) -> str:
-    return f"| {rows} | {name} | {whole:.1f} | {blocks:.1f} | {blocks / whole:.2f} |"
+def _step(weights: Weights, rows: int) -> Callable[[], None]:
+    """A call of STEPS steps, compiled."""
 
-
-def _measure(rows: int, inputs: int, outputs: int, rounds: int) -> tuple[float, float]:
-    """Milliseconds for the product of every layer, whole and in blocks."""
-    layers: Layers = [
-        {
-            "weight": tf.Variable(tf.random.normal([inputs, outputs]), trainable=False),
-            "bias": tf.Variable(tf.random.normal([outputs]), trainable=False),
-        }
-        for _ in range(LAYERS)
-    ]
-    # Products for a GPU are whole.
-    run = [_compiled(layers, rows, inputs, device) for device in (DeviceKind.GPU, DeviceKind.CPU)]
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for call, found in zip(run, times, strict=True):
-            started = time.perf_counter()
-            call()
-            found.append(1000 * (time.perf_counter() - started) / REPEATS)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def _compiled(layers: Layers, rows: int, inputs: int, device: DeviceKind) -> Callable[[], None]:
     @tf.function(jit_compile=True, autograph=False)
-    def multiply(x: tf.Tensor, repeats: tf.Tensor) -> tf.Tensor:
-        weights = [
-            Weights({f"layer.{name}": variable for name, variable in layer.items()}, device).read()
-            for layer in layers
-        ]
+    def multiply(x: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+        values = weights.read()
 
         def step(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            for own in weights:
-                # One product needs the one before it, as in a model.
-                product = linear(own, "layer", x)
-                x += 1e-9 * tf.reduce_max(product, axis=-1, keepdims=True)
-            return index + 1, x
+            for layer in range(LAYERS):
+                qkv = linear(values, f"{layer}.qkv", x)
+                x += linear(values, f"{layer}.out", qkv[:, :WIDTH] * qkv[:, -WIDTH:])
+                inner = tf.maximum(linear(values, f"{layer}.up", x), 0.0)
+                x += linear(values, f"{layer}.down", inner)
+            return index + 1, x / tf.reduce_max(tf.abs(x))
 
-        return tf.while_loop(lambda index, x: index < repeats, step, (tf.constant(0), x))[1]
+        return tf.while_loop(lambda index, x: index < steps, step, (tf.constant(0), x))[1]
 
-    x, repeats = tf.random.normal([rows, inputs]), tf.constant(REPEATS)
-    call = multiply.get_concrete_function(x, repeats)
-    call(x, repeats)
-    return lambda: call(x, repeats).numpy()
+    x, steps = tf.random.normal([rows, WIDTH]), tf.constant(STEPS)
+    call = multiply.get_concrete_function(x, steps)
+    call(x, steps)
+    return lambda: call(x, steps).numpy()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ FIRST, OPTIONS = "first", "options"
 RESULT, PLOT, REPORT = WORK / "result.json", WORK / "plot.svg", WORK / "report.md"
 DOCS = REPOSITORY / "docs"
 HEADING = "## Generation against others (`make bench`)"
-BEFORE = "## What the design relies on"
+BEFORE = "## What was missed, and why"
 
 # The tables need so many columns; what is not a terminal would get 80.
 WIDTH = 100
