@@ -24,6 +24,13 @@ PATIENCE = 60.0
 COMMAND = Path(sys.executable).with_name("shaperouter")
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> None:
+    """Shells have what they run in the background ignore interruptions, as would its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """A process whose stdin, stdout and stderr are one terminal of 80 columns."""
 
