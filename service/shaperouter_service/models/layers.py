@@ -63,7 +63,7 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
     exact = tf.cast(x, tf.float32)
     mean = tf.reduce_mean(exact, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(exact, mean), axis=-1, keepdims=True)
-    # XLA makes a reciprocal square root of it; TensorFlow takes 8 ms to lower one of its own.
+    # As a power: TensorFlow takes 8 ms to lower a reciprocal square root.
     normed = (exact - mean) * tf.pow(variance + epsilon, -0.5)
     if f"{name}.weight" in weights:
         normed *= tf.cast(weights[f"{name}.weight"], tf.float32)
@@ -98,8 +98,8 @@ def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Multiplies [M, I] by [I, O] in blocks of I, if the rows are few.
 
     XLA leaves products to Eigen, which copies the weights into an order of its own as it goes. For
-    few rows that copy is most of the work. Where it is of a short block, it does not leave the
-    core's cache. docs/measurements.md has the figures.
+    few rows that copy is much of the work; of a short block it is a third less, most likely because
+    it stays in the core's cache. docs/measurements.md has the figures.
     """
     rows, inputs = x.shape
     outputs = weight.shape[1]
