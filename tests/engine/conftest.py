@@ -1,7 +1,12 @@
 """Engines over the golden checkpoints, shared so that each graph is compiled once a session."""
 
+import os
 import random
 from collections.abc import Iterator
+
+# Nearly all of these tests' time is compiling; of that, LLVM's optimizations are a third. The
+# services of tests/integration have them: what they run inherits no XLA_FLAGS.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import pytest
 

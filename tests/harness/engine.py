@@ -198,7 +198,7 @@ class Bench:
         ladders: Callable[..., Ladders] = Ladders.default,
         **options: Any,
     ) -> None:
-        settings = {"dtype": "float32", "queue_limit": 1000, "compile_threads": 2} | options
+        settings = {"dtype": "float32", "queue_limit": 1000, "compile_threads": 3} | options
         Bench.all.append(self)
         self.defects: list[str] = []
         self._queues: list[queue.SimpleQueue[Event]] = []

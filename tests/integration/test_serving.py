@@ -138,7 +138,7 @@ def test_models_tell_their_limits(client: Client) -> None:
     ending, endless = client.models()
     assert (ending.name, endless.name) == ("ending", "endless")
     assert (ending.max_length, ending.vocab_size, ending.slots) == (100, 120, 4)
-    assert set(ending.eos_token_ids) == {0, 57, 119}
+    assert set(ending.default_options["eos_token_ids"]) == {0, 57, 119}
     assert ending.ready_workers == 1
 
 
