@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from harness.default_options import NEUTRAL, default_options
 from shaperouter.v1 import generation_pb2
 from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
 from shaperouter_service.errors import StartupError
@@ -16,25 +17,6 @@ from shaperouter_service.models.gpt2 import GPT2
 
 VOCAB_SIZE = 100
 EOS = 99
-
-# What a checkpoint that says nothing means: the defaults of Transformers' generate, but for
-# `max_new_tokens`.
-NEUTRAL = {
-    "max_new_tokens": 64,
-    "do_sample": False,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "min_new_tokens": 0,
-    "num_beams": 1,
-    "num_return_sequences": 1,
-    "length_penalty": 1.0,
-    "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
-}
 
 
 def read(
@@ -52,12 +34,12 @@ def read(
 
 def test_a_checkpoint_that_says_nothing() -> None:
     options = read({})
-    assert options == GenerationOptions(**NEUTRAL)
+    assert options == default_options()
 
 
 def test_null_counts_as_left_out() -> None:
     names = [*NEUTRAL, "eos_token_id", "bad_words_ids", "guidance_scale"]
-    assert read(dict.fromkeys(names)) == GenerationOptions(**NEUTRAL)
+    assert read(dict.fromkeys(names)) == default_options()
 
 
 def test_every_option_is_read() -> None:
@@ -118,7 +100,7 @@ def test_without_a_generation_config_the_config_speaks() -> None:
 
 def test_beside_a_generation_config_the_config_is_silent() -> None:
     options = read({}, config={"temperature": 0.7, "eos_token_id": 3})
-    assert options == GenerationOptions(**NEUTRAL)
+    assert options == default_options()
 
 
 def test_options_of_tasks_are_not_those_of_requests() -> None:
@@ -190,7 +172,7 @@ def test_what_changes_nothing_is_not_worth_a_warning() -> None:
         "transformers_version": "5.23.0",
     }
     with capture_logs() as logs:
-        assert read(neutral) == GenerationOptions(**NEUTRAL)
+        assert read(neutral) == default_options()
     assert logs == []
 
 

@@ -1,13 +1,14 @@
 """What a worker tells of a checkpoint that says nothing about generation."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from shaperouter.v1 import generation_pb2
 
-
-def default_options(**changes: Any) -> generation_pb2.GenerationOptions:
-    """Every option that has a default; `changes` are those of a checkpoint that says something."""
-    options: dict[str, Any] = {
+# The defaults of Transformers' generate, but for `max_new_tokens`.
+NEUTRAL: Mapping[str, Any] = MappingProxyType(
+    {
         "max_new_tokens": 64,
         "min_new_tokens": 0,
         "do_sample": False,
@@ -23,4 +24,9 @@ def default_options(**changes: Any) -> generation_pb2.GenerationOptions:
         "length_penalty": 1.0,
         "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
     }
-    return generation_pb2.GenerationOptions(**options | changes)
+)
+
+
+def default_options(**changes: Any) -> generation_pb2.GenerationOptions:
+    """Every option that has a default; `changes` are those of a checkpoint that says something."""
+    return generation_pb2.GenerationOptions(**dict(NEUTRAL) | changes)

@@ -104,7 +104,8 @@ def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     rows, inputs = x.shape
     outputs = weight.shape[1]
     block = next((size for size in _BLOCKS if inputs % size == 0), inputs)
-    if rows > _FEW_ROWS or block == inputs:
+    # The sums of blocks would be rounded to shorter types than float32.
+    if rows > _FEW_ROWS or block == inputs or weight.dtype != tf.float32:
         return tf.matmul(x, weight)
     parts = tf.matmul(
         tf.transpose(tf.reshape(x, [rows, -1, block]), [1, 0, 2]),
@@ -112,7 +113,7 @@ def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     )  # [I / block, M, O]
     # Their sum is a product, too: XLA's own reductions are slow over any axis but the last.
     parts = tf.reshape(parts, [-1, rows * outputs])
-    total = tf.matmul(tf.ones([1, parts.shape[0]], x.dtype), parts)
+    total = tf.matmul(tf.ones([1, parts.shape[0]]), parts)
     return tf.reshape(total, [rows, outputs])
 
 
