@@ -31,28 +31,32 @@ FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_STOP: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "token_ids", "options")
+    __slots__ = ("model", "text", "token_ids", "options", "explain")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     token_ids: TokenIds
     options: GenerationOptions
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ...) -> None: ...
+    explain: bool
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
-    __slots__ = ("model", "text", "token_ids", "options")
+    __slots__ = ("model", "text", "token_ids", "options", "explain")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     token_ids: TokenIds
     options: GenerationOptions
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ...) -> None: ...
+    explain: bool
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -185,7 +189,7 @@ class GraphUse(_message.Message):
     def __init__(self, asked: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., served: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., calls: _Optional[int] = ..., device_seconds: _Optional[float] = ...) -> None: ...
 
 class Completion(_message.Message):
-    __slots__ = ("request_id", "model", "seed", "usage", "timings", "graphs", "worker")
+    __slots__ = ("request_id", "model", "seed", "usage", "timings", "graphs", "worker", "routes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +197,7 @@ class Completion(_message.Message):
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     seed: int
@@ -200,7 +205,34 @@ class Completion(_message.Message):
     timings: Timings
     graphs: _containers.RepeatedCompositeFieldContainer[GraphUse]
     worker: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., seed: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., graphs: _Optional[_Iterable[_Union[GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ...) -> None: ...
+    routes: _containers.RepeatedCompositeFieldContainer[Route]
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., seed: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., graphs: _Optional[_Iterable[_Union[GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
+
+class Route(_message.Message):
+    __slots__ = ("options",)
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    options: _containers.RepeatedCompositeFieldContainer[RouteOption]
+    def __init__(self, options: _Optional[_Iterable[_Union[RouteOption, _Mapping]]] = ...) -> None: ...
+
+class RouteOption(_message.Message):
+    __slots__ = ("worker", "prefill", "decode", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "total_seconds")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    prefill: _signature_pb2.Signature
+    decode: _signature_pb2.Signature
+    queue_seconds: float
+    stall_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    total_seconds: float
+    def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("sequences", "completion")

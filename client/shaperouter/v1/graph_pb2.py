@@ -25,23 +25,31 @@ _sym_db = _symbol_database.Default()
 from shaperouter.v1 import signature_pb2 as shaperouter_dot_v1_dot_signature__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/graph.proto\x12\x0eshaperouter.v1\x1a\x1eshaperouter/v1/signature.proto\"8\n\x11ListGraphsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cinclude_cold\x18\x02 \x01(\x08\";\n\x12ListGraphsResponse\x12%\n\x06graphs\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Graph\"8\n\tHistogram\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x01\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x03\x12\x0b\n\x03sum\x18\x03 \x01(\x01\"\xe3\x02\n\x05Graph\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.shaperouter.v1.GraphState\x12\x0e\n\x06traces\x18\x04 \x01(\x03\x12\x10\n\x08\x63ompiles\x18\x05 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x06 \x01(\x03\x12\x15\n\rtrace_seconds\x18\x07 \x01(\x01\x12\x32\n\x0f\x63ompile_seconds\x18\x08 \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\x30\n\rstall_seconds\x18\t \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\x31\n\x0e\x64\x65vice_seconds\x18\n \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\r\n\x05\x65rror\x18\x0b \x01(\t*\xa2\x01\n\nGraphState\x12\x1b\n\x17GRAPH_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10GRAPH_STATE_COLD\x10\x01\x12\x17\n\x13GRAPH_STATE_TRACING\x10\x02\x12\x19\n\x15GRAPH_STATE_COMPILING\x10\x03\x12\x15\n\x11GRAPH_STATE_READY\x10\x04\x12\x16\n\x12GRAPH_STATE_FAILED\x10\x05\x32\x63\n\x0cGraphService\x12S\n\nListGraphs\x12!.shaperouter.v1.ListGraphsRequest\x1a\".shaperouter.v1.ListGraphsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/graph.proto\x12\x0eshaperouter.v1\x1a\x1eshaperouter/v1/signature.proto\"8\n\x11ListGraphsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cinclude_cold\x18\x02 \x01(\x08\";\n\x12ListGraphsResponse\x12%\n\x06graphs\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Graph\"9\n\x12WatchGraphsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cinclude_cold\x18\x02 \x01(\x08\"<\n\x13WatchGraphsResponse\x12%\n\x06graphs\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Graph\"h\n\x11WarmGraphsRequest\x12-\n\nsignatures\x18\x01 \x03(\x0b\x32\x19.shaperouter.v1.Signature\x12\x0f\n\x07workers\x18\x02 \x03(\t\x12\x13\n\x0b\x61ll_workers\x18\x03 \x01(\x08\";\n\x12WarmGraphsResponse\x12%\n\x06graphs\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Graph\"8\n\tHistogram\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x01\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x03\x12\x0b\n\x03sum\x18\x03 \x01(\x01\"\xfc\x03\n\x05Graph\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.shaperouter.v1.GraphState\x12\x0e\n\x06traces\x18\x04 \x01(\x03\x12\x10\n\x08\x63ompiles\x18\x05 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x06 \x01(\x03\x12\x15\n\rtrace_seconds\x18\x07 \x01(\x01\x12\x32\n\x0f\x63ompile_seconds\x18\x08 \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\x30\n\rstall_seconds\x18\t \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\x31\n\x0e\x64\x65vice_seconds\x18\n \x01(\x0b\x32\x19.shaperouter.v1.Histogram\x12\r\n\x05\x65rror\x18\x0b \x01(\t\x12\r\n\x05loads\x18\x0c \x01(\x03\x12\x14\n\x0cload_seconds\x18\r \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x0e \x01(\x01\x12\x16\n\x0emissed_seconds\x18\x0f \x01(\x01\x12\x16\n\x0epadded_seconds\x18\x10 \x01(\x01\x12\x15\n\rstate_seconds\x18\x11 \x01(\x01\x12\x15\n\rretry_seconds\x18\x12 \x01(\x01*\xa2\x01\n\nGraphState\x12\x1b\n\x17GRAPH_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10GRAPH_STATE_COLD\x10\x01\x12\x17\n\x13GRAPH_STATE_TRACING\x10\x02\x12\x19\n\x15GRAPH_STATE_COMPILING\x10\x03\x12\x15\n\x11GRAPH_STATE_READY\x10\x04\x12\x16\n\x12GRAPH_STATE_FAILED\x10\x05\x32\x94\x02\n\x0cGraphService\x12S\n\nListGraphs\x12!.shaperouter.v1.ListGraphsRequest\x1a\".shaperouter.v1.ListGraphsResponse\x12X\n\x0bWatchGraphs\x12\".shaperouter.v1.WatchGraphsRequest\x1a#.shaperouter.v1.WatchGraphsResponse0\x01\x12U\n\nWarmGraphs\x12!.shaperouter.v1.WarmGraphsRequest\x1a\".shaperouter.v1.WarmGraphsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shaperouter.v1.graph_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GRAPHSTATE']._serialized_start=614
-  _globals['_GRAPHSTATE']._serialized_end=776
+  _globals['_GRAPHSTATE']._serialized_start=1055
+  _globals['_GRAPHSTATE']._serialized_end=1217
   _globals['_LISTGRAPHSREQUEST']._serialized_start=78
   _globals['_LISTGRAPHSREQUEST']._serialized_end=134
   _globals['_LISTGRAPHSRESPONSE']._serialized_start=136
   _globals['_LISTGRAPHSRESPONSE']._serialized_end=195
-  _globals['_HISTOGRAM']._serialized_start=197
-  _globals['_HISTOGRAM']._serialized_end=253
-  _globals['_GRAPH']._serialized_start=256
-  _globals['_GRAPH']._serialized_end=611
-  _globals['_GRAPHSERVICE']._serialized_start=778
-  _globals['_GRAPHSERVICE']._serialized_end=877
+  _globals['_WATCHGRAPHSREQUEST']._serialized_start=197
+  _globals['_WATCHGRAPHSREQUEST']._serialized_end=254
+  _globals['_WATCHGRAPHSRESPONSE']._serialized_start=256
+  _globals['_WATCHGRAPHSRESPONSE']._serialized_end=316
+  _globals['_WARMGRAPHSREQUEST']._serialized_start=318
+  _globals['_WARMGRAPHSREQUEST']._serialized_end=422
+  _globals['_WARMGRAPHSRESPONSE']._serialized_start=424
+  _globals['_WARMGRAPHSRESPONSE']._serialized_end=483
+  _globals['_HISTOGRAM']._serialized_start=485
+  _globals['_HISTOGRAM']._serialized_end=541
+  _globals['_GRAPH']._serialized_start=544
+  _globals['_GRAPH']._serialized_end=1052
+  _globals['_GRAPHSERVICE']._serialized_start=1220
+  _globals['_GRAPHSERVICE']._serialized_end=1496
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,36 @@ class ListGraphsResponse(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[Graph]
     def __init__(self, graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ...) -> None: ...
 
+class WatchGraphsRequest(_message.Message):
+    __slots__ = ("model", "include_cold")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_COLD_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    include_cold: bool
+    def __init__(self, model: _Optional[str] = ..., include_cold: bool = ...) -> None: ...
+
+class WatchGraphsResponse(_message.Message):
+    __slots__ = ("graphs",)
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    graphs: _containers.RepeatedCompositeFieldContainer[Graph]
+    def __init__(self, graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ...) -> None: ...
+
+class WarmGraphsRequest(_message.Message):
+    __slots__ = ("signatures", "workers", "all_workers")
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    ALL_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    signatures: _containers.RepeatedCompositeFieldContainer[_signature_pb2.Signature]
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    all_workers: bool
+    def __init__(self, signatures: _Optional[_Iterable[_Union[_signature_pb2.Signature, _Mapping]]] = ..., workers: _Optional[_Iterable[str]] = ..., all_workers: bool = ...) -> None: ...
+
+class WarmGraphsResponse(_message.Message):
+    __slots__ = ("graphs",)
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    graphs: _containers.RepeatedCompositeFieldContainer[Graph]
+    def __init__(self, graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ...) -> None: ...
+
 class Histogram(_message.Message):
     __slots__ = ("bounds", "counts", "sum")
     BOUNDS_FIELD_NUMBER: _ClassVar[int]
@@ -48,7 +78,7 @@ class Histogram(_message.Message):
     def __init__(self, bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[float] = ...) -> None: ...
 
 class Graph(_message.Message):
-    __slots__ = ("signature", "worker", "state", "traces", "compiles", "failures", "trace_seconds", "compile_seconds", "stall_seconds", "device_seconds", "error")
+    __slots__ = ("signature", "worker", "state", "traces", "compiles", "failures", "trace_seconds", "compile_seconds", "stall_seconds", "device_seconds", "error", "loads", "load_seconds", "step_seconds", "missed_seconds", "padded_seconds", "state_seconds", "retry_seconds")
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +90,13 @@ class Graph(_message.Message):
     STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PADDED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STATE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     signature: _signature_pb2.Signature
     worker: str
     state: GraphState
@@ -71,4 +108,11 @@ class Graph(_message.Message):
     stall_seconds: Histogram
     device_seconds: Histogram
     error: str
-    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., worker: _Optional[str] = ..., state: _Optional[_Union[GraphState, str]] = ..., traces: _Optional[int] = ..., compiles: _Optional[int] = ..., failures: _Optional[int] = ..., trace_seconds: _Optional[float] = ..., compile_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., stall_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+    loads: int
+    load_seconds: float
+    step_seconds: float
+    missed_seconds: float
+    padded_seconds: float
+    state_seconds: float
+    retry_seconds: float
+    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., worker: _Optional[str] = ..., state: _Optional[_Union[GraphState, str]] = ..., traces: _Optional[int] = ..., compiles: _Optional[int] = ..., failures: _Optional[int] = ..., trace_seconds: _Optional[float] = ..., compile_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., stall_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., error: _Optional[str] = ..., loads: _Optional[int] = ..., load_seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ..., missed_seconds: _Optional[float] = ..., padded_seconds: _Optional[float] = ..., state_seconds: _Optional[float] = ..., retry_seconds: _Optional[float] = ...) -> None: ...

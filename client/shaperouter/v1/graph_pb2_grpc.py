@@ -40,6 +40,16 @@ class GraphServiceStub(object):
                 request_serializer=shaperouter_dot_v1_dot_graph__pb2.ListGraphsRequest.SerializeToString,
                 response_deserializer=shaperouter_dot_v1_dot_graph__pb2.ListGraphsResponse.FromString,
                 _registered_method=True)
+        self.WatchGraphs = channel.unary_stream(
+                '/shaperouter.v1.GraphService/WatchGraphs',
+                request_serializer=shaperouter_dot_v1_dot_graph__pb2.WatchGraphsRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_graph__pb2.WatchGraphsResponse.FromString,
+                _registered_method=True)
+        self.WarmGraphs = channel.unary_stream(
+                '/shaperouter.v1.GraphService/WarmGraphs',
+                request_serializer=shaperouter_dot_v1_dot_graph__pb2.WarmGraphsRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_graph__pb2.WarmGraphsResponse.FromString,
+                _registered_method=True)
 
 
 class GraphServiceServicer(object):
@@ -53,6 +63,21 @@ class GraphServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchGraphs(self, request, context):
+        """The same, at once and after changes, at most some times a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WarmGraphs(self, request, context):
+        """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
+        Ending the call early leaves them to go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GraphServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +85,16 @@ def add_GraphServiceServicer_to_server(servicer, server):
                     servicer.ListGraphs,
                     request_deserializer=shaperouter_dot_v1_dot_graph__pb2.ListGraphsRequest.FromString,
                     response_serializer=shaperouter_dot_v1_dot_graph__pb2.ListGraphsResponse.SerializeToString,
+            ),
+            'WatchGraphs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchGraphs,
+                    request_deserializer=shaperouter_dot_v1_dot_graph__pb2.WatchGraphsRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_graph__pb2.WatchGraphsResponse.SerializeToString,
+            ),
+            'WarmGraphs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WarmGraphs,
+                    request_deserializer=shaperouter_dot_v1_dot_graph__pb2.WarmGraphsRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_graph__pb2.WarmGraphsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +125,60 @@ class GraphService(object):
             '/shaperouter.v1.GraphService/ListGraphs',
             shaperouter_dot_v1_dot_graph__pb2.ListGraphsRequest.SerializeToString,
             shaperouter_dot_v1_dot_graph__pb2.ListGraphsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchGraphs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shaperouter.v1.GraphService/WatchGraphs',
+            shaperouter_dot_v1_dot_graph__pb2.WatchGraphsRequest.SerializeToString,
+            shaperouter_dot_v1_dot_graph__pb2.WatchGraphsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WarmGraphs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shaperouter.v1.GraphService/WarmGraphs',
+            shaperouter_dot_v1_dot_graph__pb2.WarmGraphsRequest.SerializeToString,
+            shaperouter_dot_v1_dot_graph__pb2.WarmGraphsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,12 @@ class GraphServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GraphServiceAsyncStub: ...
     ListGraphs: _grpc.UnaryUnaryMultiCallable[_graph_pb2.ListGraphsRequest, _graph_pb2.ListGraphsResponse]
     """The graphs of all workers."""
+    WatchGraphs: _grpc.UnaryStreamMultiCallable[_graph_pb2.WatchGraphsRequest, _graph_pb2.WatchGraphsResponse]
+    """The same, at once and after changes, at most some times a second."""
+    WarmGraphs: _grpc.UnaryStreamMultiCallable[_graph_pb2.WarmGraphsRequest, _graph_pb2.WarmGraphsResponse]
+    """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
+    Ending the call early leaves them to go on.
+    """
 
 @_typing.type_check_only
 class GraphServiceAsyncStub(GraphServiceStub):
@@ -43,6 +49,12 @@ class GraphServiceAsyncStub(GraphServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListGraphs: _aio.UnaryUnaryMultiCallable[_graph_pb2.ListGraphsRequest, _graph_pb2.ListGraphsResponse]  # type: ignore[assignment]
     """The graphs of all workers."""
+    WatchGraphs: _aio.UnaryStreamMultiCallable[_graph_pb2.WatchGraphsRequest, _graph_pb2.WatchGraphsResponse]  # type: ignore[assignment]
+    """The same, at once and after changes, at most some times a second."""
+    WarmGraphs: _aio.UnaryStreamMultiCallable[_graph_pb2.WarmGraphsRequest, _graph_pb2.WarmGraphsResponse]  # type: ignore[assignment]
+    """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
+    Ending the call early leaves them to go on.
+    """
 
 class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells operators what is compiled, what it cost and what it serves."""
@@ -54,5 +66,23 @@ class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_graph_pb2.ListGraphsResponse, _abc.Awaitable[_graph_pb2.ListGraphsResponse]]:
         """The graphs of all workers."""
+
+    @_abc_1.abstractmethod
+    def WatchGraphs(
+        self,
+        request: _graph_pb2.WatchGraphsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_graph_pb2.WatchGraphsResponse], _abc.AsyncIterator[_graph_pb2.WatchGraphsResponse]]:
+        """The same, at once and after changes, at most some times a second."""
+
+    @_abc_1.abstractmethod
+    def WarmGraphs(
+        self,
+        request: _graph_pb2.WarmGraphsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_graph_pb2.WarmGraphsResponse], _abc.AsyncIterator[_graph_pb2.WarmGraphsResponse]]:
+        """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
+        Ending the call early leaves them to go on.
+        """
 
 def add_GraphServiceServicer_to_server(servicer: GraphServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

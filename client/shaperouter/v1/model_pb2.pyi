@@ -30,16 +30,18 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class Ladders(_message.Message):
-    __slots__ = ("prefill_lengths", "lanes", "prefill_rows", "prefill_batch_tokens")
+    __slots__ = ("prefill_lengths", "lanes", "prefill_rows", "prefill_batch_tokens", "prefill_piece")
     PREFILL_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     PREFILL_ROWS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_BATCH_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_PIECE_FIELD_NUMBER: _ClassVar[int]
     prefill_lengths: _containers.RepeatedScalarFieldContainer[int]
     lanes: _containers.RepeatedCompositeFieldContainer[LaneLadders]
     prefill_rows: _containers.RepeatedScalarFieldContainer[int]
     prefill_batch_tokens: int
-    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., lanes: _Optional[_Iterable[_Union[LaneLadders, _Mapping]]] = ..., prefill_rows: _Optional[_Iterable[int]] = ..., prefill_batch_tokens: _Optional[int] = ...) -> None: ...
+    prefill_piece: int
+    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., lanes: _Optional[_Iterable[_Union[LaneLadders, _Mapping]]] = ..., prefill_rows: _Optional[_Iterable[int]] = ..., prefill_batch_tokens: _Optional[int] = ..., prefill_piece: _Optional[int] = ...) -> None: ...
 
 class LaneLadders(_message.Message):
     __slots__ = ("beams", "decode_rows", "decode_lengths")
@@ -52,7 +54,7 @@ class LaneLadders(_message.Message):
     def __init__(self, beams: _Optional[int] = ..., decode_rows: _Optional[_Iterable[int]] = ..., decode_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "slots", "ladders", "ready_workers")
+    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +65,7 @@ class Model(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     KV_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     LADDERS_FIELD_NUMBER: _ClassVar[int]
     READY_WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -76,7 +79,8 @@ class Model(_message.Message):
     parameters: int
     weight_bytes: int
     kv_cache_bytes: int
+    kv_cache_bytes_per_token: int
     slots: int
     ladders: Ladders
     ready_workers: int
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ...) -> None: ...

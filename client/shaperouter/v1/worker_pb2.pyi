@@ -1,7 +1,9 @@
 from shaperouter.v1 import generation_pb2 as _generation_pb2
 from shaperouter.v1 import graph_pb2 as _graph_pb2
 from shaperouter.v1 import model_pb2 as _model_pb2
+from shaperouter.v1 import signature_pb2 as _signature_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -9,17 +11,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class CompileMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMPILE_MODE_UNSPECIFIED: _ClassVar[CompileMode]
+    COMPILE_MODE_LAZY: _ClassVar[CompileMode]
+    COMPILE_MODE_WARM: _ClassVar[CompileMode]
+    COMPILE_MODE_FROZEN: _ClassVar[CompileMode]
+COMPILE_MODE_UNSPECIFIED: CompileMode
+COMPILE_MODE_LAZY: CompileMode
+COMPILE_MODE_WARM: CompileMode
+COMPILE_MODE_FROZEN: CompileMode
+
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    LANE_BEAMS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     options: RunOptions
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ...) -> None: ...
+    generated_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    client: str
+    lane_beams: int
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ...) -> None: ...
 
 class RunOptions(_message.Message):
     __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs")
@@ -124,7 +143,7 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth")
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "covered", "budget")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +151,8 @@ class WatchResponse(_message.Message):
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     COMPILE_QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     device: str
@@ -139,15 +160,57 @@ class WatchResponse(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[_graph_pb2.Graph]
     lanes: _containers.RepeatedCompositeFieldContainer[Lane]
     compile_queue_depth: int
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ...) -> None: ...
+    covered: bool
+    budget: CompileBudget
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., covered: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ...) -> None: ...
+
+class CompileBudget(_message.Message):
+    __slots__ = ("mode", "graphs", "max_graphs", "memory_bytes", "max_memory_bytes", "threads", "exhausted")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    MAX_GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    mode: CompileMode
+    graphs: int
+    max_graphs: int
+    memory_bytes: int
+    max_memory_bytes: int
+    threads: int
+    exhausted: bool
+    def __init__(self, mode: _Optional[_Union[CompileMode, str]] = ..., graphs: _Optional[int] = ..., max_graphs: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., max_memory_bytes: _Optional[int] = ..., threads: _Optional[int] = ..., exhausted: bool = ...) -> None: ...
+
+class WantRequest(_message.Message):
+    __slots__ = ("signatures",)
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    signatures: _containers.RepeatedCompositeFieldContainer[_signature_pb2.Signature]
+    def __init__(self, signatures: _Optional[_Iterable[_Union[_signature_pb2.Signature, _Mapping]]] = ...) -> None: ...
+
+class WantResponse(_message.Message):
+    __slots__ = ("refused",)
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedGraph]
+    def __init__(self, refused: _Optional[_Iterable[_Union[RefusedGraph, _Mapping]]] = ...) -> None: ...
+
+class RefusedGraph(_message.Message):
+    __slots__ = ("signature", "reason")
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    signature: _signature_pb2.Signature
+    reason: str
+    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "prefill_padding_tokens", "decode_padding_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "prefill_padding_tokens", "decode_padding_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
@@ -155,6 +218,8 @@ class Lane(_message.Message):
     active_slots: int
     total_slots: int
     queued: int
+    backlog_tokens: int
+    backlog_prompt_tokens: int
     prefill_padding_tokens: int
     decode_padding_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...

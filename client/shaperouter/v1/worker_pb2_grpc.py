@@ -45,6 +45,11 @@ class WorkerServiceStub(object):
                 request_serializer=shaperouter_dot_v1_dot_worker__pb2.WatchRequest.SerializeToString,
                 response_deserializer=shaperouter_dot_v1_dot_worker__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.Want = channel.unary_unary(
+                '/shaperouter.v1.WorkerService/Want',
+                request_serializer=shaperouter_dot_v1_dot_worker__pb2.WantRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_worker__pb2.WantResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerServiceServicer(object):
@@ -66,6 +71,13 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Want(self, request, context):
+        """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +90,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=shaperouter_dot_v1_dot_worker__pb2.WatchRequest.FromString,
                     response_serializer=shaperouter_dot_v1_dot_worker__pb2.WatchResponse.SerializeToString,
+            ),
+            'Want': grpc.unary_unary_rpc_method_handler(
+                    servicer.Want,
+                    request_deserializer=shaperouter_dot_v1_dot_worker__pb2.WantRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_worker__pb2.WantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +152,33 @@ class WorkerService(object):
             '/shaperouter.v1.WorkerService/Watch',
             shaperouter_dot_v1_dot_worker__pb2.WatchRequest.SerializeToString,
             shaperouter_dot_v1_dot_worker__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Want(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shaperouter.v1.WorkerService/Want',
+            shaperouter_dot_v1_dot_worker__pb2.WantRequest.SerializeToString,
+            shaperouter_dot_v1_dot_worker__pb2.WantResponse.FromString,
             options,
             channel_credentials,
             insecure,

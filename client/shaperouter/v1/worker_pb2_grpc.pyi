@@ -39,6 +39,8 @@ class WorkerServiceStub:
     """
     Watch: _grpc.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]
     """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+    Want: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]
+    """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
@@ -51,6 +53,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """
     Watch: _aio.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]  # type: ignore[assignment]
     """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+    Want: _aio.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]  # type: ignore[assignment]
+    """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Internal: router to worker. Not for clients, and not stable."""
@@ -72,5 +76,13 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.WatchResponse], _abc.AsyncIterator[_worker_pb2.WatchResponse]]:
         """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+
+    @_abc_1.abstractmethod
+    def Want(
+        self,
+        request: _worker_pb2.WantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.WantResponse, _abc.Awaitable[_worker_pb2.WantResponse]]:
+        """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
