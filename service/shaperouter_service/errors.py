@@ -9,7 +9,8 @@
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
     ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
-    └── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
+    ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
+    └── GraphRefusedError        FAILED_PRECONDITION graphs: a graph may not be compiled
     StartupError                 exit code 78        a model, an option or a port is unusable
 """
 
@@ -145,6 +146,17 @@ class GraphFailedError(ServiceError):
     def __init__(self, signature: object, error: str) -> None:
         """Takes the signature and what TensorFlow said."""
         super().__init__(f"graph {signature} could not be compiled: {shortened(error, 1000)}")
+
+
+class GraphRefusedError(ServiceError):
+    """A graph that the request cannot do without may not be compiled."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "GRAPH_REFUSED"
+
+    def __init__(self, signature: object, why: str) -> None:
+        """Takes the signature and what stands in the way."""
+        super().__init__(f"no graph is ready that covers {signature}: {why}")
 
 
 class StartupError(Exception):

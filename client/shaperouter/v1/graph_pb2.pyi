@@ -16,12 +16,14 @@ class GraphState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GRAPH_STATE_COMPILING: _ClassVar[GraphState]
     GRAPH_STATE_READY: _ClassVar[GraphState]
     GRAPH_STATE_FAILED: _ClassVar[GraphState]
+    GRAPH_STATE_QUEUED: _ClassVar[GraphState]
 GRAPH_STATE_UNSPECIFIED: GraphState
 GRAPH_STATE_COLD: GraphState
 GRAPH_STATE_TRACING: GraphState
 GRAPH_STATE_COMPILING: GraphState
 GRAPH_STATE_READY: GraphState
 GRAPH_STATE_FAILED: GraphState
+GRAPH_STATE_QUEUED: GraphState
 
 class ListGraphsRequest(_message.Message):
     __slots__ = ("model", "include_cold")

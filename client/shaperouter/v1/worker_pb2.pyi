@@ -143,7 +143,7 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "covered", "budget")
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -151,7 +151,7 @@ class WatchResponse(_message.Message):
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     COMPILE_QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
-    COVERED_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
@@ -160,27 +160,27 @@ class WatchResponse(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[_graph_pb2.Graph]
     lanes: _containers.RepeatedCompositeFieldContainer[Lane]
     compile_queue_depth: int
-    covered: bool
+    warm: bool
     budget: CompileBudget
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., covered: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ...) -> None: ...
 
 class CompileBudget(_message.Message):
-    __slots__ = ("mode", "graphs", "max_graphs", "memory_bytes", "max_memory_bytes", "threads", "exhausted")
+    __slots__ = ("mode", "room", "max_graphs", "memory_bytes", "max_memory_bytes", "threads", "exhausted")
     MODE_FIELD_NUMBER: _ClassVar[int]
-    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     MAX_GRAPHS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     mode: CompileMode
-    graphs: int
+    room: int
     max_graphs: int
     memory_bytes: int
     max_memory_bytes: int
     threads: int
     exhausted: bool
-    def __init__(self, mode: _Optional[_Union[CompileMode, str]] = ..., graphs: _Optional[int] = ..., max_graphs: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., max_memory_bytes: _Optional[int] = ..., threads: _Optional[int] = ..., exhausted: bool = ...) -> None: ...
+    def __init__(self, mode: _Optional[_Union[CompileMode, str]] = ..., room: _Optional[int] = ..., max_graphs: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., max_memory_bytes: _Optional[int] = ..., threads: _Optional[int] = ..., exhausted: bool = ...) -> None: ...
 
 class WantRequest(_message.Message):
     __slots__ = ("signatures",)

@@ -1,9 +1,10 @@
 """One graph: the compiled program of one signature, its state and what it has cost and served."""
 
-from enum import StrEnum
+import time
 
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
 
 # Weight of the newest call in the moving average of device time: follows a change of load within
@@ -11,31 +12,18 @@ from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUND
 NEWEST_WEIGHT = 0.2
 
 
-class GraphState(StrEnum):
-    """Where a graph is in its life. A cold signature has no graph yet.
-
-    ::
-
-        (cold) → TRACING → COMPILING → READY
-                     └─────────┴─────→ FAILED
-    """
-
-    TRACING = "tracing"
-    COMPILING = "compiling"
-    READY = "ready"
-    FAILED = "failed"
-
-
 class Graph:
-    """A signature somebody has asked for.
+    """A signature that was asked for, or has been missed.
 
-    The compile thread that owns it moves its state; the device thread calls its program and
-    records calls and stalls. Other threads only read.
+    The table moves its state, and its compile threads count what that took; the device thread calls
+    its program and records calls, stalls and misses. Other threads only read.
 
     Attributes:
         signature: The shape it is compiled for.
-        program: What it runs.
+        program: What it runs; None while it is cold.
         state: Where it is in its life.
+        since: When its state changed, on the monotonic clock in seconds.
+        retry_at: Until when it is not tried again, likewise; only while it has failed.
         compiles: Times it was compiled with success.
         failures: Times tracing or compiling failed.
         trace_seconds: Time tracing took.
@@ -43,14 +31,19 @@ class Graph:
         stall_seconds: Time requests waited for it.
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
+        missed_seconds: Device time that its absence has cost.
+        padded_seconds: Device time it spent where a smaller graph would have done.
         error: Why it failed; empty otherwise.
     """
 
-    def __init__(self, signature: Signature, program: Program) -> None:
-        """A graph that waits to be traced."""
+    def __init__(self, signature: Signature) -> None:
+        """A cold graph."""
         self.signature = signature
-        self.program = program
-        self.state = GraphState.TRACING
+        self.program: Program | None = None
+        self.state = GraphState.COLD
+        self.since = time.monotonic()
+        self.retry_at = 0.0
+        self._traces_before = 0
         self.compiles = 0
         self.failures = 0
         self.trace_seconds = 0.0
@@ -58,7 +51,33 @@ class Graph:
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None
+        self.missed_seconds = 0.0
+        self.padded_seconds = 0.0
         self.error = ""
+
+    @property
+    def traces(self) -> int:
+        """Times TensorFlow has run the Python code of its programs."""
+        return self._traces_before + (0 if self.program is None else self.program.traces)
+
+    def fail(self, error: str, pause: float) -> None:
+        """Notes that it could not be made; called by the compile thread.
+
+        Args:
+            error: Why.
+            pause: Seconds after which it may be tried again.
+        """
+        self.failures += 1
+        self.error = error
+        self.retry_at = time.monotonic() + pause
+        # A program is traced once; the next attempt has another.
+        self._traces_before = self.traces
+        self.program = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has failed, and it is too early to try again."""
+        return self.state is GraphState.FAILED and time.monotonic() < self.retry_at
 
     def record_call(self, seconds: float, steps: int | None = None) -> None:
         """Counts a call that served requests; called by the device thread.

@@ -1,20 +1,26 @@
-"""The table of a worker's graphs: finds covers, and compiles what is missing in the background."""
+"""The table of a worker's graphs: finds covers, and compiles in the background what is wanted."""
 
-import itertools
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs.graph import Graph, GraphState
+from shaperouter_service.errors import GraphRefusedError
+from shaperouter_service.graphs.budget import CompileBudget
+from shaperouter_service.graphs.graph import Graph
+from shaperouter_service.routing.costs import Costs, cheapest
+from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.views import GraphState
 
 # XLA's recursive passes overflow the usual 8 MB of stack on large graphs.
 COMPILE_STACK_BYTES = 64 * 1024 * 1024
+
+# Seconds after which a failed graph may be tried again: doubled at each failure.
+FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 
 log = structlog.get_logger(__name__)
 
@@ -29,15 +35,17 @@ NO_COVER: Final = NoCover()
 class GraphTable:
     """Every graph of one worker.
 
-    A signature has at most one graph, and a graph is traced and compiled once, by one of the
-    compile threads: signatures that a request is waiting for first, in order of asking otherwise.
-    All methods may be called from any thread.
+    A signature has at most one graph, which one of the compile threads makes: those that a request
+    waits for first, in order of asking, then those whose absence has cost most for their compile
+    time. All methods may be called from any thread.
     """
 
     def __init__(
         self,
         build: Callable[[Signature], Program],
         *,
+        costs: Costs,
+        budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
     ) -> None:
@@ -45,54 +53,87 @@ class GraphTable:
 
         Args:
             build: Makes the untraced program of a signature.
+            costs: Told what graphs take, and asked; nobody else may use it.
+            budget: What may be made.
             threads: Compilations at a time.
-            on_change: Called from a compile thread after each change of a graph's state.
+            on_change: Called after each change of a graph's state, from any thread.
         """
+        self.budget = budget
+        self.threads = threads
         self._build = build
+        self._costs = costs
         self._on_change = on_change
+        self._frozen = False
         self._lock = threading.Lock()
         # Tracing is Python code. Two traces at a time would pass the interpreter to and fro, and
         # each take longer than both in turn.
         self._tracing = threading.Lock()
         self._graphs: dict[Signature, Graph] = {}
-        # (0 if urgent, order of asking, graph)
-        self._wanted: queue.PriorityQueue[tuple[int, int, Graph]] = queue.PriorityQueue()
-        self._order = itertools.count()
-        self._urgent: set[Signature] = set()
-        self._started: set[Signature] = set()
+        # What waits for a thread, in order of asking, and whether a request waits for it.
+        self._wanted: dict[Signature, bool] = {}
+        self._work_there = threading.Condition(self._lock)
         default_stack = threading.stack_size(COMPILE_STACK_BYTES)
         for index in range(threads):
             threading.Thread(target=self._work, name=f"compile-{index}", daemon=True).start()
         threading.stack_size(default_stack)
 
+    def graph(self, signature: Signature) -> Graph:
+        """The graph of a signature, be it cold."""
+        with self._lock:
+            return self._graph(signature)
+
     def want(self, signature: Signature, *, urgent: bool) -> Graph:
-        """Returns the graph of a signature, and has it compiled if nobody has asked for it yet.
+        """Has a graph made, if it is not there or on the way.
 
         Args:
             signature: The shape.
-            urgent: A request is waiting for it: it goes before those that are not.
+            urgent: A request is waiting for it.
+
+        Returns:
+            The graph; one that has failed stays as it is until it may be tried again.
+
+        Raises:
+            GraphRefusedError: It may not be made.
         """
         with self._lock:
-            graph = self._graphs.get(signature)
-            if graph is None:
-                graph = self._graphs[signature] = Graph(signature, self._build(signature))
-                self._enqueue(graph, urgent)
-            elif urgent and signature not in self._urgent and signature not in self._started:
-                # Queued once more, further ahead; the later entry finds it started.
-                self._enqueue(graph, urgent)
-            return graph
+            graph = self._graph(signature)
+            if graph.state is GraphState.QUEUED:
+                # Raised, it goes behind those that were urgent before.
+                if urgent and not self._wanted[signature]:
+                    del self._wanted[signature]
+                    self._wanted[signature] = True
+                return graph
+            if graph.state is not GraphState.COLD and (
+                graph.state is not GraphState.FAILED or graph.has_failed
+            ):
+                return graph
+            self._check(signature)
+            if graph.program is None:
+                graph.program = self._build(signature)
+            self._wanted[signature] = urgent
+            self._move(graph, GraphState.QUEUED)
+            self._work_there.notify()
+        self._on_change()
+        return graph
+
+    def freeze(self) -> None:
+        """Has nothing made any more."""
+        with self._lock:
+            self._frozen = True
 
     def cover(self, signature: Signature) -> Graph | NoCover:
-        """Returns the cheapest ready graph that covers a signature."""
-        covers = [
-            graph
+        """Returns the ready graph that runs a signature in the least time."""
+        covers = {
+            graph.signature: graph
             for graph in self.ready(signature.model, signature.kind, signature.beams)
             if graph.signature.covers(signature)
-        ]
-        return covers[0] if covers else NO_COVER
+        }
+        with self._lock:
+            best = cheapest(covers, signature.rows, self._costs)
+        return NO_COVER if best is None else covers[best]
 
     def ready(self, model: str, kind: GraphKind, beams: int) -> list[Graph]:
-        """Returns the ready graphs of a kind and beam width, from cheap to dear."""
+        """Returns the ready graphs of a kind and beam width, from small to large."""
         ready = [
             graph
             for graph in self.graphs()
@@ -104,56 +145,131 @@ class GraphTable:
         return sorted(ready, key=lambda graph: graph.signature.cost_order)
 
     def graphs(self) -> list[Graph]:
-        """Returns every graph that was ever asked for."""
+        """Returns every graph that was ever asked for or missed."""
         with self._lock:
             return list(self._graphs.values())
+
+    def record(self, graph: Graph, seconds: float, steps: int | None = None) -> None:
+        """Counts a call that served requests; see `Graph.record_call`."""
+        graph.record_call(seconds, steps)
+        if graph.step_seconds is not None:
+            with self._lock:
+                self._costs.measured(graph.signature, graph.step_seconds)
+
+    def step_seconds(self, signature: Signature) -> float:
+        """Device time of a step, measured or estimated."""
+        with self._lock:
+            return self._costs.step_seconds(signature)
+
+    def sound_seconds(self, graphs: Sequence[Graph]) -> list[float]:
+        """Device times of a step that no larger graph's contradicts; see `Costs.sound`."""
+        with self._lock:
+            sound = self._costs.sound([graph.signature for graph in graphs])
+        return [sound[graph.signature] for graph in graphs]
 
     @property
     def queue_depth(self) -> int:
         """Signatures that wait for a compile thread."""
-        with self._lock:
-            return len(self._graphs) - len(self._started)
+        return len(self._wanted)
 
-    def _enqueue(self, graph: Graph, urgent: bool) -> None:
-        if urgent:
-            self._urgent.add(graph.signature)
-        self._wanted.put((0 if urgent else 1, next(self._order), graph))
+    @property
+    def room(self) -> int:
+        """Graphs that may still be made."""
+        with self._lock:
+            return 0 if self._frozen else self.budget.room(self._made())
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether something is worth compiling and there is no room for it."""
+        with self._lock:
+            if self._frozen or self.budget.room(self._made()) > 0:
+                return False
+            return any(
+                graph.missed_seconds >= WORTH * self._costs.compile_seconds(graph.signature)
+                for graph in self._graphs.values()
+                if graph.state is GraphState.COLD
+            )
+
+    def _graph(self, signature: Signature) -> Graph:
+        if signature not in self._graphs:
+            self._graphs[signature] = Graph(signature)
+        return self._graphs[signature]
+
+    def _made(self) -> list[Signature]:
+        lost = (GraphState.COLD, GraphState.FAILED)
+        return [s for s, graph in self._graphs.items() if graph.state not in lost]
+
+    def _check(self, signature: Signature) -> None:
+        if self._frozen:
+            raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
+        if signature in self.budget.first:
+            return
+        if self.budget.room(self._made()) == 0:
+            limit = f"{self.budget.max_graphs} graphs"
+            if self.budget.max_memory_bytes:
+                limit += f", {self.budget.max_memory_bytes} bytes of memory"
+            raise GraphRefusedError(signature, f"the worker's budget is spent ({limit})")
+
+    def _next(self) -> Graph:
+        """Waits for something to make, and takes what is due first."""
+        with self._work_there:
+            while not self._wanted:
+                self._work_there.wait()
+            urgent = [signature for signature, waited_for in self._wanted.items() if waited_for]
+            signature = urgent[0] if urgent else max(self._wanted, key=self._worth)
+            del self._wanted[signature]
+            graph = self._graphs[signature]
+            self._move(graph, GraphState.TRACING)
+            return graph
+
+    def _worth(self, signature: Signature) -> float:
+        missed = self._graphs[signature].missed_seconds
+        return missed / self._costs.compile_seconds(signature)
 
     def _work(self) -> None:
         while True:
-            _, _, graph = self._wanted.get()
-            with self._lock:
-                if graph.signature in self._started:
-                    continue
-                self._started.add(graph.signature)
+            graph = self._next()
+            self._on_change()
             self._make_ready(graph)
 
     def _make_ready(self, graph: Graph) -> None:
+        program = graph.program
+        if program is None:
+            raise TypeError(f"{graph.signature} has no program")
         try:
             with self._tracing:
                 started = time.monotonic()
-                graph.program.trace()
+                program.trace()
                 traced = time.monotonic()
-            graph.trace_seconds = traced - started
-            self._move(graph, GraphState.COMPILING)
-            graph.program.compile()
+            graph.trace_seconds += traced - started
+            self._moved(graph, GraphState.COMPILING)
+            program.compile()
         # Whatever TensorFlow raises, the thread must live on and requests must learn of it.
         except Exception as error:
-            graph.failures += 1
-            graph.error = str(error) or type(error).__name__
-            log.exception("graph failed", graph=str(graph.signature))
-            self._move(graph, GraphState.FAILED)
+            pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
+            graph.fail(str(error) or type(error).__name__, pause)
+            log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
+            self._moved(graph, GraphState.FAILED)
         else:
+            now = time.monotonic()
             graph.compiles += 1
-            graph.compile_seconds.observe(time.monotonic() - traced)
+            graph.compile_seconds.observe(now - traced)
+            graph.error = ""
             log.info(
                 "graph ready",
                 graph=str(graph.signature),
-                trace_seconds=round(graph.trace_seconds, 3),
-                compile_seconds=round(graph.compile_seconds.sum, 3),
+                trace_seconds=round(traced - started, 3),
+                compile_seconds=round(now - traced, 3),
             )
-            self._move(graph, GraphState.READY)
+            with self._lock:
+                self._costs.compiled(graph.signature, now - started)
+            self._moved(graph, GraphState.READY)
 
-    def _move(self, graph: Graph, state: GraphState) -> None:
-        graph.state = state
+    def _moved(self, graph: Graph, state: GraphState) -> None:
+        with self._lock:
+            self._move(graph, state)
         self._on_change()
+
+    @staticmethod
+    def _move(graph: Graph, state: GraphState) -> None:
+        graph.state, graph.since = state, time.monotonic()

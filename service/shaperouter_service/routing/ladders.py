@@ -118,12 +118,14 @@ class Ladders:
         prefill_lengths: Padded prompt lengths, in tokens.
         prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
         prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
+        prefill_piece: Tokens of a prompt that one call reads at most.
         lanes: Of each beam width, in order.
     """
 
     prefill_lengths: Ladder
     prefill_rows: Ladder
     prefill_batch_tokens: int
+    prefill_piece: int
     lanes: tuple[LaneLadders, ...]
 
     @classmethod
@@ -150,6 +152,7 @@ class Ladders:
             prefill_rows=doubling_ladder(slots),
             # No more than a piece: prompts that take several are read alone.
             prefill_batch_tokens=min(PREFILL_BATCH_TOKENS, prefill_piece),
+            prefill_piece=prefill_piece,
             lanes=tuple(
                 LaneLadders(
                     beams=beams,
@@ -198,6 +201,15 @@ class Ladders:
             rows=lane.decode_rows.cover(rows),
             length=lane.decode_lengths.cover(length),
         )
+
+    def first_prefill(self, model: str) -> Signature:
+        """The prefill graph that a worker makes first: of one row, it covers every prompt."""
+        return self.prefill(model, rows=1, prompt_tokens=self.prefill_lengths.maximum)
+
+    def first_decode(self, model: str, beams: int) -> Signature:
+        """The decode graph that a lane makes first: of one row, it covers requests in turn."""
+        longest = self.lane(beams).decode_lengths.maximum
+        return self.decode(model, rows=1, length=longest, beams=beams)
 
     def signatures(self, model: str) -> list[Signature]:
         """Every signature there can be for a model."""

@@ -1,6 +1,6 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -9,15 +9,24 @@ import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
-from shaperouter_service.errors import UnknownModelError
-from shaperouter_service.graphs import GraphTable
+from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
+from shaperouter_service.graphs import CompileBudget, CompileMode, GraphState, GraphTable
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
+from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
-from shaperouter_service.worker.snapshot import graph_message, lane_message, model_message
+from shaperouter_service.worker.snapshot import (
+    budget_message,
+    graph_message,
+    lane_message,
+    model_message,
+)
+
+# A compiled graph takes some 11 MB that are never given back.
+MAX_GRAPHS = 96
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +44,10 @@ class Engine:
         compile_threads: int,
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
+        mode: CompileMode = CompileMode.LAZY,
+        max_graphs: int = MAX_GRAPHS,
+        max_memory_bytes: int = 0,
+        warm: Iterable[Signature] = (),
         prefill_piece: int = PREFILL_PIECE,
     ) -> None:
         """Loads the models and starts the threads.
@@ -47,22 +60,24 @@ class Engine:
             compile_threads: Compilations at a time.
             on_change: Called from other threads when `snapshot` would tell something new.
             on_defect: Called from the device thread if it can't go on.
+            mode: When it compiles.
+            max_graphs: Most graphs, of all models.
+            max_memory_bytes: Memory of the process above which it compiles nothing more; 0 is no
+                limit.
+            warm: Signatures to make before it is ready, besides those that cover every request.
             prefill_piece: Tokens of a prompt that are read at a time.
 
         Raises:
-            StartupError: A model cannot be loaded.
+            StartupError: A model cannot be loaded, or a signature is none of its.
         """
         # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
         self._on_change = on_change
         self._prefill_piece = prefill_piece
+        self._first: list[Signature] = []
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
-        self._lanes: dict[tuple[str, int], LaneScheduler] = {}
-        self._graphs = GraphTable(
-            self._build, threads=compile_threads, on_change=self._graph_changed
-        )
         for name, directory in models.items():
             log.info("loading model", model=name, directory=str(directory))
             model = load_model(name, directory, resolve_dtype(dtype))
@@ -71,10 +86,6 @@ class Engine:
                 max_length=model.family.max_length, slots=slots, prefill_piece=prefill_piece
             )
             self._models[name], self._ladders[name] = model, ladders
-            for lane in ladders.lanes:
-                self._lanes[name, lane.beams] = LaneScheduler(
-                    model, ladders, self._graphs, beams=lane.beams, queue_limit=queue_limit
-                )
             log.info(
                 "model loaded",
                 model=name,
@@ -82,10 +93,25 @@ class Engine:
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
+        self._graphs = GraphTable(
+            self._build,
+            costs=Costs({name: self._dimensions(name) for name in self._models}),
+            budget=self._budget(mode, max_graphs, max_memory_bytes),
+            threads=compile_threads,
+            on_change=self._graph_changed,
+        )
+        self._lanes = {
+            (name, lane.beams): LaneScheduler(
+                self._models[name], ladders, self._graphs, beams=lane.beams, queue_limit=queue_limit
+            )
+            for name, ladders in self._ladders.items()
+            for lane in ladders.lanes
+        }
         self._thread = DeviceThread(
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
         self._thread.start()
+        self._make_first(warm)
 
     def submit(self, run: Run, model: str) -> None:
         """Queues a run.
@@ -123,6 +149,74 @@ class Engine:
             graphs=[graph_message(graph, worker) for graph in self._graphs.graphs()],
             lanes=[lane_message(scheduler) for scheduler in self._lanes.values()],
             compile_queue_depth=self._graphs.queue_depth,
+            warm=self.warm,
+            budget=budget_message(self._graphs),
+        )
+
+    def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
+        """Has graphs made in the background, in order; tells which it will not make, and why."""
+        refused = {}
+        for signature in signatures:
+            try:
+                if self._is_ours(signature):
+                    self._graphs.want(signature, urgent=False)
+                else:
+                    refused[signature] = "it is none of the worker's ladders"
+            except GraphRefusedError as error:
+                refused[signature] = str(error)
+        return refused
+
+    @property
+    def warm(self) -> bool:
+        """Whether it has made what it makes before anybody asks, as far as that can be made."""
+        return all(
+            self._graphs.graph(signature).state in (GraphState.READY, GraphState.FAILED)
+            for signature in self._first
+        )
+
+    def _make_first(self, warm: Iterable[Signature]) -> None:
+        """Asks for what covers every request, and then for what was declared."""
+        for name, ladders in self._ladders.items():
+            self._first += [ladders.first_prefill(name), ladders.first_decode(name, beams=1)]
+        for signature in self._first:
+            self._graphs.want(signature, urgent=True)
+        for signature in warm:
+            if not self._is_ours(signature):
+                raise StartupError(f"warm: {signature} is none of the ladders' signatures")
+            try:
+                self._graphs.want(signature, urgent=False)
+            except GraphRefusedError as error:
+                raise StartupError(f"warm: {error}") from error
+            self._first.append(signature)
+
+    def _is_ours(self, signature: Signature) -> bool:
+        ladders = self._ladders.get(signature.model)
+        return ladders is not None and signature in ladders.signatures(signature.model)
+
+    def _dimensions(self, name: str) -> Dimensions:
+        model = self._models[name]
+        return Dimensions(
+            weight_bytes=model.weight_bytes,
+            cache_bytes_per_token=model.cache_bytes_per_token,
+            prefill_piece=self._prefill_piece,
+        )
+
+    def _budget(self, mode: CompileMode, max_graphs: int, max_memory_bytes: int) -> CompileBudget:
+        first = [
+            signature
+            for name, ladders in self._ladders.items()
+            for signature in (
+                ladders.first_prefill(name),
+                *(ladders.first_decode(name, lane.beams) for lane in ladders.lanes),
+            )
+        ]
+        if max_graphs < len(first):
+            raise StartupError(
+                f"max-graphs: must be at least {len(first)}, for the graphs that cover every "
+                f"request of {', '.join(self._ladders)}; got {max_graphs}"
+            )
+        return CompileBudget(
+            mode=mode, max_graphs=max_graphs, max_memory_bytes=max_memory_bytes, first=first
         )
 
     def _lane(self, run: Run, model: str) -> LaneScheduler:
@@ -138,6 +232,8 @@ class Engine:
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
 
     def _graph_changed(self) -> None:
+        if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
+            self._graphs.freeze()
         self._thread.wake()
         self._on_change()
 

@@ -7,16 +7,19 @@ A run's life here:
    so that those behind it need not wait for its compilation.
 3. A prefill graph reads its prompt: together with other prompts of the same rung, or a long one in
    pieces, with chunks of the others' decoding between them.
-4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph that
-   covers most runs, and the cheapest of those; what it leaves is covered by further calls. The runs
-   of a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
+4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph
+   that costs least for each run it covers; what it leaves is covered by further calls. The runs of
+   a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
    nothing for longer than a chunk.
 5. It leaves at its end, or at the next chunk boundary after it was cancelled.
 
-A run that has outgrown every ready graph stalls, alone: the others go on with the graphs there are.
+A run that no ready graph covers stalls, alone, until the first graph of its lane is there, which
+covers every run. Tighter graphs are not asked for here: what their absence costs is counted, and
+who reads the counts decides (see `routing.policy`).
 """
 
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -24,7 +27,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs, PrefillProgram
-from shaperouter_service.errors import GraphFailedError, QueueFullError, ServiceError
+from shaperouter_service.errors import (
+    GraphFailedError,
+    GraphRefusedError,
+    QueueFullError,
+    ServiceError,
+)
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
@@ -41,6 +49,10 @@ CHUNK_SECONDS = 0.1
 # longer those wait, and the fewer rows the steps have that are made meanwhile.
 STREAMS_SHARE = 0.25
 
+# What a run's present graph may take longer than another, as a share, before the run moves: moving
+# costs about a step of each chunk.
+STAY = 0.9
+
 # Waiting runs that are looked at for one that would not stall: enough to get past a burst of one
 # new shape, and little work between two chunks.
 LOOK_AHEAD = 32
@@ -48,10 +60,16 @@ LOOK_AHEAD = 32
 
 @dataclass(kw_only=True)
 class _Reading:
-    """Prompts that are being read: `start` tokens of each have been."""
+    """Prompts that are being read: `start` tokens of each have been.
+
+    `together` is the tight cover of all that could have been read in one call, of which these are a
+    `share`.
+    """
 
     graph: Graph
     asked: Signature
+    together: Signature
+    share: float
     runs: list[Run]
     batch: Batch
     start: int = 0
@@ -113,6 +131,15 @@ class LaneScheduler:
                 raise QueueFullError(self.model.name, self._queue_limit)
             self._queue.append(run)
 
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """Tokens still to be made at most, and tokens of prompts still to be read."""
+        with self._lock:
+            runs = [*self._queue, *self._runs]
+        tokens = sum(run.max_new_tokens - run.generated for run in runs)
+        unread = (Phase.QUEUED, Phase.PREFILL)
+        return tokens, sum(len(run.token_ids) for run in runs if run.phase in unread)
+
     def cancel(self, run: Run) -> None:
         """Has a run dropped; nothing happens if it has ended."""
         run.cancelled = True
@@ -170,33 +197,56 @@ class LaneScheduler:
             if len(self._runs) == self.slots:
                 return
             now = time.monotonic()
-            missing = self._missing(run)
-            # Read once: a compile thread may be changing it.
-            failed = missing is not None and missing.state is GraphState.FAILED
-            if missing is not None and not failed:
+            missing = self._missing_or_error(run)
+            if isinstance(missing, Graph):
                 run.stall(missing, now)
                 continue
             with self._lock:
                 self._queue.remove(run)
             if missing is not None:
-                self._fail(run, GraphFailedError(missing.signature, missing.error))
+                self._fail(run, missing)
                 continue
             run.resume(now)
             run.timings.admitted = now
             run.phase = Phase.PREFILL
             self._runs.append(run)
 
+    def _missing_or_error(self, run: Run) -> Graph | ServiceError | None:
+        """What keeps a run from starting: a graph on the way, or for good."""
+        try:
+            missing = self._missing(run)
+        except GraphRefusedError as error:
+            return error
+        if missing is not None and missing.has_failed:
+            return GraphFailedError(missing.signature, missing.error)
+        return missing
+
     def _missing(self, run: Run) -> Graph | None:
-        """Asks for all graphs of a run's life; returns one without which it cannot start."""
-        asked = self._prefill_signature([run])
-        uncovered = isinstance(self._graphs.cover(asked), NoCover)
-        prefill = self._graphs.want(asked, urgent=uncovered)
-        decode = self._want_decode([*self._in_phase(Phase.DECODE), run])
-        if uncovered:
-            return prefill
-        if self._best_cover([run])[0] is None:
-            return self._unless_failed(decode, run)
-        return None
+        """Asks for graphs that cover all of a run; returns one without which it cannot start."""
+        decode = self._missing_decode(run)
+        if run.phase is not Phase.QUEUED:
+            return decode
+        asked, first = self._prefill_signature([run]), self.ladders.first_prefill(self.model.name)
+        return self._want_cover(asked, first) or decode
+
+    def _missing_decode(self, run: Run) -> Graph | None:
+        model, length = self.model.name, run.final_attended(self.beams)
+        graph = self._want_cover(
+            self.ladders.decode(model, rows=1, length=length, beams=self.beams),
+            self.ladders.first_decode(model, self.beams),
+        )
+        return graph if self._best_cover([run])[0] is None else None
+
+    def _want_cover(self, tight: Signature, first: Signature) -> Graph | None:
+        """Asks for a graph that covers a signature unless one is ready.
+
+        The first graph of its kind covers all others to come, too; the tight one stands in for it
+        where it cannot be made.
+        """
+        if not isinstance(self._graphs.cover(tight), NoCover):
+            return None
+        graph = self._graphs.want(first, urgent=True)
+        return self._graphs.want(tight, urgent=True) if graph.has_failed else graph
 
     # --- Prefill -----------------------------------------------------------------------------
 
@@ -224,7 +274,8 @@ class LaneScheduler:
         waiting = self._in_phase(Phase.PREFILL)
         if not waiting:
             return None
-        runs = self._read_together(waiting)
+        alike, together = self._alike(waiting)
+        runs = alike[: self._rows_to_read(together)]
         asked = self._prefill_signature(runs)
         graph = self._graphs.cover(asked)
         # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
@@ -237,21 +288,30 @@ class LaneScheduler:
             batch.begin(row, run.token_ids, run.options)
             run.batch, run.row = batch, row
             run.timings.prefill_started = now
-        return _Reading(graph=graph, asked=asked, runs=runs, batch=batch)
+        return _Reading(
+            graph=graph,
+            asked=asked,
+            together=together,
+            share=len(runs) / len(alike),
+            runs=runs,
+            batch=batch,
+        )
 
-    def _read_together(self, waiting: Sequence[Run]) -> list[Run]:
-        """The first of the waiting runs, and those that a ready graph can read with it."""
+    def _alike(self, waiting: Sequence[Run]) -> tuple[list[Run], Signature]:
+        """The runs that could be read with the first that waits, and the tight cover of all."""
         rung = self._prefill_signature(waiting[:1]).length
-        alike = [run for run in waiting if self._prefill_signature([run]).length == rung]
         most = self.ladders.prompts_together(rung).maximum
-        tight = self._prefill_signature(alike[:most])
-        self._graphs.want(tight, urgent=False)
+        alike = [run for run in waiting if self._prefill_signature([run]).length == rung][:most]
+        return alike, self._prefill_signature(alike)
+
+    def _rows_to_read(self, together: Signature) -> int:
+        """How many of the runs that are alike a ready graph can read in one call."""
         rows = [
             graph.signature.rows
             for graph in self._graphs.ready(self.model.name, GraphKind.PREFILL, beams=1)
-            if graph.signature.length == rung and graph.signature.rows <= tight.rows
+            if graph.signature.length == together.length and graph.signature.rows <= together.rows
         ]
-        return alike[: max(rows, default=1)]
+        return max(rows, default=1)
 
     def _read(self, reading: _Reading) -> float:
         """Reads the next piece of some prompts; returns how long it took, in seconds."""
@@ -261,7 +321,8 @@ class LaneScheduler:
         started = time.monotonic()
         is_read = program(batch, [run.row for run in runs], reading.start)
         now = time.monotonic()
-        reading.graph.record_call(now - started, steps=1)
+        self._graphs.record(reading.graph, now - started, steps=1)
+        self._miss(reading.together, reading.graph, now - started, share=reading.share)
         reading.start += program.piece
         for run in runs:
             run.padded_prompt_tokens += program.piece
@@ -281,7 +342,13 @@ class LaneScheduler:
         runs = self._in_phase(Phase.DECODE)
         if not runs:
             return False
-        wanted = self._want_decode(runs)
+        # Until their ends, so that none stalls midway.
+        asked = self.ladders.decode(
+            self.model.name,
+            rows=len(runs),
+            length=max(run.final_attended(self.beams) for run in runs),
+            beams=self.beams,
+        )
         rest = runs
         while rest:
             graph, covered = self._best_cover(rest)
@@ -290,39 +357,51 @@ class LaneScheduler:
             now = time.monotonic()
             for run in covered:
                 run.resume(now)
-            self._decode(covered, wanted.signature, graph)
+            self._decode(covered, asked, graph, share=len(covered) / len(runs))
             rest = [run for run in rest if run not in covered]
         for run in rest:
-            self._wait(run, self._unless_failed(wanted, run))
+            self._wait(run)
         return len(rest) < len(runs)
 
-    def _unless_failed(self, joint: Graph, run: Run) -> Graph:
-        """The graph to wait for: that of all runs, or the run's own if that one has failed."""
-        return self._want_decode([run]) if joint.state is GraphState.FAILED else joint
-
-    def _want_decode(self, runs: Sequence[Run]) -> Graph:
-        """Asks for the tight cover of these runs until their ends, so that none stalls midway."""
-        asked = self.ladders.decode(
-            self.model.name,
-            rows=len(runs),
-            length=max(run.final_attended(self.beams) for run in runs),
-            beams=self.beams,
-        )
-        _, covered = self._best_cover(runs)
-        return self._graphs.want(asked, urgent=len(covered) < len(runs))
-
     def _best_cover(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
-        """The cheapest of the ready graphs that cover most of the runs as they are now."""
+        """The ready graph that takes least time for each run that it covers as it is now."""
         best: Graph | None = None
         best_covered: list[Run] = []
-        for graph in self._graphs.ready(self.model.name, GraphKind.DECODE, self.beams):
+        best_seconds = math.inf
+        ready = self._graphs.ready(self.model.name, GraphKind.DECODE, self.beams)
+        for graph, seconds in zip(ready, self._graphs.sound_seconds(ready), strict=True):
             rows, length = graph.signature.rows, graph.signature.length
             covered = [run for run in runs if run.attended(self.beams) <= length][:rows]
-            if len(covered) > len(best_covered):
-                best, best_covered = graph, covered
+            if not covered:
+                continue
+            each = seconds / len(covered)
+            if all(run.batch and run.batch.shape == (rows, length) for run in covered):
+                each *= STAY
+            if each < best_seconds:
+                best, best_covered, best_seconds = graph, covered, each
         return best, best_covered
 
-    def _decode(self, runs: list[Run], asked: Signature, graph: Graph) -> None:
+    def _miss(
+        self, asked: Signature, served: Graph, seconds: float, *, share: float, steps: int = 1
+    ) -> None:
+        """Counts what a call took longer than the tight cover would have.
+
+        Args:
+            asked: The tight cover of all runs.
+            served: The graph that was called, for some of them.
+            seconds: How long that took.
+            share: Of the runs, that it was called for.
+            steps: That it made.
+        """
+        graph = self._graphs.graph(asked)
+        missed = seconds - steps * share * self._graphs.step_seconds(asked)
+        if graph.state is GraphState.READY or missed <= 0:
+            return
+        graph.missed_seconds += missed
+        if served.signature.covers(asked):
+            served.padded_seconds += missed
+
+    def _decode(self, runs: list[Run], asked: Signature, graph: Graph, *, share: float) -> None:
         program = graph.program
         if not isinstance(program, DecodeProgram):
             raise TypeError(f"{graph.signature} is no decode graph")
@@ -340,9 +419,10 @@ class LaneScheduler:
             for run in advanced
         )
         if fresh:
-            graph.record_call(now - started)
+            self._graphs.record(graph, now - started)
         else:
-            graph.record_call(now - started, steps=made)
+            self._graphs.record(graph, now - started, steps=made)
+            self._miss(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
         self._owed_seconds -= now - started
@@ -386,11 +466,13 @@ class LaneScheduler:
         self._leave(run)
         run.emit(end)
 
-    def _wait(self, run: Run, graph: Graph) -> None:
-        if graph.state is GraphState.FAILED:
-            self._fail(run, GraphFailedError(graph.signature, graph.error))
-        else:
-            run.stall(graph, time.monotonic())
+    def _wait(self, run: Run) -> None:
+        """Has a run that outgrew every ready graph wait for one."""
+        missing = self._missing_or_error(run)
+        if isinstance(missing, Graph):
+            run.stall(missing, time.monotonic())
+        elif missing is not None:
+            self._fail(run, missing)
 
     def _fail(self, run: Run, error: ServiceError) -> None:
         self._leave(run)

@@ -16,7 +16,7 @@ from shaperouter_service.limits import (
     MAX_EOS_TOKENS,
     MAX_TOP_LOGPROBS,
 )
-from shaperouter_service.messages import signature_to_proto
+from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
     Ended,
@@ -153,6 +153,18 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         """Tells the worker's state, at once and after changes."""
         async for snapshot in self.snapshots():
             yield snapshot
+
+    async def Want(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.WantRequest, context: Any
+    ) -> worker_pb2.WantResponse:
+        """Has graphs made in the background."""
+        refused = self._engine.want(map(signature_from_proto, request.signatures))
+        return worker_pb2.WantResponse(
+            refused=[
+                worker_pb2.RefusedGraph(signature=signature_to_proto(signature), reason=reason)
+                for signature, reason in refused.items()
+            ]
+        )
 
     async def snapshots(self) -> AsyncIterator[worker_pb2.WatchResponse]:
         """Yields the worker's state, at once and after changes."""

@@ -1,19 +1,27 @@
 """The worker's state as a message: what routers route by, and what metrics are made of."""
 
+import time
 from collections.abc import Iterable, Mapping
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
-from shaperouter_service.graphs import Graph, GraphState
+from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
 from shaperouter_service.messages import ladders_to_proto, signature_to_proto
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 _STATES: Mapping[GraphState, graph_pb2.GraphState] = {
+    GraphState.COLD: graph_pb2.GRAPH_STATE_COLD,
+    GraphState.QUEUED: graph_pb2.GRAPH_STATE_QUEUED,
     GraphState.TRACING: graph_pb2.GRAPH_STATE_TRACING,
     GraphState.COMPILING: graph_pb2.GRAPH_STATE_COMPILING,
     GraphState.READY: graph_pb2.GRAPH_STATE_READY,
     GraphState.FAILED: graph_pb2.GRAPH_STATE_FAILED,
+}
+_MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
+    CompileMode.LAZY: worker_pb2.COMPILE_MODE_LAZY,
+    CompileMode.WARM: worker_pb2.COMPILE_MODE_WARM,
+    CompileMode.FROZEN: worker_pb2.COMPILE_MODE_FROZEN,
 }
 
 
@@ -30,6 +38,7 @@ def model_message(
         dtype=model.dtype.name,
         parameters=model.parameters,
         weight_bytes=model.weight_bytes,
+        kv_cache_bytes_per_token=model.cache_bytes_per_token,
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
         slots=ladders.lane(1).decode_rows.maximum,
         ladders=ladders_to_proto(ladders),
@@ -38,12 +47,15 @@ def model_message(
 
 def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     """Describes the load of a lane."""
+    tokens, prompt_tokens = lane.backlog
     return worker_pb2.Lane(
         model=lane.model.name,
         beams=lane.beams,
         active_slots=lane.active_slots,
         total_slots=lane.slots,
         queued=lane.queued,
+        backlog_tokens=tokens,
+        backlog_prompt_tokens=prompt_tokens,
         prefill_padding_tokens=lane.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
     )
@@ -51,11 +63,13 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
 
 def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
     """Describes a graph."""
+    now = time.monotonic()
+    failed = graph.state is GraphState.FAILED
     return graph_pb2.Graph(
         signature=signature_to_proto(graph.signature),
         worker=worker,
         state=_STATES[graph.state],
-        traces=graph.program.traces,
+        traces=graph.traces,
         compiles=graph.compiles,
         failures=graph.failures,
         trace_seconds=graph.trace_seconds,
@@ -63,4 +77,22 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
         stall_seconds=graph.stall_seconds.to_proto(),
         device_seconds=graph.device_seconds.to_proto(),
         error=graph.error,
+        step_seconds=graph.step_seconds or 0.0,
+        missed_seconds=graph.missed_seconds,
+        padded_seconds=graph.padded_seconds,
+        state_seconds=now - graph.since,
+        retry_seconds=max(0.0, graph.retry_at - now) if failed else 0.0,
+    )
+
+
+def budget_message(table: GraphTable) -> worker_pb2.CompileBudget:
+    """Describes what may be compiled."""
+    return worker_pb2.CompileBudget(
+        mode=_MODES[table.budget.mode],
+        room=table.room,
+        max_graphs=table.budget.max_graphs,
+        memory_bytes=memory_bytes(),
+        max_memory_bytes=table.budget.max_memory_bytes,
+        threads=table.threads,
+        exhausted=table.exhausted,
     )

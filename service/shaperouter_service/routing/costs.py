@@ -1,0 +1,145 @@
+"""What graphs cost on one worker: measured where they ran, scaled from a neighbour where not."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from shaperouter_service.routing.signatures import GraphKind, Signature
+
+# Bytes a second that a device is thought to read before anything was measured on it. Only ratios
+# of estimates matter then, and all are off by the same factor.
+NOMINAL_BANDWIDTH = 10e9
+
+# Seconds that a graph is thought to take to compile before one of its model has been.
+NOMINAL_COMPILE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimensions:
+    """What of a model decides how much its graphs do.
+
+    Attributes:
+        weight_bytes: Memory of the weights.
+        cache_bytes_per_token: Memory of one place of the key/value caches.
+        prefill_piece: Tokens of a prompt that one call reads at most.
+    """
+
+    weight_bytes: int
+    cache_bytes_per_token: int
+    prefill_piece: int
+
+    def work(self, signature: Signature) -> float:
+        """How much a step of a graph does, in bytes read; only ratios of it mean anything.
+
+        Weights are read once for all tokens of a call, but products of more tokens take longer: on
+        two cores, products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as long,
+        which the square root follows closely.
+        """
+        if signature.kind is GraphKind.PREFILL:
+            tokens = signature.rows * min(signature.length, self.prefill_piece)
+        else:
+            tokens = signature.rows * signature.beams
+        places = signature.rows * signature.length
+        return self.weight_bytes * math.sqrt(tokens) + places * self.cache_bytes_per_token
+
+
+class Costs:
+    """Device times of steps, and compile times. For one thread, or under a lock.
+
+    A step is one token of each row for decode, and one piece of a prompt for prefill.
+    """
+
+    def __init__(self, dimensions: Mapping[str, Dimensions]) -> None:
+        """Nothing has been measured.
+
+        Args:
+            dimensions: Of each model.
+        """
+        self._dimensions = dict(dimensions)
+        self._steps: dict[Signature, float] = {}
+        self._compiles: dict[Signature, float] = {}
+        self._estimates: dict[Signature, float] = {}
+
+    def measured(self, signature: Signature, step_seconds: float) -> None:
+        """Takes the newest average of a graph's step."""
+        if signature not in self._steps:
+            # Neighbours may have become nearer.
+            self._estimates.clear()
+        self._steps[signature] = step_seconds
+
+    def compiled(self, signature: Signature, seconds: float) -> None:
+        """Takes the time from cold to ready of a graph."""
+        self._compiles[signature] = seconds
+
+    def step_seconds(self, signature: Signature) -> float:
+        """Device time of a step: measured, or that of the nearest measured graph, scaled."""
+        measured = self._steps.get(signature)
+        if measured is not None:
+            return measured
+        if signature not in self._estimates:
+            self._estimates[signature] = self._estimate(signature)
+        return self._estimates[signature]
+
+    def sound(self, signatures: Collection[Signature]) -> dict[Signature, float]:
+        """Device times of a step that no larger graph's contradicts.
+
+        A graph that was last measured while the machine was busy would otherwise lose to a larger
+        one for good, since only graphs that run are measured again.
+        """
+        known = {signature: self.step_seconds(signature) for signature in signatures}
+        return {
+            signature: min(
+                seconds
+                for other, seconds in known.items()
+                if other.rows >= signature.rows and other.length >= signature.length
+            )
+            for signature in known
+        }
+
+    def compile_seconds(self, signature: Signature) -> float:
+        """Time from cold to ready: the mean of the graphs that are most alike."""
+        own = self._compiles.get(signature)
+        if own is not None:
+            return own
+        model = [known for known in self._compiles if known.model == signature.model]
+        # Its dimensions hardly matter, but what is computed does.
+        kind = [known for known in model if known.kind is signature.kind]
+        width = [known for known in kind if (known.beams > 1) == (signature.beams > 1)]
+        alike = width or kind or model
+        if not alike:
+            return NOMINAL_COMPILE_SECONDS
+        return sum(self._compiles[known] for known in alike) / len(alike)
+
+    def _estimate(self, signature: Signature) -> float:
+        dimensions = self._dimensions[signature.model]
+        work = dimensions.work(signature)
+        model = [known for known in self._steps if known.model == signature.model]
+        alike = [known for known in model if known.kind is signature.kind] or model
+        if not alike:
+            return work / NOMINAL_BANDWIDTH
+        nearest = min(alike, key=lambda known: (_distance(known, signature), known))
+        return self._steps[nearest] * work / dimensions.work(nearest)
+
+
+def _distance(one: Signature, other: Signature) -> float:
+    """How far apart two shapes are, in doublings of each dimension."""
+    pairs = ((one.rows, other.rows), (one.length, other.length), (one.beams, other.beams))
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def cheapest(signatures: Collection[Signature], runs: int, costs: Costs) -> Signature | None:
+    """The graph that gives each of some runs a step in the least time.
+
+    A graph of fewer rows is called several times in turn.
+
+    Args:
+        signatures: Of graphs that are long enough.
+        runs: How many there are.
+        costs: Of their worker.
+    """
+    seconds = costs.sound(signatures)
+    return min(
+        signatures,
+        key=lambda one: (math.ceil(runs / one.rows) * seconds[one], one.cost_order),
+        default=None,
+    )

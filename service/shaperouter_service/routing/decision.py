@@ -1,0 +1,215 @@
+"""The decision: which worker and which graphs serve a request soonest.
+
+A request starts at once on any ready graph that covers it: when the tight one becomes ready in the
+meantime, it goes on there from the next chunk. So where there is a cover, waiting for a compilation
+never pays. Where there is none, the request waits for the first one.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shaperouter_service.routing import rendezvous
+from shaperouter_service.routing.costs import cheapest
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.views import LaneView, WorkerView
+
+# Options that are expected to end within such a share of the soonest are as good: estimates are not
+# more exact. Of these, requests of one shape go to one worker, so that it compiles for them.
+AS_GOOD = 0.1
+
+# Options told in an explanation.
+MOST_TOLD = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What routing needs to know of a request.
+
+    Attributes:
+        model: Name of the model.
+        prompt_tokens: Length of the prompt.
+        new_tokens: Most tokens to generate.
+        num_beams: Beams; 1 is no beam search.
+    """
+
+    model: str
+    prompt_tokens: int
+    new_tokens: int
+    num_beams: int
+
+    def places(self, beams: int) -> int:
+        """Places that the last step attends to in a lane of a beam width."""
+        return self.prompt_tokens + beams * max(1, self.new_tokens - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A way to serve a request. Times are expectations, in seconds.
+
+    Attributes:
+        worker: Its name.
+        prefill: The graph that reads the prompt.
+        decode: The graph that decodes, at first.
+        tight: The smallest graph that would do for the request alone.
+        queue_seconds: Waiting for requests that came before.
+        stall_seconds: Waiting for graphs, besides.
+        prefill_seconds: Reading the prompt.
+        decode_seconds: Making all tokens, on a tighter graph once that is ready.
+    """
+
+    worker: str
+    prefill: Signature
+    decode: Signature
+    tight: Signature
+    queue_seconds: float
+    stall_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+
+    @property
+    def first_seconds(self) -> float:
+        """Until the first token."""
+        return self.queue_seconds + self.stall_seconds + self.prefill_seconds
+
+    @property
+    def total_seconds(self) -> float:
+        """Until the last token."""
+        return self.first_seconds + self.decode_seconds
+
+    def __str__(self) -> str:
+        """The short form of logs."""
+        parts = [f"{self.worker}: {self.prefill}, {self.decode}, {self.total_seconds:.3g} s"]
+        if self.stall_seconds:
+            parts.append(f"{self.stall_seconds:.3g} s of it stalled")
+        if self.queue_seconds:
+            parts.append(f"{self.queue_seconds:.3g} s of it queued")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The options there were, from the one that was taken to the worst."""
+
+    options: tuple[Option, ...]
+
+    @property
+    def taken(self) -> Option:
+        """The option that was taken."""
+        return self.options[0]
+
+
+class NoOption:
+    """The answer when no worker can serve a request."""
+
+
+NO_OPTION: Final = NoOption()
+
+
+def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | NoOption:
+    """Finds the soonest end of a request. Equal inputs give equal decisions.
+
+    Args:
+        ask: The request.
+        workers: Those that have its model.
+        now: On the monotonic clock that the views were made by, in seconds.
+    """
+    options = sorted(
+        (option for worker in workers for option in _options(ask, worker, now)),
+        key=lambda option: (option.total_seconds, option.worker, option.decode),
+    )
+    if not options:
+        return NO_OPTION
+    limit = (1 + AS_GOOD) * options[0].total_seconds
+    as_good = {option.worker for option in options if option.total_seconds <= limit}
+    name = rendezvous.named(options[0].tight, sorted(as_good))
+    taken = next(option for option in options if option.worker == name)
+    others = [option for option in options if option is not taken]
+    return Decision(options=(taken, *others[: MOST_TOLD - 1]))
+
+
+def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
+    """One option for each lane that is wide enough."""
+    for lane in worker.ladders[ask.model].lanes:
+        # Beams pad, too; but without beam search there is another graph than with it.
+        if lane.beams < ask.num_beams or (lane.beams > 1) != (ask.num_beams > 1):
+            continue
+        load = worker.lanes.get((ask.model, lane.beams))
+        if load is not None:
+            yield _option(ask, worker, lane.beams, load, now)
+
+
+def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:
+    ladders, costs = worker.ladders[ask.model], worker.costs
+    places = ask.places(beams)
+    together = min(load.active + 1, load.slots)
+    # Lanes take turns of one chunk each.
+    turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
+
+    asked = ladders.prefill(ask.model, rows=1, prompt_tokens=ask.prompt_tokens)
+    prefill = _soonest(worker, asked, ladders.first_prefill(ask.model))
+    pieces = math.ceil(ask.prompt_tokens / min(ladders.prefill_piece, prefill.length))
+    read_seconds = pieces * costs.step_seconds(prefill)
+
+    tight = ladders.decode(ask.model, rows=1, length=places, beams=beams)
+    joint = ladders.decode(ask.model, rows=together, length=places, beams=beams)
+    decode = _soonest(worker, tight, ladders.first_decode(ask.model, beams), together)
+    calls = math.ceil(together / decode.rows)
+    step_seconds = turns * calls * costs.step_seconds(decode)
+    joint_seconds = turns * costs.step_seconds(joint)
+
+    stall = max(worker.ready_at(graph, now) for graph in (prefill, decode)) - now
+    queue = _queue_seconds(load, step_seconds, turns * read_seconds / ask.prompt_tokens)
+    steps = max(1, ask.new_tokens - 1)
+    decode_seconds = steps * step_seconds
+    if joint_seconds < step_seconds and worker.state(joint).on_the_way:
+        begun = max(queue, stall) + read_seconds
+        until = max(0.0, worker.ready_at(joint, now) - now - begun)
+        if until < decode_seconds:
+            decode_seconds = until + (steps - until / step_seconds) * joint_seconds
+    return Option(
+        worker=worker.name,
+        prefill=prefill,
+        decode=decode,
+        tight=tight,
+        queue_seconds=queue,
+        # Compilations go on while it queues.
+        stall_seconds=max(0.0, stall - queue),
+        prefill_seconds=turns * read_seconds,
+        decode_seconds=decode_seconds,
+    )
+
+
+def _soonest(worker: WorkerView, tight: Signature, first: Signature, runs: int = 1) -> Signature:
+    """The ready graph that serves some runs in the least time, or the one that would be first.
+
+    Args:
+        worker: That has it.
+        tight: What must be covered.
+        first: The graph that a worker makes where it has none.
+        runs: That are served in turn where a graph has too few rows.
+    """
+    covers = [
+        signature
+        for signature in worker.ready(tight.model, tight.kind, tight.beams)
+        if signature.covers(tight)
+    ]
+    return cheapest(covers, runs, worker.costs) or first
+
+
+def _queue_seconds(load: LaneView, step_seconds: float, read_seconds: float) -> float:
+    """Until a slot is free: the requests before it make their tokens, `slots` at a time.
+
+    Args:
+        load: Of the lane.
+        step_seconds: One token of all active requests.
+        read_seconds: One token of a prompt.
+    """
+    requests = load.active + load.queued
+    ahead = load.queued + 1 - (load.slots - load.active)
+    reading = load.prompt_tokens * read_seconds
+    if ahead <= 0 or requests == 0:
+        return reading
+    each = load.tokens / requests * step_seconds
+    return reading + ahead * each / load.slots

@@ -1,0 +1,80 @@
+"""What is worth compiling where.
+
+A signature's absence costs device time: larger graphs pad, or smaller ones run in turn. Once that
+has cost the fleet a share of what compiling takes, one worker compiles it: the one that rendezvous
+hashing names, so that routers which share nothing agree. Another follows when it has missed as much
+by itself, which it only does where load spreads to it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from shaperouter_service.routing import rendezvous
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.views import GraphState, WorkerView
+
+# Of its compile time, what a signature's absence must have cost. By the ski-rental argument 1 would
+# never do worse than twice the best that hindsight could; less is better here, since requests wait
+# for the device and nobody waits for the compile threads.
+WORTH = 0.5
+
+
+def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[Signature]]:
+    """What each worker is to compile now, in order of worth.
+
+    Equal inputs give equal wishes, and a wish that was granted is not made again.
+
+    Args:
+        workers: The fleet.
+        now: On the monotonic clock that the views were made by, in seconds.
+    """
+    fleet = {worker.name: worker for worker in workers}
+    missed: dict[Signature, dict[str, float]] = {}
+    for worker in fleet.values():
+        for signature, graph in worker.graphs.items():
+            if graph.state is not GraphState.READY and graph.missed_seconds > 0:
+                missed.setdefault(signature, {})[worker.name] = graph.missed_seconds
+    worth: dict[str, list[tuple[float, Signature]]] = {}
+    for signature, by_worker in missed.items():
+        for name, seconds in _wanted_on(signature, by_worker, fleet, now):
+            worth.setdefault(name, []).append((-seconds, signature))
+    return {
+        name: [signature for _, signature in sorted(found)[: fleet[name].room]]
+        for name, found in sorted(worth.items())
+        if fleet[name].room > 0
+    }
+
+
+def _wanted_on(
+    signature: Signature,
+    missed: Mapping[str, float],
+    fleet: Mapping[str, WorkerView],
+    now: float,
+) -> Iterable[tuple[str, float]]:
+    """The workers that are to compile a signature, with the seconds it has cost them, or all."""
+    able = [
+        worker for worker in fleet.values() if worker.compiles and signature.model in worker.ladders
+    ]
+    if any(worker.state(signature).on_the_way for worker in able):
+        return
+    if not any(worker.state(signature) is GraphState.READY for worker in able):
+        able = [worker for worker in able if _may_try(worker, signature, now)]
+        if not able:
+            return
+        name = rendezvous.named(signature, [worker.name for worker in able])
+        seconds = sum(missed.values())
+        if seconds >= WORTH * fleet[name].costs.compile_seconds(signature):
+            yield name, seconds
+        return
+    for worker in able:
+        seconds = missed.get(worker.name, 0.0)
+        if _may_try(worker, signature, now) and (
+            seconds >= WORTH * worker.costs.compile_seconds(signature)
+        ):
+            yield worker.name, seconds
+
+
+def _may_try(worker: WorkerView, signature: Signature, now: float) -> bool:
+    graph = worker.graphs.get(signature)
+    if graph is None or graph.state is GraphState.COLD:
+        return worker.room > 0
+    return graph.state is GraphState.FAILED and now >= graph.retry_at
