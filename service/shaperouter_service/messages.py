@@ -1,16 +1,27 @@
-"""Signatures and ladders to and from messages."""
+"""Signatures, ladders and states of graphs to and from messages."""
 
 from collections.abc import Mapping
 
-from shaperouter.v1 import model_pb2, signature_pb2
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.views import GraphState
 
 _TO_PROTO: Mapping[GraphKind, signature_pb2.GraphKind] = {
     GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
     GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
 }
 _FROM_PROTO = {message: kind for kind, message in _TO_PROTO.items()}
+
+STATES: Mapping[GraphState, graph_pb2.GraphState] = {
+    GraphState.COLD: graph_pb2.GRAPH_STATE_COLD,
+    GraphState.QUEUED: graph_pb2.GRAPH_STATE_QUEUED,
+    GraphState.TRACING: graph_pb2.GRAPH_STATE_TRACING,
+    GraphState.COMPILING: graph_pb2.GRAPH_STATE_COMPILING,
+    GraphState.READY: graph_pb2.GRAPH_STATE_READY,
+    GraphState.FAILED: graph_pb2.GRAPH_STATE_FAILED,
+}
+STATES_FROM_PROTO = {message: state for state, message in STATES.items()}
 
 
 def signature_to_proto(signature: Signature) -> signature_pb2.Signature:

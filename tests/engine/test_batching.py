@@ -38,6 +38,7 @@ def _bench(
         prefill_lengths=Ladder(tuple(prefill_lengths)),
         prefill_rows=Ladder(tuple(rows)),
         prefill_batch_tokens=PIECE,
+        prefill_piece=piece,
         lanes=lanes,
     )
     bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece, ladders=lambda **_: ladders)
@@ -194,9 +195,9 @@ class Order:
             self.calls.append(("piece", {str(run.token_ids) for run in reading.runs}))
             return costs(read(reading))
 
-        def noted_decode(runs: Any, asked: Signature, graph: Graph) -> None:
+        def noted_decode(runs: Any, asked: Signature, graph: Graph, *, share: float) -> None:
             self.calls.append(("chunk", {str(run.token_ids) for run in runs}))
-            decode(runs, asked, graph)
+            decode(runs, asked, graph, share=share)
 
         patch.setattr(lane, "_read", noted_read)
         patch.setattr(lane, "_decode", noted_decode)
@@ -317,9 +318,9 @@ def test_caches_are_there_while_something_runs_and_given_back_when_nothing_does(
     sizes = []
     decode = lane._decode
 
-    def noted(*arguments: Any) -> None:
+    def noted(*arguments: Any, **others: Any) -> None:
         sizes.append(lane.cache_bytes)
-        decode(*arguments)
+        decode(*arguments, **others)
 
     monkeypatch.setattr(lane, "_decode", noted)
     wait_until(lambda: lane.cache_bytes == 0)

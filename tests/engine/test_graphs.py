@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -11,8 +11,16 @@ from harness.engine import GOLDENS
 from harness.waiting import wait_until
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs import GraphState, GraphTable, NoCover
+from shaperouter_service.errors import GraphRefusedError
+from shaperouter_service.graphs import (
+    CompileBudget,
+    CompileMode,
+    GraphState,
+    GraphTable,
+    NoCover,
+)
 from shaperouter_service.models import Model, load_model
+from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 ROWS = 2
@@ -182,14 +190,25 @@ def _signature(length: int, rows: int = 1) -> Signature:
     return Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=rows, length=length)
 
 
+DIMENSIONS = Dimensions(weight_bytes=1_000_000, cache_bytes_per_token=1_000, prefill_piece=128)
+
+
 class Table:
     """A table of fake programs, with one compile thread."""
 
-    def __init__(self, error: str = "") -> None:
+    def __init__(
+        self, error: str = "", *, max_graphs: int = 100, first: Sequence[Signature] = ()
+    ) -> None:
         self.programs: dict[Signature, FakeProgram] = {}
         self.error = error
         self.changes = 0
-        self.table = GraphTable(self._build, threads=1, on_change=self._changed)
+        self.table = GraphTable(
+            self._build,
+            costs=Costs({"m": DIMENSIONS}),
+            budget=CompileBudget(mode=CompileMode.LAZY, max_graphs=max_graphs, first=first),
+            threads=1,
+            on_change=self._changed,
+        )
 
     def _changed(self) -> None:
         self.changes += 1
@@ -212,8 +231,8 @@ def test_a_signature_asked_for_by_many_is_compiled_once() -> None:
     fake.programs[_signature(64)].go_on.set()
     graph = fake.table.want(_signature(64), urgent=True)
     wait_until(lambda: graph.state is GraphState.READY)
-    assert (len(fake.programs), graph.program.traces, graph.compiles) == (1, 1, 1)
-    assert fake.changes == 2
+    assert (len(fake.programs), graph.traces, graph.compiles) == (1, 1, 1)
+    assert fake.changes >= 3
 
 
 def test_what_a_request_waits_for_goes_before_what_was_asked_earlier() -> None:
@@ -252,3 +271,76 @@ def test_the_cheapest_ready_graph_that_is_large_enough_covers() -> None:
     assert not isinstance(cover, NoCover)
     assert cover.signature == _signature(128, rows=2)
     assert isinstance(fake.table.cover(_signature(512)), NoCover)
+
+
+def test_a_failed_graph_is_tried_again_after_a_pause_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Table(error="out of memory")
+    graph = fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    fake.error = ""
+    assert fake.table.want(_signature(64), urgent=True).state is GraphState.FAILED
+    monkeypatch.setattr(graph, "retry_at", 0.0)
+    fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (graph.error, graph.failures, graph.compiles, graph.traces) == ("", 1, 1, 2)
+
+
+def test_each_failure_doubles_the_pause() -> None:
+    fake = Table(error="out of memory")
+    pauses = []
+    for failures in (1, 2, 3):
+        graph = fake.table.want(_signature(64), urgent=True)
+        fake.programs[_signature(64)].go_on.set()
+        wait_until(lambda graph=graph, n=failures: graph.failures == n and graph.has_failed)
+        pauses.append(graph.retry_at - graph.since)
+        graph.retry_at = 0.0
+    assert pauses == pytest.approx([10.0, 20.0, 40.0], abs=0.5)
+
+
+def test_what_costs_most_for_its_compilation_goes_first() -> None:
+    fake = Table()
+    first = fake.table.want(_signature(64), urgent=True)
+    wait_until(lambda: first.state is GraphState.COMPILING)
+    little, much = (fake.table.want(_signature(length), urgent=False) for length in (128, 256))
+    little.missed_seconds, much.missed_seconds = 1.0, 2.0
+    for signature in (_signature(64), _signature(256)):
+        fake.programs[signature].go_on.set()
+    wait_until(lambda: much.state is GraphState.READY)
+    assert little.state is not GraphState.READY
+    fake.programs[_signature(128)].go_on.set()
+    wait_until(lambda: little.state is GraphState.READY)
+
+
+def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:
+    first = _signature(1024)
+    fake = Table(max_graphs=2, first=[first])
+    fake.table.want(_signature(64), urgent=False)
+    with pytest.raises(GraphRefusedError, match=r"1x128.*budget is spent \(2 graphs\)"):
+        fake.table.want(_signature(128), urgent=True)
+    assert fake.table.graph(_signature(128)).state is GraphState.COLD
+    graph = fake.table.want(first, urgent=True)
+    for program in fake.programs.values():
+        program.go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+
+
+def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() -> None:
+    fake = Table(max_graphs=1)
+    graph = fake.table.want(_signature(64), urgent=False)
+    assert not fake.table.exhausted
+    fake.table.graph(_signature(128)).missed_seconds = 1000.0
+    assert fake.table.exhausted
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+
+
+def test_a_frozen_table_makes_nothing() -> None:
+    fake = Table()
+    fake.table.freeze()
+    with pytest.raises(GraphRefusedError, match="nothing is compiled after warm-up"):
+        fake.table.want(_signature(64), urgent=True)
+    assert not fake.programs

@@ -6,8 +6,15 @@ from harness.engine import GOLDENS, Bench
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.errors import GraphFailedError, QueueFullError
-from shaperouter_service.graphs import GraphState
+from shaperouter_service.errors import (
+    GraphFailedError,
+    GraphRefusedError,
+    QueueFullError,
+    StartupError,
+)
+from shaperouter_service.graphs import CompileMode, GraphState
+from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import NewTokens, Stalled
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
@@ -70,20 +77,55 @@ def test_a_prompt_that_reaches_the_models_maximum_is_served_to_its_last_token(
     assert len(run.token_ids) == 28
 
 
-def test_a_first_request_is_told_what_it_waits_for_and_a_second_waits_for_nothing() -> None:
+def test_who_comes_before_the_first_graphs_is_told_and_who_comes_later_waits_for_nothing() -> None:
     bench = Bench(MODELS, slots=1)
     first = bench.submit(MODEL, [1, 2, 3], max_new_tokens=4)
     first.wait()
-    second = bench.submit(MODEL, [1, 2, 3], max_new_tokens=4)
+    second = bench.submit(MODEL, [9] * 20, max_new_tokens=50)
     second.wait()
     stalls = [str(e.signature) for e in first.seen if isinstance(e, Stalled)]
-    assert stalls[0] == f"{MODEL} prefill 1x16"
+    assert stalls[0] == f"{MODEL} prefill 1x128"
     assert first.run.timings.stall_seconds > 0
     assert not [e for e in second.seen if isinstance(e, Stalled)]
     assert second.run.timings.stall_seconds == 0
 
 
-def test_a_run_whose_graph_fails_ends_with_the_reason_and_others_go_on(
+def test_a_lane_waits_for_the_graph_that_covers_all_of_its_requests(small: Bench) -> None:
+    first = small.submit(MODEL, [1, 2], max_new_tokens=3, num_beams=2)
+    first.wait()
+    second = small.submit(MODEL, [1, 2], max_new_tokens=40, num_beams=2)
+    second.wait()
+    assert not [event for event in second.seen if isinstance(event, Stalled)]
+    assert {str(e.signature) for e in first.seen if isinstance(e, Stalled)} == {
+        f"{MODEL} decode 1x256 beams 2"
+    }
+    assert {str(served) for _, served in second.run.uses} == {
+        f"{MODEL} prefill 1x128",
+        f"{MODEL} decode 1x256 beams 2",
+    }
+
+
+def test_where_the_first_graph_fails_the_tight_one_stands_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = Program.trace
+
+    def fail_if_long(self: Program) -> None:
+        if self.length == 128:
+            raise RuntimeError("no memory left")
+        trace(self)
+
+    monkeypatch.setattr(Program, "trace", fail_if_long)
+    bench = Bench(MODELS, slots=1)
+    run = bench.submit(MODEL, [1] * 20, max_new_tokens=3)
+    run.wait()
+    assert {str(served) for _, served in run.run.uses} == {
+        f"{MODEL} prefill 1x24",
+        f"{MODEL} decode 1x64",
+    }
+
+
+def test_a_run_without_any_graph_ends_with_the_reason_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(MODELS, slots=1)
@@ -94,11 +136,56 @@ def test_a_run_whose_graph_fails_ends_with_the_reason_and_others_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(Program, "trace", fail)
-        broken = bench.submit(MODEL, [1] * 20, max_new_tokens=1)
-        with pytest.raises(GraphFailedError, match=r"prefill 1x24 .* no memory left"):
+        broken = bench.submit(MODEL, [1] * 20, max_new_tokens=1, num_beams=2)
+        with pytest.raises(GraphFailedError, match=r"decode 1x64 beams 2 .* no memory left"):
             broken.wait()
     bench.submit(MODEL, [1], max_new_tokens=1).wait()
     assert _lane(bench).active_slots == 0
+
+
+def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled() -> None:
+    declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=2, rows=1, length=64)
+    bench = Bench(MODELS, slots=1, mode=CompileMode.FROZEN, warm=[declared])
+    wait_until(lambda: bench.engine.warm)
+    covered = bench.submit(MODEL, [1], max_new_tokens=5, num_beams=2)
+    covered.wait()
+    assert declared in {served for _, served in covered.run.uses}
+    refused = bench.submit(MODEL, [1], max_new_tokens=5, num_beams=4)
+    with pytest.raises(GraphRefusedError, match=r"beams 4: nothing is compiled after warm-up"):
+        refused.wait()
+    made = [g for g in bench.engine._graphs.graphs() if g.state is not GraphState.COLD]
+    assert len(made) == 3
+
+
+def test_a_declared_signature_that_is_none_of_the_ladders_is_named() -> None:
+    declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=77)
+    with pytest.raises(StartupError, match=r"warm: .* decode 1x77 is none of the ladders"):
+        Bench(MODELS, slots=1, warm=[declared])
+
+
+def test_a_budget_below_the_first_graphs_is_refused() -> None:
+    with pytest.raises(StartupError, match=r"max-graphs: must be at least 5.*; got 4"):
+        Bench(MODELS, slots=1, max_graphs=4)
+
+
+def test_what_a_tight_graph_would_have_saved_is_counted_for_it(small: Bench) -> None:
+    def missed() -> dict[str, float]:
+        graphs = small.engine.snapshot("w", "i").graphs
+        return {str(signature_from_proto(g.signature)): g.missed_seconds for g in graphs}
+
+    before = missed().get(f"{MODEL} prefill 1x16", 0.0)
+    small.submit(MODEL, [1, 2, 3], max_new_tokens=2).wait()
+    assert missed()[f"{MODEL} prefill 1x16"] > before
+
+
+def test_a_wish_is_granted_in_the_background_and_one_that_cannot_be_is_refused_with_the_reason(
+    small: Bench,
+) -> None:
+    wished = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
+    foreign = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=3, length=64)
+    refused = small.engine.want([wished, foreign])
+    assert refused == {foreign: "it is none of the worker's ladders"}
+    wait_until(lambda: small.engine._graphs.graph(wished).state is GraphState.READY)
 
 
 def test_sampling_gives_the_same_tokens_alone_and_in_company(small: Bench) -> None:
@@ -130,13 +217,25 @@ def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench
 
 def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted() -> None:
     bench = Bench(MODELS, slots=1)
+    scheduler = bench.engine._lanes[MODEL, 1]
     bench.submit(MODEL, [1], max_new_tokens=1).wait()
-    cold = bench.submit(MODEL, [1] * 60, max_new_tokens=1)
-    assert isinstance(cold.next(), Stalled)
-    warm = bench.submit(MODEL, [1], max_new_tokens=1)
-    warm.wait()
-    assert not [event for event in warm.seen if isinstance(event, Stalled)]
-    assert cold.events.empty()
+    missing = bench.engine._graphs.graph(
+        Signature(model=MODEL, kind=GraphKind.PREFILL, beams=1, rows=1, length=64)
+    )
+    missing_or_error = scheduler._missing_or_error
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            scheduler,
+            "_missing_or_error",
+            lambda run: missing if len(run.token_ids) == 60 else missing_or_error(run),
+        )
+        cold = bench.submit(MODEL, [1] * 60, max_new_tokens=1)
+        assert isinstance(cold.next(), Stalled)
+        warm = bench.submit(MODEL, [1], max_new_tokens=1)
+        warm.wait()
+        assert not [event for event in warm.seen if isinstance(event, Stalled)]
+        assert cold.events.empty()
+    bench.engine._thread.wake()
     cold.wait()
 
 
@@ -146,14 +245,16 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
     """A long run and a short one, with a graph for each of them and none for both."""
     bench = Bench(MODELS, slots=2)
     table, scheduler = bench.engine._graphs, bench.engine._lanes[MODEL, 1]
-    # The short one first, whose graphs then don't cover the long one.
+    short = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=64)
+    bench.engine.want([short])
+    wait_until(lambda: table.graph(short).state is GraphState.READY)
     prompts = [[3], [2] * 70]
     alone = []
     for prompt in prompts:
         alone.append(bench.submit(MODEL, prompt, max_new_tokens=30))
         alone[-1].wait()
-    kept = table.graphs()
-    assert {(graph.signature.rows, graph.state) for graph in kept} == {(1, GraphState.READY)}
+    kept = [graph for graph in table.graphs() if graph.state is GraphState.READY]
+    assert {graph.signature.rows for graph in kept} == {1}
     monkeypatch.setattr(
         table,
         "ready",

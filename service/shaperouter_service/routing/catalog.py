@@ -4,10 +4,24 @@ One owner of that truth. It is filled from the workers' snapshots alone, so a ro
 anew learns everything again.
 """
 
+import itertools
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
+from shaperouter_service.messages import (
+    STATES_FROM_PROTO,
+    ladders_from_proto,
+    signature_from_proto,
+)
+from shaperouter_service.routing.costs import Costs, Dimensions
+from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+
+# What a compilation is thought to need still, of its expected time, once that has passed.
+OVERDUE = 0.1
 
 
 class Catalog:
@@ -24,18 +38,21 @@ class Catalog:
         """
         self.model_names = tuple(sorted(models))
         self._workers: dict[str, worker_pb2.WatchResponse] = {}
+        self._views: dict[str, WorkerView] = {}
         # Kept when the last worker goes: a model's limits outlive a restart.
         self._models: dict[str, model_pb2.Model] = {}
 
     def update(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
         self._workers[snapshot.worker] = snapshot
+        self._views[snapshot.worker] = view_of(snapshot, time.monotonic())
         for model in snapshot.models:
             self._models[model.name] = model
 
     def lose(self, worker: str) -> None:
         """Forgets a worker that is not connected any more."""
         self._workers.pop(worker, None)
+        self._views.pop(worker, None)
 
     def resolve(self, name: str) -> str:
         """Returns the model a request means: by name, or the only one.
@@ -72,6 +89,27 @@ class Catalog:
             if any(served.name == model for served in snapshot.models)
         ]
 
+    def views(self, model: str) -> list[WorkerView]:
+        """The connected workers that have a model, for routing."""
+        return [view for view in self._views.values() if model in view.ladders]
+
+    def fleet(self) -> list[WorkerView]:
+        """All connected workers, for routing."""
+        return list(self._views.values())
+
+    def assign(self, worker: str, lane: tuple[str, int], ask: Ask) -> None:
+        """Counts a request among a worker's load, until its next snapshot has it.
+
+        Args:
+            worker: It was given to.
+            lane: Model and beam width of the lane it will be in.
+            ask: The request.
+        """
+        view = self._views.get(worker)
+        if view is not None and lane in view.lanes:
+            joined = view.lanes[lane].joined(tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens)
+            self._views[worker] = replace(view, lanes={**view.lanes, lane: joined})
+
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
         """The snapshots of the connected workers."""
         return list(self._workers.values())
@@ -83,4 +121,74 @@ class Catalog:
     @property
     def ready(self) -> bool:
         """Whether every model has a worker."""
-        return all(self.workers(name) for name in self.model_names)
+        return all(
+            any(
+                snapshot.warm and any(model.name == name for model in snapshot.models)
+                for snapshot in self._workers.values()
+            )
+            for name in self.model_names
+        )
+
+
+def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
+    """A worker for routing, from what it says of itself.
+
+    Args:
+        snapshot: The worker's.
+        now: When it was made, on the monotonic clock in seconds.
+    """
+    ladders = {model.name: ladders_from_proto(model.ladders) for model in snapshot.models}
+    costs = Costs(
+        {
+            model.name: Dimensions(
+                weight_bytes=model.weight_bytes,
+                cache_bytes_per_token=model.kv_cache_bytes_per_token,
+                prefill_piece=model.ladders.prefill_piece,
+            )
+            for model in snapshot.models
+        }
+    )
+    graphs = {signature_from_proto(graph.signature): graph for graph in snapshot.graphs}
+    for signature, graph in graphs.items():
+        if graph.step_seconds > 0:
+            costs.measured(signature, graph.step_seconds)
+        if graph.compiles:
+            seconds = (graph.trace_seconds + graph.compile_seconds.sum) / graph.compiles
+            costs.compiled(signature, seconds)
+    budget = snapshot.budget
+    threads = max(1, budget.threads)
+    queued = itertools.count()
+    views = {}
+    for signature, graph in graphs.items():
+        state = STATES_FROM_PROTO[graph.state]
+        needs = costs.compile_seconds(signature)
+        left = needs - graph.state_seconds
+        if state is GraphState.QUEUED:
+            left = needs * (1 + next(queued) // threads)
+        views[signature] = GraphView(
+            signature=signature,
+            state=state,
+            missed_seconds=graph.missed_seconds,
+            # What takes longer than others did will take a little longer still.
+            ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
+            retry_at=now + graph.retry_seconds,
+        )
+    return WorkerView(
+        name=snapshot.worker,
+        ladders=ladders,
+        lanes={
+            (lane.model, lane.beams): LaneView(
+                active=lane.active_slots,
+                slots=lane.total_slots,
+                queued=lane.queued,
+                tokens=lane.backlog_tokens,
+                prompt_tokens=lane.backlog_prompt_tokens,
+            )
+            for lane in snapshot.lanes
+        },
+        graphs=views,
+        costs=costs,
+        compile_threads=threads,
+        room=budget.room,
+        compiles=budget.mode != worker_pb2.COMPILE_MODE_FROZEN,
+    )

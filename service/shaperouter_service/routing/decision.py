@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from shaperouter_service.routing import rendezvous
 from shaperouter_service.routing.costs import cheapest
+from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import LaneView, WorkerView
 
@@ -123,7 +123,7 @@ def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | No
         return NO_OPTION
     limit = (1 + AS_GOOD) * options[0].total_seconds
     as_good = {option.worker for option in options if option.total_seconds <= limit}
-    name = rendezvous.named(options[0].tight, sorted(as_good))
+    name = named(options[0].tight, sorted(as_good))
     taken = next(option for option in options if option.worker == name)
     others = [option for option in options if option is not taken]
     return Decision(options=(taken, *others[: MOST_TOLD - 1]))

@@ -8,7 +8,7 @@ by itself, which it only does where load spreads to it.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shaperouter_service.routing import rendezvous
+from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, WorkerView
 
@@ -60,7 +60,7 @@ def _wanted_on(
         able = [worker for worker in able if _may_try(worker, signature, now)]
         if not able:
             return
-        name = rendezvous.named(signature, [worker.name for worker in able])
+        name = named(signature, [worker.name for worker in able])
         seconds = sum(missed.values())
         if seconds >= WORTH * fleet[name].costs.compile_seconds(signature):
             yield name, seconds

@@ -22,16 +22,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.messages import STATES, signature_from_proto
+from shaperouter_service.routing.views import GraphState
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 
-_STATES = {
-    graph_pb2.GRAPH_STATE_TRACING: "tracing",
-    graph_pb2.GRAPH_STATE_COMPILING: "compiling",
-    graph_pb2.GRAPH_STATE_READY: "ready",
-    graph_pb2.GRAPH_STATE_FAILED: "failed",
-}
+# Cold graphs are not counted: they are every signature of the ladders that is nothing else.
+_STATES = {message: state.value for state, message in STATES.items() if state != GraphState.COLD}
 
 
 @dataclass
@@ -93,6 +90,8 @@ class _Totals:
 
     def add(self, snapshot: worker_pb2.WatchResponse) -> None:
         for graph in snapshot.graphs:
+            if graph.state == graph_pb2.GRAPH_STATE_COLD:
+                continue
             s = signature_from_proto(graph.signature)
             labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
             self.graphs[labels].add(graph)

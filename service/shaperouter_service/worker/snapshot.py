@@ -5,19 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
-from shaperouter_service.messages import ladders_to_proto, signature_to_proto
+from shaperouter_service.messages import STATES, ladders_to_proto, signature_to_proto
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
 
-_STATES: Mapping[GraphState, graph_pb2.GraphState] = {
-    GraphState.COLD: graph_pb2.GRAPH_STATE_COLD,
-    GraphState.QUEUED: graph_pb2.GRAPH_STATE_QUEUED,
-    GraphState.TRACING: graph_pb2.GRAPH_STATE_TRACING,
-    GraphState.COMPILING: graph_pb2.GRAPH_STATE_COMPILING,
-    GraphState.READY: graph_pb2.GRAPH_STATE_READY,
-    GraphState.FAILED: graph_pb2.GRAPH_STATE_FAILED,
-}
 _MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
     CompileMode.LAZY: worker_pb2.COMPILE_MODE_LAZY,
     CompileMode.WARM: worker_pb2.COMPILE_MODE_WARM,
@@ -68,7 +60,7 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
     return graph_pb2.Graph(
         signature=signature_to_proto(graph.signature),
         worker=worker,
-        state=_STATES[graph.state],
+        state=STATES[graph.state],
         traces=graph.traces,
         compiles=graph.compiles,
         failures=graph.failures,
