@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,12 +13,15 @@ import click
 
 from shaperouter_service import __version__
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OFF = "off"
+
+CompileModeName = Literal["lazy", "warm", "frozen"]
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -146,6 +149,38 @@ _engine = _together(
         help="Graphs that a worker compiles at a time. Default: 2, or 1 on a single core.",
         show_default=False,
     ),
+    _option(
+        "--compile-mode",
+        type=click.Choice(["lazy", "warm", "frozen"]),
+        default="lazy",
+        help="When workers compile: lazy, what traffic asks for; warm, the --warm graphs before "
+        "the service is ready, and then what traffic asks for; frozen, the --warm graphs and then "
+        "nothing more, so that a request which no graph covers fails.",
+    ),
+    _option(
+        "--warm",
+        multiple=True,
+        metavar="SIGNATURE",
+        help="A graph that every worker makes before it is ready, e.g. 'gpt2 decode 4x256' or "
+        "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --cold` lists what there is. May be "
+        "given several times, with --compile-mode warm or frozen.",
+    ),
+    _option(
+        "--max-graphs",
+        type=click.IntRange(1, 100_000),
+        default=96,
+        metavar="N",
+        help="Graphs that a worker makes at most. A compiled graph is never freed, and takes about "
+        "11 MB; over the limit, requests run on larger graphs.",
+    ),
+    _option(
+        "--max-memory",
+        type=click.IntRange(0),
+        default=0,
+        metavar="MIB",
+        help="Memory of a worker's process, in MiB, above which it makes no more graphs; 0 is no "
+        "limit.",
+    ),
 )
 
 
@@ -179,6 +214,10 @@ def serve(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    compile_mode: CompileModeName,
+    warm: tuple[str, ...],
+    max_graphs: int,
+    max_memory: int,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -203,6 +242,10 @@ def serve(
         f"--slots={slots}",
         f"--queue-limit={queue_limit}",
         f"--compile-threads={compile_threads}",
+        f"--compile-mode={compile_mode}",
+        *(f"--warm={signature}" for signature in warm),
+        f"--max-graphs={max_graphs}",
+        f"--max-memory={max_memory}",
         "--exit-with-parent",
     )
     asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
@@ -273,6 +316,10 @@ def worker(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    compile_mode: CompileModeName,
+    warm: tuple[str, ...],
+    max_graphs: int,
+    max_memory: int,
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
@@ -299,10 +346,28 @@ def worker(
         slots=slots,
         queue_limit=queue_limit,
         compile_threads=compile_threads,
+        compile_mode=compile_mode,
+        warm=parse_warm(warm, compile_mode),
+        max_graphs=max_graphs,
+        max_memory_bytes=max_memory * 1024 * 1024,
         grace=grace,
         exit_with_parent=exit_with_parent,
     )
     asyncio.run(run_worker(config))
+
+
+def parse_warm(texts: Sequence[str], mode: CompileModeName) -> list[Signature]:
+    """Reads the signatures of --warm.
+
+    Raises:
+        StartupError: One is no signature, or the mode does not make them.
+    """
+    if texts and mode == "lazy":
+        raise StartupError("warm: needs compile-mode warm or frozen, got lazy")
+    try:
+        return [Signature.parse(text) for text in texts]
+    except ValueError as error:
+        raise StartupError(f"warm: {error}") from error
 
 
 def main() -> None:

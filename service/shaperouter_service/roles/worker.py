@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -13,7 +13,9 @@ from typing import Literal, NoReturn
 import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
+from shaperouter_service.graphs import CompileMode
 from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
@@ -39,6 +41,10 @@ class WorkerConfig:
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
+        compile_mode: When it compiles.
+        warm: Graphs to make before it is ready.
+        max_graphs: Most graphs.
+        max_memory_bytes: Memory above which no more are made; 0 is no limit.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -51,6 +57,10 @@ class WorkerConfig:
     slots: int
     queue_limit: int
     compile_threads: int
+    compile_mode: Literal["lazy", "warm", "frozen"]
+    warm: Sequence[Signature]
+    max_graphs: int
+    max_memory_bytes: int
     grace: float
     exit_with_parent: bool
 
@@ -77,6 +87,10 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,
+                mode=CompileMode(config.compile_mode),
+                warm=config.warm,
+                max_graphs=config.max_graphs,
+                max_memory_bytes=config.max_memory_bytes,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

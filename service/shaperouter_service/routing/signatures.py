@@ -1,5 +1,6 @@
 """Signatures: the static shapes that graphs are compiled for."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,12 @@ class GraphKind(StrEnum):
 
     PREFILL = "prefill"
     DECODE = "decode"
+
+
+_SHORT_FORM = re.compile(
+    rf"(?P<model>\S+) (?P<kind>{'|'.join(GraphKind)}) (?P<rows>\d+)x(?P<length>\d+)"
+    r"( beams (?P<beams>\d+))?"
+)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -50,6 +57,27 @@ class Signature:
         if self.kind is GraphKind.PREFILL:
             return self.rows * self.length, self.rows
         return self.rows, self.length
+
+    @classmethod
+    def parse(cls, text: str) -> "Signature":
+        """Reads the short form that `str` gives.
+
+        Raises:
+            ValueError: It is not one.
+        """
+        match = _SHORT_FORM.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(
+                f"a signature is MODEL KIND ROWSxLENGTH [beams BEAMS], e.g. 'gpt2 decode 4x256', "
+                f"got {text!r}"
+            )
+        return cls(
+            model=match["model"],
+            kind=GraphKind(match["kind"]),
+            rows=int(match["rows"]),
+            length=int(match["length"]),
+            beams=int(match["beams"] or 1),
+        )
 
     def __str__(self) -> str:
         """The short form of logs and tables, e.g. `gpt2 decode 4x256`."""

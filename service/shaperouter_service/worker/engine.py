@@ -25,9 +25,6 @@ from shaperouter_service.worker.snapshot import (
     model_message,
 )
 
-# A compiled graph takes some 11 MB that are never given back.
-MAX_GRAPHS = 96
-
 log = structlog.get_logger(__name__)
 
 
@@ -42,10 +39,10 @@ class Engine:
         slots: int,
         queue_limit: int,
         compile_threads: int,
+        max_graphs: int,
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
         mode: CompileMode = CompileMode.LAZY,
-        max_graphs: int = MAX_GRAPHS,
         max_memory_bytes: int = 0,
         warm: Iterable[Signature] = (),
         prefill_piece: int = PREFILL_PIECE,
@@ -58,10 +55,10 @@ class Engine:
             slots: Requests without beam search that run at a time, for each model.
             queue_limit: Requests that wait for a slot, for each model and beam width.
             compile_threads: Compilations at a time.
+            max_graphs: Most graphs, of all models.
             on_change: Called from other threads when `snapshot` would tell something new.
             on_defect: Called from the device thread if it can't go on.
             mode: When it compiles.
-            max_graphs: Most graphs, of all models.
             max_memory_bytes: Memory of the process above which it compiles nothing more; 0 is no
                 limit.
             warm: Signatures to make before it is ready, besides those that cover every request.

@@ -1,0 +1,81 @@
+"""Workers as routing sees them, without workers."""
+
+from collections.abc import Iterable, Sequence
+
+from shaperouter_service.routing.costs import Costs, Dimensions
+from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+
+MODEL = "m"
+SLOTS = 4
+LADDERS = Ladders.default(max_length=1024, slots=SLOTS)
+# Of GPT-2 small.
+DIMENSIONS = Dimensions(weight_bytes=497_759_232, cache_bytes_per_token=73_728, prefill_piece=128)
+
+
+def decode(rows: int, length: int, beams: int = 1) -> Signature:
+    return Signature(model=MODEL, kind=GraphKind.DECODE, beams=beams, rows=rows, length=length)
+
+
+def prefill(length: int, rows: int = 1) -> Signature:
+    return Signature(model=MODEL, kind=GraphKind.PREFILL, beams=1, rows=rows, length=length)
+
+
+def ask(prompt_tokens: int = 10, new_tokens: int = 30, num_beams: int = 1) -> Ask:
+    return Ask(model=MODEL, prompt_tokens=prompt_tokens, new_tokens=new_tokens, num_beams=num_beams)
+
+
+def compiling(signature: Signature, ready_at: float) -> GraphView:
+    return GraphView(signature=signature, state=GraphState.COMPILING, ready_at=ready_at)
+
+
+def cold(signature: Signature, missed_seconds: float) -> GraphView:
+    return GraphView(signature=signature, state=GraphState.COLD, missed_seconds=missed_seconds)
+
+
+def failed(signature: Signature, retry_at: float, missed_seconds: float = 0.0) -> GraphView:
+    return GraphView(
+        signature=signature,
+        state=GraphState.FAILED,
+        retry_at=retry_at,
+        missed_seconds=missed_seconds,
+    )
+
+
+def worker(
+    name: str,
+    *,
+    ready: Sequence[Signature] = (),
+    graphs: Iterable[GraphView] = (),
+    active: int = 0,
+    queued: int = 0,
+    tokens: int | None = None,
+    room: int = 1000,
+    compiles: bool = True,
+) -> WorkerView:
+    """A worker of one model; the load is that of its lane without beam search."""
+    lanes = {
+        (MODEL, lane.beams): LaneView(
+            active=0, slots=lane.decode_rows.maximum, queued=0, tokens=0, prompt_tokens=0
+        )
+        for lane in LADDERS.lanes
+    }
+    lanes[MODEL, 1] = LaneView(
+        active=active,
+        slots=SLOTS,
+        queued=queued,
+        tokens=30 * (active + queued) if tokens is None else tokens,
+        prompt_tokens=0,
+    )
+    there = [GraphView(signature=signature, state=GraphState.READY) for signature in ready]
+    return WorkerView(
+        name=name,
+        ladders={MODEL: LADDERS},
+        lanes=lanes,
+        graphs={view.signature: view for view in (*there, *graphs)},
+        costs=Costs({MODEL: DIMENSIONS}),
+        room=room,
+        compiles=compiles,
+    )

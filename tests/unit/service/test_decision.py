@@ -1,0 +1,201 @@
+"""The decision: the soonest end over all workers and covers, the same on every router."""
+
+import dataclasses
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.routing import LADDERS, MODEL, ask, compiling, decode, prefill, worker
+from shaperouter_service.routing.decision import AS_GOOD, Decision, NoOption, decide
+from shaperouter_service.routing.rendezvous import named
+from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
+
+NOW = 1000.0
+FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
+
+
+def decided(request, workers) -> Decision:
+    decision = decide(request, workers, NOW)
+    assert not isinstance(decision, NoOption)
+    return decision
+
+
+def test_without_a_worker_there_is_no_option() -> None:
+    assert isinstance(decide(ask(), [], NOW), NoOption)
+
+
+def test_a_worker_with_a_ready_cover_goes_before_one_that_must_compile() -> None:
+    cold, warm = worker("cold"), worker("warm", ready=FIRST)
+    decision = decided(ask(), [cold, warm])
+    assert decision.taken.worker == "warm"
+    assert decision.taken.stall_seconds == 0
+    assert decision.options[1].stall_seconds > 0
+
+
+def test_the_tight_graph_goes_before_a_loose_one() -> None:
+    loose = worker("loose", ready=FIRST)
+    tight = worker("tight", ready=(*FIRST, prefill(16), decode(1, 64)))
+    decision = decided(ask(prompt_tokens=10, new_tokens=50), [loose, tight])
+    assert decision.taken.worker == "tight"
+    assert (decision.taken.prefill, decision.taken.decode) == (prefill(16), decode(1, 64))
+
+
+def test_a_loose_graph_goes_before_the_tight_one_behind_a_queue() -> None:
+    tight = worker("tight", ready=(*FIRST, prefill(16), decode(1, 64)), active=4, queued=20)
+    assert decided(ask(), [tight, worker("loose", ready=FIRST)]).taken.worker == "loose"
+
+
+def test_a_graph_that_is_nearly_ready_counts_from_when_it_is() -> None:
+    """A long generation begins on the loose graph, and goes on with the tight one."""
+    loose = worker("a", ready=FIRST)
+    soon = worker("b", ready=FIRST, graphs=[compiling(decode(1, 512), ready_at=NOW + 1)])
+    request = ask(prompt_tokens=10, new_tokens=400)
+    decision = decided(request, [loose, soon])
+    by_worker = {option.worker: option for option in decision.options}
+    assert by_worker["b"].stall_seconds == 0
+    assert by_worker["b"].decode_seconds < by_worker["a"].decode_seconds
+
+
+def test_cold_workers_leave_a_shape_to_the_one_that_hashing_names() -> None:
+    workers = [worker(name) for name in ("a", "b", "c", "d")]
+    for new_tokens in (10, 100, 200, 500):
+        taken = decided(ask(new_tokens=new_tokens), workers).taken
+        assert taken.worker == named(taken.tight, ["a", "b", "c", "d"])
+
+
+def test_a_named_worker_that_is_busy_is_passed_over() -> None:
+    request = ask()
+    name = decided(request, [worker(n, ready=FIRST) for n in "abc"]).taken.worker
+    workers = [worker(n, ready=FIRST, active=3 if n == name else 0) for n in "abc"]
+    assert decided(request, workers).taken.worker != name
+
+
+def test_a_wider_lane_serves_fewer_beams_when_only_it_is_ready() -> None:
+    ready = (FIRST[0], LADDERS.first_decode(MODEL, 8))
+    taken = decided(ask(num_beams=2), [worker("a", ready=ready)]).taken
+    assert (taken.decode.beams, taken.stall_seconds) == (8, 0)
+
+
+def test_beam_search_never_runs_in_the_lane_without() -> None:
+    widths = {o.decode.beams for o in decided(ask(num_beams=2), [worker("a")]).options}
+    assert widths == {2, 4, 8}
+    widths = {o.decode.beams for o in decided(ask(num_beams=1), [worker("a")]).options}
+    assert widths == {1}
+
+
+def test_a_request_that_must_queue_is_told_how_long() -> None:
+    free = decided(ask(), [worker("a", ready=FIRST)]).taken
+    full = decided(ask(), [worker("a", ready=FIRST, active=4, queued=4, tokens=800)]).taken
+    assert free.queue_seconds == 0
+    assert full.queue_seconds > 0
+
+
+def test_an_option_says_in_words_what_it_is() -> None:
+    text = str(decided(ask(), [worker("a")]).taken)
+    assert text.startswith("a: m prefill 1x1024, m decode 1x1024, ")
+    assert "s of it stalled" in text
+
+
+# --- Properties ---------------------------------------------------------------------------------
+
+STATES = st.sampled_from(list(GraphState))
+ASKS = st.builds(
+    ask,
+    prompt_tokens=st.integers(1, 1000),
+    new_tokens=st.integers(1, 24),
+    num_beams=st.sampled_from([1, 1, 2, 3, 4, 8]),
+)
+SIGNATURES = st.sampled_from(LADDERS.signatures(MODEL))
+
+
+@st.composite
+def views(draw: st.DrawFn, name: str) -> WorkerView:
+    graphs = {
+        signature: GraphView(
+            signature=signature,
+            state=draw(STATES),
+            ready_at=NOW + draw(st.floats(0, 20)),
+            retry_at=NOW + draw(st.floats(-5, 20)),
+        )
+        for signature in draw(st.sets(SIGNATURES, max_size=8))
+    }
+    view = worker(
+        name,
+        active=draw(st.integers(0, 4)),
+        queued=draw(st.integers(0, 10)),
+        tokens=draw(st.integers(0, 500)),
+    )
+    for signature in draw(st.sets(SIGNATURES, max_size=4)):
+        view.costs.measured(signature, draw(st.floats(0.0001, 1)))
+    return dataclasses.replace(view, graphs=graphs)
+
+
+FLEETS = st.tuples(views("a"), views("b"), views("c"))
+
+
+@given(ASKS, FLEETS, st.randoms(use_true_random=False))
+def test_equal_inputs_give_equal_decisions_in_whatever_order(
+    request_, fleet, rng: random.Random
+) -> None:
+    shuffled = list(fleet)
+    rng.shuffle(shuffled)
+    assert decide(request_, fleet, NOW) == decide(request_, shuffled, NOW)
+
+
+@given(ASKS, FLEETS)
+def test_nobody_stalls_while_a_ready_cover_would_finish_sooner(request_, fleet) -> None:
+    decision = decided(request_, fleet)
+    without_stall = [o.total_seconds for o in decision.options if o.stall_seconds == 0]
+    if decision.taken.stall_seconds > 0:
+        soonest = min(without_stall, default=float("inf"))
+        assert decision.taken.total_seconds <= (1 + AS_GOOD) * soonest
+
+
+@given(ASKS, FLEETS)
+def test_nothing_ends_noticeably_sooner_than_what_is_taken(request_, fleet) -> None:
+    decision = decided(request_, fleet)
+    soonest = min(option.total_seconds for option in decision.options)
+    assert decision.taken.total_seconds <= (1 + AS_GOOD) * soonest
+
+
+@given(ASKS, FLEETS)
+def test_a_worker_with_covers_never_makes_its_request_stall(request_, fleet) -> None:
+    for view in fleet:
+        for option in decided(request_, [view]).options:
+            places = request_.places(option.decode.beams)
+            covers = [
+                any(s.length >= length for s in view.ready(MODEL, kind, beams))
+                for kind, beams, length in (
+                    (option.prefill.kind, 1, request_.prompt_tokens),
+                    (option.decode.kind, option.decode.beams, places),
+                )
+            ]
+            if all(covers):
+                assert option.stall_seconds == 0
+
+
+@given(ASKS, FLEETS)
+def test_every_option_covers_the_request(request_, fleet) -> None:
+    for option in decided(request_, fleet).options:
+        assert option.prefill.length >= request_.prompt_tokens
+        assert option.decode.length >= request_.places(option.decode.beams)
+        assert option.decode.beams >= request_.num_beams
+        for seconds in dataclasses.astuple(option)[4:]:
+            assert seconds >= 0
+
+
+@given(ASKS, views("a"), st.integers(1, 50))
+def test_more_load_never_makes_a_worker_look_sooner(request_, view, more: int) -> None:
+    before = decided(request_, [view]).options
+    lanes = {
+        key: dataclasses.replace(lane, queued=lane.queued + more, tokens=lane.tokens + 10 * more)
+        for key, lane in view.lanes.items()
+        if lane.active == lane.slots
+    }
+    after = decided(request_, [dataclasses.replace(view, lanes={**view.lanes, **lanes})]).options
+    for beams in {option.decode.beams for option in before}:
+        (one,) = (o.queue_seconds for o in before if o.decode.beams == beams)
+        (other,) = (o.queue_seconds for o in after if o.decode.beams == beams)
+        assert other >= one or other == pytest.approx(one)

@@ -1,0 +1,135 @@
+"""What is worth compiling where: once its absence has cost enough, on one worker first."""
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, worker
+from shaperouter_service.routing.policy import WORTH, wishes
+from shaperouter_service.routing.rendezvous import named
+from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
+
+NOW = 1000.0
+TIGHT = decode(4, 64)
+ENOUGH = WORTH * worker("a").costs.compile_seconds(TIGHT)
+
+
+def test_what_has_cost_nothing_is_not_worth_compiling() -> None:
+    assert not wishes([worker("a"), worker("b")], NOW)
+
+
+def test_what_has_cost_too_little_is_not_worth_it() -> None:
+    assert not wishes([worker("a", graphs=[cold(TIGHT, 0.9 * ENOUGH)])], NOW)
+
+
+def test_what_has_cost_enough_is_compiled() -> None:
+    assert wishes([worker("a", graphs=[cold(TIGHT, ENOUGH)])], NOW) == {"a": [TIGHT]}
+
+
+def test_what_has_cost_the_fleet_enough_is_compiled_on_the_worker_that_hashing_names() -> None:
+    fleet = [worker(name, graphs=[cold(TIGHT, ENOUGH / 2)]) for name in "abc"]
+    assert wishes(fleet, NOW) == {named(TIGHT, "abc"): [TIGHT]}
+
+
+def test_while_one_worker_compiles_it_no_other_does() -> None:
+    busy = worker("a", graphs=[compiling(TIGHT, ready_at=NOW + 5)])
+    assert not wishes([busy, worker("b", graphs=[cold(TIGHT, 10 * ENOUGH)])], NOW)
+
+
+def test_once_one_has_it_another_follows_when_it_has_missed_enough_itself() -> None:
+    has = worker("a", ready=[TIGHT])
+    little, much = (cold(TIGHT, seconds) for seconds in (0.9 * ENOUGH, ENOUGH))
+    fleet = [has, worker("b", graphs=[little]), worker("c", graphs=[much])]
+    assert wishes(fleet, NOW) == {"c": [TIGHT]}
+
+
+def test_what_has_cost_most_comes_first() -> None:
+    graphs = [cold(decode(1, 64), ENOUGH), cold(TIGHT, 3 * ENOUGH), cold(decode(2, 64), 2 * ENOUGH)]
+    found = wishes([worker("a", graphs=graphs)], NOW)
+    assert found == {"a": [TIGHT, decode(2, 64), decode(1, 64)]}
+
+
+def test_a_failed_graph_is_left_to_another_worker_until_it_may_be_tried_again() -> None:
+    name = named(TIGHT, "ab")
+    other = "b" if name == "a" else "a"
+    waits = worker(name, graphs=[failed(TIGHT, NOW + 1, ENOUGH)])
+    assert wishes([waits, worker(other)], NOW) == {other: [TIGHT]}
+    due = worker(name, graphs=[failed(TIGHT, NOW - 1, ENOUGH)])
+    assert wishes([due, worker(other)], NOW) == {name: [TIGHT]}
+
+
+def test_a_worker_without_room_is_passed_over() -> None:
+    name = named(TIGHT, "ab")
+    other = "b" if name == "a" else "a"
+    full = worker(name, graphs=[cold(TIGHT, ENOUGH)], room=0)
+    assert wishes([full, worker(other)], NOW) == {other: [TIGHT]}
+    assert not wishes([full], NOW)
+
+
+def test_a_frozen_worker_is_asked_for_nothing() -> None:
+    frozen = worker("a", graphs=[cold(TIGHT, ENOUGH)], compiles=False)
+    assert not wishes([frozen], NOW)
+
+
+SIGNATURES = st.sampled_from(LADDERS.signatures(MODEL))
+
+
+@st.composite
+def views(draw: st.DrawFn, name: str) -> WorkerView:
+    graphs = {
+        signature: GraphView(
+            signature=signature,
+            state=draw(st.sampled_from(list(GraphState))),
+            missed_seconds=draw(st.floats(0, 20)),
+            retry_at=NOW + draw(st.floats(-5, 5)),
+        )
+        for signature in draw(st.sets(SIGNATURES, max_size=8))
+    }
+    view = worker(name, room=draw(st.integers(0, 3)), compiles=draw(st.booleans()))
+    return dataclasses.replace(view, graphs=graphs)
+
+
+FLEETS = st.tuples(views("a"), views("b"), views("c"))
+
+
+@given(FLEETS)
+def test_nobody_is_asked_for_what_it_has_or_makes_or_must_not_make(fleet) -> None:
+    by_name = {view.name: view for view in fleet}
+    for name, wanted in wishes(fleet, NOW).items():
+        view = by_name[name]
+        assert view.compiles
+        assert 0 < len(wanted) <= view.room
+        assert len(set(wanted)) == len(wanted)
+        for signature in wanted:
+            assert view.state(signature) in (GraphState.COLD, GraphState.FAILED)
+
+
+@given(FLEETS)
+def test_what_no_worker_has_is_wanted_on_one_at_most(fleet) -> None:
+    has = {s for v in fleet for s, g in v.graphs.items() if g.state is GraphState.READY}
+    wanted = [s for found in wishes(fleet, NOW).values() for s in found if s not in has]
+    assert len(set(wanted)) == len(wanted)
+
+
+@given(FLEETS)
+def test_routers_that_see_the_same_want_the_same(fleet) -> None:
+    assert wishes(fleet, NOW) == wishes(tuple(reversed(fleet)), NOW)
+
+
+@given(FLEETS)
+def test_a_wish_that_was_granted_is_not_made_again(fleet) -> None:
+    found = wishes(fleet, NOW)
+    granted = [
+        dataclasses.replace(
+            view,
+            graphs={
+                **view.graphs,
+                **{s: compiling(s, ready_at=NOW + 5) for s in found.get(view.name, ())},
+            },
+        )
+        for view in fleet
+    ]
+    again = wishes(granted, NOW)
+    for name, wanted in found.items():
+        assert not set(wanted) & set(again.get(name, ()))
