@@ -6,6 +6,7 @@
     ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
+    ├── StoppingError            UNAVAILABLE         api: the service stops before it is done
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
     ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
@@ -98,6 +99,18 @@ class ModelLoadingError(ServiceError):
     def __init__(self, name: str) -> None:
         """Takes the model's name."""
         super().__init__(f"model: {name} is still being loaded")
+
+
+class StoppingError(ServiceError):
+    """The service stops, and with it what was to tell how something goes on."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "STOPPING"
+    retry_after = 1.0
+
+    def __init__(self) -> None:
+        """Takes nothing: there is no more to tell."""
+        super().__init__("the service is stopping; send the request again")
 
 
 class QueueFullError(ServiceError):
