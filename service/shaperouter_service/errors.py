@@ -6,8 +6,8 @@
     ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
-    ├── StoppingError            UNAVAILABLE         api: the service stops before it is done
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
+    ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
     ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
     └── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
@@ -101,18 +101,6 @@ class ModelLoadingError(ServiceError):
         super().__init__(f"model: {name} is still being loaded")
 
 
-class StoppingError(ServiceError):
-    """The service stops, and with it what was to tell how something goes on."""
-
-    code = grpc.StatusCode.UNAVAILABLE
-    reason = "STOPPING"
-    retry_after = 1.0
-
-    def __init__(self) -> None:
-        """Takes nothing: there is no more to tell."""
-        super().__init__("the service is stopping; send the request again")
-
-
 class QueueFullError(ServiceError):
     """A lane's queue has no room."""
 
@@ -123,6 +111,19 @@ class QueueFullError(ServiceError):
     def __init__(self, model: str, limit: int) -> None:
         """Takes the model and the queue's limit, in requests."""
         super().__init__(f"queue of {model} is full: limit {limit} waiting requests")
+
+
+class StoppingError(ServiceError):
+    """The process is being stopped, and takes nothing new."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "STOPPING"
+    # Whoever replaces it, or stands beside it, takes requests already.
+    retry_after = 0.5
+
+    def __init__(self) -> None:
+        """Needs to be told nothing."""
+        super().__init__("the service is being stopped; send the request again")
 
 
 class WorkerLostError(ServiceError):

@@ -337,7 +337,7 @@ def test_a_warming_ends_as_soon_as_the_service_stops(
         router.stop.set()
         error = await router.error(call)
         assert error.code() is StatusCode.UNAVAILABLE
-        assert "stopping" in str(error.details())
+        assert "stopped" in str(error.details())
         assert retry_seconds(error) > 0
 
     play(scenario, grace=600.0)
