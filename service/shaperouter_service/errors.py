@@ -7,6 +7,7 @@
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
+    ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
     ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
     ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
@@ -111,6 +112,19 @@ class QueueFullError(ServiceError):
     def __init__(self, model: str, limit: int) -> None:
         """Takes the model and the queue's limit, in requests."""
         super().__init__(f"queue of {model} is full: limit {limit} waiting requests")
+
+
+class StoppingError(ServiceError):
+    """The process is being stopped, and takes nothing new."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "STOPPING"
+    # Whoever replaces it, or stands beside it, takes requests already.
+    retry_after = 0.5
+
+    def __init__(self) -> None:
+        """Needs to be told nothing."""
+        super().__init__("the service is being stopped; send the request again")
 
 
 class WorkerLostError(ServiceError):

@@ -25,3 +25,6 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-3, 1e3
 # A length of thousands of tokens to such a power still fits single precision.
 MIN_LENGTH_PENALTY, MAX_LENGTH_PENALTY = -10.0, 10.0
+
+# Graphs that one request may have made ready: more than the ladders of several models have.
+MAX_WARM_SIGNATURES = 1000

@@ -35,7 +35,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     `hypotheses` for beam search. A step of it is an event to send, an error to raise, or a function
     to await. What the real worker promises is kept: its state at once and after each change, a
     completion after which nothing follows, log-probabilities for those who ask, errors as statuses,
-    and runs that end when they are cancelled.
+    and runs that end when they are cancelled. A graph that is wanted is traced, compiled once the
+    test sets `compiling_ends`, and then ready, unless `refusals` or `failures` have its length; a
+    process that is killed leaves none.
     """
 
     def __init__(self, name: str, address: Path, models: Sequence[str]) -> None:
@@ -52,6 +54,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.released = asyncio.Event()  # lets runs that hold go on
         self.models = [self._model(name) for name in models]
         self.graphs: list[graph_pb2.Graph] = []
+        self.wanted: list[worker_pb2.WantRequest] = []
+        self.refusals: dict[int, str] = {}  # reasons, by the signature's length
+        self.failures: dict[int, str] = {}  # what goes wrong, likewise
+        self.want_error: Exception | None = None
+        self.takes_up_wishes = True
+        self.compiling_ends = asyncio.Event()
+        self.compiling_ends.set()
+        self._making: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._path = address
         self._server: aio.Server | None = None
@@ -160,6 +170,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def kill(self) -> None:
         """Cuts every connection without a word, as SIGKILL does."""
         await self._stack.aclose()
+        for task in self._making:
+            task.cancel()
+        await asyncio.gather(*self._making, return_exceptions=True)
+        self.graphs = []
 
     async def stop(self) -> None:
         """Ends the runs there are, as SIGTERM does when the grace period is over."""
@@ -218,6 +232,49 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         finally:
             self.running -= 1
             self.cancelled += not ended
+
+    async def Want(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.WantRequest, context: Any
+    ) -> worker_pb2.WantResponse:
+        """Begins to make the graphs, but for those it refuses."""
+        self.wanted.append(request)
+        if self.want_error:
+            raise self.want_error
+        refused = []
+        for signature in request.signatures:
+            if reason := self.refusals.get(signature.length):
+                refused.append(worker_pb2.RefusedGraph(signature=signature, reason=reason))
+            elif self.takes_up_wishes:
+                task = asyncio.create_task(self._make(signature))
+                self._making.add(task)
+                task.add_done_callback(self._making.discard)
+        return worker_pb2.WantResponse(refused=refused)
+
+    async def _make(self, signature: signature_pb2.Signature) -> None:
+        graph = next((each for each in self.graphs if each.signature == signature), None)
+        if graph is None:
+            nothing = graph_pb2.Histogram(bounds=[1], counts=[0, 0])
+            graph = graph_pb2.Graph(
+                signature=signature,
+                worker=self.name,
+                compile_seconds=nothing,
+                stall_seconds=nothing,
+                device_seconds=nothing,
+            )
+            self.graphs.append(graph)
+        elif graph.state != graph_pb2.GRAPH_STATE_FAILED:
+            return
+        graph.ClearField("error")
+        for state in (graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING):
+            graph.state = state
+            await self.change()
+        await self.compiling_ends.wait()
+        if error := self.failures.get(signature.length):
+            graph.state, graph.error = graph_pb2.GRAPH_STATE_FAILED, error
+            graph.failures += 1
+        else:
+            graph.CopyFrom(self.graph(signature))
+        await self.change()
 
     def _script_of(self, request: worker_pb2.RunRequest) -> list[Step]:
         if request.options.num_beams > 1:

@@ -10,7 +10,9 @@ import structlog
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.errors import DeadlinePassedError, WorkerLostError
 from shaperouter_service.fleet.link import WorkerLink
+from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
@@ -44,6 +46,7 @@ class Fleet:
         self.catalog = catalog
         self._metrics = metrics
         self._changed = asyncio.Event()
+        self._changes_ended = False
         self._names: dict[WorkerLink, str] = {}
         self._ignored: set[WorkerLink] = set()
         self._links = [
@@ -65,11 +68,16 @@ class Fleet:
                 await link.close()
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields at once, and then whenever the catalog has changed."""
-        while True:
+        """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
+        while not self._changes_ended:
             changed = self._changed
             yield
             await changed.wait()
+
+    def end_changes(self) -> None:
+        """Ends all that follow the changes: what never ends by itself must not delay a stop."""
+        self._changes_ended = True
+        self._notify()
 
     async def model(self, name: str, deadline: float | None) -> model_pb2.Model:
         """Describes a model, waiting until a worker has loaded it.
@@ -121,6 +129,27 @@ class Fleet:
                     raise WorkerLostError(name) from error
                 log.warning("trying again", request_id=request.request_id, lost=name)
                 attempt += 1
+
+    async def want(self, worker: str, signatures: Iterable[Signature]) -> dict[Signature, str]:
+        """Asks a worker for graphs, and does not wait for them: the catalog tells.
+
+        Args:
+            worker: Its name.
+            signatures: Which, in order of worth.
+
+        Returns:
+            Those that it will not make, with the reason.
+
+        Raises:
+            WorkerLostError: The worker is not connected, or was lost before it answered.
+            RelayedError: It refused the whole wish.
+        """
+        link = next((link for link, name in self._names.items() if name == worker), None)
+        if link is None:
+            raise WorkerLostError(worker)
+        request = worker_pb2.WantRequest(signatures=map(signature_to_proto, signatures))
+        response = await link.want(request)
+        return {signature_from_proto(each.signature): each.reason for each in response.refused}
 
     async def _pick(self, model: str, deadline: float | None) -> WorkerLink:
         while True:

@@ -15,6 +15,9 @@ log = structlog.get_logger(__name__)
 # Seconds between attempts to watch a worker that does not answer.
 RETRY_INTERVAL = 0.1
 
+# Seconds a worker has to answer a wish, which costs it next to nothing.
+WANT_TIMEOUT = 10.0
+
 _CHANNEL_OPTIONS = [
     # A worker that comes back is found within a moment, not after the default of up to 2 minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -95,6 +98,23 @@ class WorkerLink:
         finally:
             self.running -= 1
             call.cancel()
+
+    async def want(self, request: worker_pb2.WantRequest) -> worker_pb2.WantResponse:
+        """Asks the worker for graphs, and does not wait for them.
+
+        Args:
+            request: Which.
+
+        Raises:
+            WorkerLostError: The worker is gone, or does not answer.
+            RelayedError: It refused the whole wish.
+        """
+        try:
+            return await self._stub.Want(request, timeout=WANT_TIMEOUT)
+        except aio.AioRpcError as error:
+            if error.code() in {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}:
+                raise WorkerLostError(self.address) from error
+            raise from_call(error) from error
 
     async def close(self) -> None:
         """Closes the connection."""

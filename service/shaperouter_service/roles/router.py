@@ -87,7 +87,7 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
             model_pb2_grpc.add_ModelServiceServicer_to_server(
                 ModelServicer(catalog, tokenizers), server
             )
-            graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(catalog), server)
+            graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(fleet), server)
             _add_reflection(server)
             async with Health(server, fleet, config.listen).kept_true():
                 await server.start()
@@ -101,6 +101,7 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
                     workers=len(workers),
                 )
                 await stop.wait()
+                fleet.end_changes()
             log.info("stopping: waiting for running requests", grace_seconds=config.grace)
     log.info("stopped")
 

@@ -15,6 +15,7 @@ from shaperouter_service.errors import (
     ModelLoadingError,
     QueueFullError,
     ServiceError,
+    StoppingError,
     UnknownModelError,
     Violation,
     WorkerLostError,
@@ -43,6 +44,7 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         ["gpt3", "demo, gpt2"],
     ),
     (ModelLoadingError("gpt2"), code_pb2.UNAVAILABLE, "MODEL_LOADING", 1.0, ["gpt2"]),
+    (StoppingError(), code_pb2.UNAVAILABLE, "STOPPING", 0.5, ["stopped"]),
     (
         QueueFullError("gpt2", 256),
         code_pb2.RESOURCE_EXHAUSTED,
