@@ -41,6 +41,7 @@ def ladders_to_proto(ladders: Ladders) -> model_pb2.Ladders:
         prefill_lengths=ladders.prefill_lengths.rungs,
         prefill_rows=ladders.prefill_rows.rungs,
         prefill_batch_tokens=ladders.prefill_batch_tokens,
+        prefill_piece=ladders.prefill_piece,
         lanes=[
             model_pb2.LaneLadders(
                 beams=lane.beams,
@@ -58,6 +59,7 @@ def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
         prefill_lengths=Ladder(tuple(message.prefill_lengths)),
         prefill_rows=Ladder(tuple(message.prefill_rows)),
         prefill_batch_tokens=message.prefill_batch_tokens,
+        prefill_piece=message.prefill_piece,
         lanes=tuple(
             LaneLadders(
                 beams=lane.beams,

@@ -38,9 +38,10 @@ def _bench(
         prefill_lengths=Ladder(tuple(prefill_lengths)),
         prefill_rows=Ladder(tuple(rows)),
         prefill_batch_tokens=PIECE,
+        prefill_piece=piece,
         lanes=lanes,
     )
-    bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece, ladders=lambda **_: ladders)
+    bench = Bench({MODEL: GOLDENS / MODEL}, ladders=lambda **_: ladders)
     bench.make_all_ready(MODEL, [1])
     return bench
 

@@ -47,6 +47,12 @@ class Model:
     weight_bytes: int
     default_options: generation_pb2.GenerationOptions
 
+    @property
+    def kv_cache_bytes_per_token(self) -> int:
+        """Memory of one place of the caches: keys and values of every layer."""
+        family = self.family
+        return 2 * family.layers * family.heads * family.head_size * self.dtype.size
+
 
 def resolve_dtype(choice: Literal["auto"] | DType) -> DType:
     """Chooses a type for `auto`: bfloat16 on a GPU, float32 elsewhere.

@@ -118,12 +118,14 @@ class Ladders:
         prefill_lengths: Padded prompt lengths, in tokens.
         prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
         prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
+        prefill_piece: Tokens of a prompt that one call reads at most.
         lanes: Of each beam width, in order.
     """
 
     prefill_lengths: Ladder
     prefill_rows: Ladder
     prefill_batch_tokens: int
+    prefill_piece: int
     lanes: tuple[LaneLadders, ...]
 
     @classmethod
@@ -150,6 +152,7 @@ class Ladders:
             prefill_rows=doubling_ladder(slots),
             # No more than a piece: prompts that take several are read alone.
             prefill_batch_tokens=min(PREFILL_BATCH_TOKENS, prefill_piece),
+            prefill_piece=prefill_piece,
             lanes=tuple(
                 LaneLadders(
                     beams=beams,

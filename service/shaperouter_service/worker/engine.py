@@ -56,7 +56,6 @@ class Engine:
         tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
         self._on_change = on_change
-        self._prefill_piece = prefill_piece
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         self._lanes: dict[tuple[str, int], LaneScheduler] = {}
@@ -133,7 +132,8 @@ class Engine:
         rows, beams, length = signature.rows, signature.beams, signature.length
         name = f"{signature.model}_{signature.kind}_{rows}x{length}"
         if signature.kind is GraphKind.PREFILL:
-            return PrefillProgram(name, model, rows=rows, length=length, piece=self._prefill_piece)
+            piece = self._ladders[signature.model].prefill_piece
+            return PrefillProgram(name, model, rows=rows, length=length, piece=piece)
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
 

@@ -31,6 +31,7 @@ def model_message(
         parameters=model.parameters,
         weight_bytes=model.weight_bytes,
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
+        kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
         ladders=ladders_to_proto(ladders),
     )
