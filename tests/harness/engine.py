@@ -167,7 +167,7 @@ class Collected:
 _DEFAULT = Ladders.default
 
 
-def few_rungs(*, max_length: int, slots: int, prefill_piece: int) -> Ladders:
+def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **_: Any) -> Ladders:
     """Ladders with few graphs: prompts have three rungs, and caches one."""
     full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece)
     return dataclasses.replace(
@@ -185,7 +185,7 @@ class Bench:
     """An engine, and runs on it.
 
     Attributes:
-        all: Every one that was ever made.
+        all: Every one that has ever started.
     """
 
     all: ClassVar[list["Bench"]] = []
@@ -199,7 +199,6 @@ class Bench:
         **options: Any,
     ) -> None:
         settings = {"dtype": "float32", "queue_limit": 1000, "compile_threads": 3} | options
-        Bench.all.append(self)
         self.defects: list[str] = []
         self._queues: list[queue.SimpleQueue[Event]] = []
         with pytest.MonkeyPatch.context() as patch:
@@ -211,6 +210,7 @@ class Bench:
                 on_defect=self._defect,
                 **settings,
             )
+        Bench.all.append(self)
 
     def stop_compiling(self) -> None:
         """Drops what is still to be compiled, and waits for what is being: an interpreter that

@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -39,6 +39,8 @@ class WorkerConfig:
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
+        prefill_lengths: Chosen rungs of models, by name; others have the usual ones.
+        decode_lengths: Likewise.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -51,6 +53,8 @@ class WorkerConfig:
     slots: int
     queue_limit: int
     compile_threads: int
+    prefill_lengths: Mapping[str, Sequence[int]]
+    decode_lengths: Mapping[str, Sequence[int]]
     grace: float
     exit_with_parent: bool
 
@@ -77,6 +81,8 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,
+                prefill_lengths=config.prefill_lengths,
+                decode_lengths=config.decode_lengths,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

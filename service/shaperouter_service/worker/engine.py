@@ -1,6 +1,6 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
-from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.errors import StartupError, UnknownModelError
 from shaperouter_service.graphs import GraphTable
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
@@ -18,6 +18,8 @@ from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import graph_message, lane_message, model_message
+
+NO_CHOICE: Mapping[str, Sequence[int]] = {}
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +38,8 @@ class Engine:
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
         prefill_piece: int = PREFILL_PIECE,
+        prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
+        decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -48,9 +52,12 @@ class Engine:
             on_change: Called from other threads when `snapshot` would tell something new.
             on_defect: Called from the device thread if it can't go on.
             prefill_piece: Tokens of a prompt that are read at a time.
+            prefill_lengths: Chosen rungs of models, by name; others have those of
+                `Ladders.default`.
+            decode_lengths: Likewise.
 
         Raises:
-            StartupError: A model cannot be loaded.
+            StartupError: A model cannot be loaded, or cannot have the chosen rungs.
         """
         # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
         tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -66,9 +73,16 @@ class Engine:
             log.info("loading model", model=name, directory=str(directory))
             model = load_model(name, directory, resolve_dtype(dtype))
             prepare_caches(model)
-            ladders = Ladders.default(
-                max_length=model.family.max_length, slots=slots, prefill_piece=prefill_piece
-            )
+            try:
+                ladders = Ladders.default(
+                    max_length=model.family.max_length,
+                    slots=slots,
+                    prefill_piece=prefill_piece,
+                    prefill_lengths=prefill_lengths.get(name, ()),
+                    decode_lengths=decode_lengths.get(name, ()),
+                )
+            except ValueError as error:
+                raise StartupError(f"{error} (model {name})") from error
             self._models[name], self._ladders[name] = model, ladders
             for lane in ladders.lanes:
                 self._lanes[name, lane.beams] = LaneScheduler(
