@@ -13,6 +13,7 @@ import click
 
 from shaperouter_service import __version__
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.lengths import ChosenLengths, lengths_of_models
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
@@ -55,6 +56,15 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         known[key].name: [str(v) for v in value] if isinstance(value, list) else str(value)
         for key, value in values.items()
     }
+
+
+def _read_lengths(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[ChosenLengths, ...]:
+    try:
+        return tuple(ChosenLengths.parse(value) for value in values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -181,6 +191,25 @@ _engine = _together(
         help="Memory of a worker's process, in MiB, above which it makes no more graphs; 0 is no "
         "limit.",
     ),
+    _option(
+        "--prefill-lengths",
+        callback=_read_lengths,
+        multiple=True,
+        metavar="[NAME=]N,N,…",
+        show_default="padding under half of a prompt",
+        help="Lengths that prompts are padded to, in tokens: ascending multiples of 8; the model's "
+        "maximum is always the last. Of one model if named, of all others if not. May be given "
+        "several times; in the environment, separated by spaces.",
+    ),
+    _option(
+        "--decode-lengths",
+        callback=_read_lengths,
+        multiple=True,
+        metavar="[NAME=]N,N,…",
+        show_default="each twice the one before",
+        help="Lengths that caches are padded to, in tokens of prompt and generation together; in "
+        "the same form. Beam search of width B takes B times as many places.",
+    ),
 )
 
 
@@ -218,6 +247,8 @@ def serve(
     warm: tuple[str, ...],
     max_graphs: int,
     max_memory: int,
+    prefill_lengths: tuple[ChosenLengths, ...],
+    decode_lengths: tuple[ChosenLengths, ...],
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -225,6 +256,10 @@ def serve(
 
     configure_logs(log_level, log_format)
     sources = parse_models(models)
+    # Workers would refuse them, too, but only once each has started.
+    names = [source.name for source in sources]
+    lengths_of_models("prefill-lengths", prefill_lengths, names)
+    lengths_of_models("decode-lengths", decode_lengths, names)
     config = RouterConfig(
         models=sources,
         listen=listen,
@@ -246,6 +281,8 @@ def serve(
         *(f"--warm={signature}" for signature in warm),
         f"--max-graphs={max_graphs}",
         f"--max-memory={max_memory}",
+        *(f"--prefill-lengths={lengths}" for lengths in prefill_lengths),
+        *(f"--decode-lengths={lengths}" for lengths in decode_lengths),
         "--exit-with-parent",
     )
     asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
@@ -320,11 +357,14 @@ def worker(
     warm: tuple[str, ...],
     max_graphs: int,
     max_memory: int,
+    prefill_lengths: tuple[ChosenLengths, ...],
+    decode_lengths: tuple[ChosenLengths, ...],
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
     configure_logs(log_level, log_format, worker=name)
     sources: list[ModelSource] = parse_models(models)
+    names = [source.name for source in sources]
     # TensorFlow greets with pages of hardware notes otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # It speeds up what XLA does not compile, of which we have only copies, and announces itself in
@@ -350,6 +390,8 @@ def worker(
         warm=parse_warm(warm, compile_mode),
         max_graphs=max_graphs,
         max_memory_bytes=max_memory * 1024 * 1024,
+        prefill_lengths=lengths_of_models("prefill-lengths", prefill_lengths, names),
+        decode_lengths=lengths_of_models("decode-lengths", decode_lengths, names),
         grace=grace,
         exit_with_parent=exit_with_parent,
     )

@@ -8,6 +8,8 @@
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
     ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
+    ├── OverloadedError          RESOURCE_EXHAUSTED  fleet: the wait would be too long
+    ├── DeadlineTooShortError    DEADLINE_EXCEEDED   fleet: it could not end in time
     ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
     ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
@@ -21,6 +23,9 @@ import grpc
 
 # sysexits.h EX_CONFIG: starting again without a change of configuration cannot help.
 EXIT_CONFIG = 78
+
+# Seconds before which no caller should try again.
+SHORTEST_RETRY = 0.1
 
 # Violations told in an error's message; its details have all. Both travel in a header of 8 KB.
 MOST_IN_A_MESSAGE = 8
@@ -109,9 +114,10 @@ class QueueFullError(ServiceError):
     reason = "QUEUE_FULL"
     retry_after = 1.0
 
-    def __init__(self, model: str, limit: int) -> None:
-        """Takes the model and the queue's limit, in requests."""
-        super().__init__(f"queue of {model} is full: limit {limit} waiting requests")
+    def __init__(self, model: str, limit: int, *, of_client: bool = False) -> None:
+        """Takes the model and the limit in requests, of the queue or of one client in it."""
+        of = " of one client" if of_client else ""
+        super().__init__(f"queue of {model} is full: limit {limit} waiting requests{of}")
 
 
 class StoppingError(ServiceError):
@@ -125,6 +131,36 @@ class StoppingError(ServiceError):
     def __init__(self) -> None:
         """Needs to be told nothing."""
         super().__init__("the service is being stopped; send the request again")
+
+
+class OverloadedError(ServiceError):
+    """A request would wait longer for a slot than requests may."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "OVERLOADED"
+
+    def __init__(self, model: str, expected: float, limit: float) -> None:
+        """Takes the model, and the expected wait and its limit in seconds."""
+        super().__init__(
+            f"{model} is overloaded: a request would wait {expected:.3g} s for a slot, "
+            f"limit {limit:.3g} s"
+        )
+        # When the wait will have shrunk to what is let in, if nobody else comes.
+        self.retry_after = max(SHORTEST_RETRY, expected - limit)
+
+
+class DeadlineTooShortError(ServiceError):
+    """A request cannot end before its deadline."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "DEADLINE_TOO_SHORT"
+
+    def __init__(self, model: str, expected: float, left: float) -> None:
+        """Takes the model, and the expected and the remaining time in seconds."""
+        super().__init__(
+            f"{model} needs {expected:.3g} s for the request at least, and its deadline is in "
+            f"{left:.3g} s; nothing was started"
+        )
 
 
 class WorkerLostError(ServiceError):

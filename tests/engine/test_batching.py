@@ -41,7 +41,7 @@ def _bench(
         prefill_piece=piece,
         lanes=lanes,
     )
-    bench = Bench({MODEL: GOLDENS / MODEL}, prefill_piece=piece, ladders=lambda **_: ladders)
+    bench = Bench({MODEL: GOLDENS / MODEL}, ladders=lambda **_: ladders)
     bench.make_all_ready(MODEL, [1])
     return bench
 

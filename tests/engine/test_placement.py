@@ -25,6 +25,7 @@ def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list
         options = Options.of(max_new_tokens=8)
         batch.begin(row, prompt, options)
         run = Run(
+            client="test",
             request_id=str(prompt),
             token_ids=prompt,
             max_new_tokens=8,

@@ -166,7 +166,7 @@ class Collected:
 _DEFAULT = Ladders.default
 
 
-def few_rungs(*, max_length: int, slots: int, prefill_piece: int) -> Ladders:
+def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **_: Any) -> Ladders:
     """Ladders with few graphs: prompts have three rungs, and caches one."""
     full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece)
     return dataclasses.replace(
@@ -187,7 +187,7 @@ class Bench:
     meets the same choices on every machine.
 
     Attributes:
-        all: Every one that was ever made.
+        all: Every one that has ever started.
     """
 
     all: ClassVar[list["Bench"]] = []
@@ -249,6 +249,7 @@ class Bench:
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         run = Run(
             request_id="test",
+            client="test",
             token_ids=prompt,
             max_new_tokens=max_new_tokens,
             eos_token_ids=options.get("eos_token_ids", ()),

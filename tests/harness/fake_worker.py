@@ -316,6 +316,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 ],
                 prefill_rows=[1, 2],
                 prefill_batch_tokens=MAX_LENGTH,
+                prefill_piece=MAX_LENGTH,
             ),
         )
 

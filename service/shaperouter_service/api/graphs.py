@@ -66,7 +66,13 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
         return [self._catalog.resolve(name)] if name else self._catalog.model_names
 
     def _graphs(self, models: Collection[str], *, include_cold: bool) -> list[graph_pb2.Graph]:
-        graphs = [graph for graph in self._catalog.graphs() if graph.signature.model in models]
+        graphs = [
+            graph
+            for graph in self._catalog.graphs()
+            if graph.signature.model in models
+            # Workers tell of cold graphs, too, whose absence has cost something.
+            and (include_cold or graph.state != graph_pb2.GRAPH_STATE_COLD)
+        ]
         if include_cold:
             graphs += self._cold(models, graphs)
         return sorted(

@@ -25,6 +25,7 @@ class Caches:
     def __init__(self, model: Model, *, rows: int, length: int) -> None:
         """Allocates them, as zeros."""
         family, self._dtype = model.family, model.dtype
+        self._bytes_per_place = model.kv_cache_bytes_per_token
         self._shape = [rows, family.heads, length, family.head_size]
         # Of unknown shape, for `reshape` to change; graphs are compiled for the shape it has.
         self._variables = [
@@ -38,8 +39,8 @@ class Caches:
     @property
     def bytes(self) -> int:
         """Memory they take."""
-        rows, heads, length, size = self._shape
-        return len(self.handles) * rows * heads * length * size * self._dtype.size
+        rows, _, length, _ = self._shape
+        return rows * length * self._bytes_per_place
 
     def reshape(self, kept: Sequence[int], *, rows: int, length: int) -> None:
         """Takes other numbers of rows and places.

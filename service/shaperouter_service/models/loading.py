@@ -48,10 +48,10 @@ class Model:
     default_options: generation_pb2.GenerationOptions
 
     @property
-    def cache_bytes_per_token(self) -> int:
-        """Memory of one place of the caches: a key and a value of each layer."""
+    def kv_cache_bytes_per_token(self) -> int:
+        """Memory of one place of the caches: keys and values of every layer."""
         family = self.family
-        return int(2 * family.layers * family.heads * family.head_size * self.dtype.size)
+        return 2 * family.layers * family.heads * family.head_size * self.dtype.size
 
 
 def resolve_dtype(choice: Literal["auto"] | DType) -> DType:

@@ -45,6 +45,8 @@ class WorkerConfig:
         warm: Graphs to make before it is ready.
         max_graphs: Most graphs.
         max_memory_bytes: Memory above which no more are made; 0 is no limit.
+        prefill_lengths: Chosen rungs of models, by name; others have the usual ones.
+        decode_lengths: Likewise.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -61,6 +63,8 @@ class WorkerConfig:
     warm: Sequence[Signature]
     max_graphs: int
     max_memory_bytes: int
+    prefill_lengths: Mapping[str, Sequence[int]]
+    decode_lengths: Mapping[str, Sequence[int]]
     grace: float
     exit_with_parent: bool
 
@@ -91,6 +95,8 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 warm=config.warm,
                 max_graphs=config.max_graphs,
                 max_memory_bytes=config.max_memory_bytes,
+                prefill_lengths=config.prefill_lengths,
+                decode_lengths=config.decode_lengths,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

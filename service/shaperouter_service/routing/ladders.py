@@ -6,6 +6,7 @@ what can be asked for must be few, known in advance and exact at the model's max
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -85,6 +86,24 @@ def length_ladder(maximum: int, *, shortest: int, max_padding: float) -> Ladder:
     return Ladder(tuple(rungs))
 
 
+def chosen_ladder(lengths: Sequence[int], *, maximum: int) -> Ladder:
+    """Makes the ladder of these lengths, with the model's maximum as the last.
+
+    Raises:
+        ValueError: They do not ascend, one is over the maximum, or one below it is no multiple of
+            LENGTH_MULTIPLE.
+    """
+    ladder = Ladder(tuple(lengths))
+    for length in lengths:
+        if length > maximum:
+            raise ValueError(f"must be at most {maximum}, the model's maximum; got {length}")
+        if length % LENGTH_MULTIPLE and length != maximum:
+            raise ValueError(
+                f"must be multiples of {LENGTH_MULTIPLE}, but for the model's maximum; got {length}"
+            )
+    return ladder if ladder.maximum == maximum else Ladder((*lengths, maximum))
+
+
 def doubling_ladder(maximum: int) -> Ladder:
     """Makes the ladder 1, 2, 4, … that ends at exactly `maximum`."""
     rungs = []
@@ -130,7 +149,13 @@ class Ladders:
 
     @classmethod
     def default(
-        cls, *, max_length: int, slots: int, prefill_piece: int = PREFILL_PIECE
+        cls,
+        *,
+        max_length: int,
+        slots: int,
+        prefill_piece: int = PREFILL_PIECE,
+        prefill_lengths: Sequence[int] = (),
+        decode_lengths: Sequence[int] = (),
     ) -> "Ladders":
         """The ladders of a model of `max_length` tokens on a worker with `slots` slots.
 
@@ -139,16 +164,15 @@ class Ladders:
             slots: Requests without beam search that run at a time. Beam search of width B takes as
                 much memory and time as B of them, so that its lane has fewer.
             prefill_piece: Tokens of a prompt that are read at a time.
+            prefill_lengths: Chosen lengths below the maximum; where there are none, see above.
+            decode_lengths: Likewise, in tokens of a sequence: beam search of width B takes as many
+                places B times.
+
+        Raises:
+            ValueError: The chosen lengths do not make a ladder; the message says which.
         """
-        whole = length_ladder(
-            min(max_length, prefill_piece),
-            shortest=PREFILL_SHORTEST,
-            max_padding=PREFILL_MAX_PADDING,
-        )
-        decode = _decode_lengths(max_length)
-        pieced = [rung for rung in decode.rungs if rung > whole.maximum]
         return cls(
-            prefill_lengths=Ladder((*whole.rungs, *pieced)),
+            prefill_lengths=_prefill_lengths(max_length, prefill_piece, prefill_lengths),
             prefill_rows=doubling_ladder(slots),
             # No more than a piece: prompts that take several are read alone.
             prefill_batch_tokens=min(PREFILL_BATCH_TOKENS, prefill_piece),
@@ -157,7 +181,7 @@ class Ladders:
                 LaneLadders(
                     beams=beams,
                     decode_rows=doubling_ladder(max(1, slots // beams)),
-                    decode_lengths=_decode_lengths(beams * max_length),
+                    decode_lengths=_decode_lengths(max_length, beams, decode_lengths),
                 )
                 for beams in BEAMS
             ),
@@ -229,5 +253,27 @@ class Ladders:
         return prefill + decode
 
 
-def _decode_lengths(maximum: int) -> Ladder:
-    return length_ladder(maximum, shortest=DECODE_SHORTEST, max_padding=DECODE_MAX_PADDING)
+def _prefill_lengths(max_length: int, piece: int, chosen: Sequence[int]) -> Ladder:
+    if chosen:
+        return _chosen("prefill-lengths", chosen, max_length)
+    whole = length_ladder(
+        min(max_length, piece), shortest=PREFILL_SHORTEST, max_padding=PREFILL_MAX_PADDING
+    )
+    pieced = [rung for rung in _decode_lengths(max_length, 1).rungs if rung > whole.maximum]
+    return Ladder((*whole.rungs, *pieced))
+
+
+def _decode_lengths(max_length: int, beams: int, chosen: Sequence[int] = ()) -> Ladder:
+    if chosen:
+        ladder = _chosen("decode-lengths", chosen, max_length)
+        return Ladder(tuple(beams * rung for rung in ladder.rungs))
+    return length_ladder(
+        beams * max_length, shortest=DECODE_SHORTEST, max_padding=DECODE_MAX_PADDING
+    )
+
+
+def _chosen(option: str, lengths: Sequence[int], maximum: int) -> Ladder:
+    try:
+        return chosen_ladder(lengths, maximum=maximum)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None

@@ -1,6 +1,6 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,8 @@ from shaperouter_service.worker.snapshot import (
     model_message,
 )
 
+NO_CHOICE: Mapping[str, Sequence[int]] = {}
+
 log = structlog.get_logger(__name__)
 
 
@@ -46,6 +48,8 @@ class Engine:
         max_memory_bytes: int = 0,
         warm: Iterable[Signature] = (),
         prefill_piece: int = PREFILL_PIECE,
+        prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
+        decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -63,15 +67,18 @@ class Engine:
                 limit.
             warm: Signatures to make before it is ready, besides those that cover every request.
             prefill_piece: Tokens of a prompt that are read at a time.
+            prefill_lengths: Chosen rungs of models, by name; others have those of
+                `Ladders.default`.
+            decode_lengths: Likewise.
 
         Raises:
-            StartupError: A model cannot be loaded, or a signature is none of its.
+            StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
+                is none of the ladders'.
         """
         # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
         self._on_change = on_change
-        self._prefill_piece = prefill_piece
         self._first: list[Signature] = []
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
@@ -79,9 +86,16 @@ class Engine:
             log.info("loading model", model=name, directory=str(directory))
             model = load_model(name, directory, resolve_dtype(dtype))
             prepare_caches(model)
-            ladders = Ladders.default(
-                max_length=model.family.max_length, slots=slots, prefill_piece=prefill_piece
-            )
+            try:
+                ladders = Ladders.default(
+                    max_length=model.family.max_length,
+                    slots=slots,
+                    prefill_piece=prefill_piece,
+                    prefill_lengths=prefill_lengths.get(name, ()),
+                    decode_lengths=decode_lengths.get(name, ()),
+                )
+            except ValueError as error:
+                raise StartupError(f"{error} (model {name})") from error
             self._models[name], self._ladders[name] = model, ladders
             log.info(
                 "model loaded",
@@ -194,8 +208,8 @@ class Engine:
         model = self._models[name]
         return Dimensions(
             weight_bytes=model.weight_bytes,
-            cache_bytes_per_token=model.cache_bytes_per_token,
-            prefill_piece=self._prefill_piece,
+            cache_bytes_per_token=model.kv_cache_bytes_per_token,
+            prefill_piece=self._ladders[name].prefill_piece,
         )
 
     def _budget(self, mode: CompileMode, max_graphs: int, max_memory_bytes: int) -> CompileBudget:
@@ -224,7 +238,8 @@ class Engine:
         rows, beams, length = signature.rows, signature.beams, signature.length
         name = f"{signature.model}_{signature.kind}_{rows}x{length}"
         if signature.kind is GraphKind.PREFILL:
-            return PrefillProgram(name, model, rows=rows, length=length, piece=self._prefill_piece)
+            piece = self._ladders[signature.model].prefill_piece
+            return PrefillProgram(name, model, rows=rows, length=length, piece=piece)
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
 

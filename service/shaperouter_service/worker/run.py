@@ -154,6 +154,7 @@ class Run:
 
     Attributes:
         request_id: For logs.
+        client: Who asks, for fairness between those who wait.
         token_ids: The prompt.
         max_new_tokens: Most tokens to make.
         eos_token_ids: Tokens that end it.
@@ -173,6 +174,7 @@ class Run:
     """
 
     request_id: str
+    client: str
     token_ids: Sequence[int]
     max_new_tokens: int
     eos_token_ids: Sequence[int]

@@ -22,7 +22,6 @@ import itertools
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,13 +29,13 @@ from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logpro
 from shaperouter_service.errors import (
     GraphFailedError,
     GraphRefusedError,
-    QueueFullError,
     ServiceError,
 )
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run
@@ -111,9 +110,8 @@ class LaneScheduler:
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
-        self._queue_limit = queue_limit
         self._lock = threading.Lock()
-        self._queue: deque[Run] = deque()
+        self._queue = FairQueue(model.name, queue_limit)
         # Those that have a slot, in order of admission.
         self._runs: list[Run] = []
         self._reading: _Reading | None = None
@@ -127,9 +125,7 @@ class LaneScheduler:
             QueueFullError: There is no room.
         """
         with self._lock:
-            if len(self._queue) >= self._queue_limit:
-                raise QueueFullError(self.model.name, self._queue_limit)
-            self._queue.append(run)
+            self._queue.put(run)
 
     @property
     def backlog(self) -> tuple[int, int]:
@@ -177,9 +173,7 @@ class LaneScheduler:
 
     def _drop_cancelled(self) -> None:
         with self._lock:
-            kept = [run for run in self._queue if not run.cancelled]
-            if len(kept) < len(self._queue):
-                self._queue = deque(kept)
+            self._queue.drop(lambda run: run.cancelled)
         for run in [run for run in self._runs if run.cancelled]:
             self._leave(run)
         if self._reading is not None:
@@ -190,7 +184,7 @@ class LaneScheduler:
     # --- Admission ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Gives free slots to the runs that wait, in order, but for those that would stall."""
+        """Gives free slots to the runs that wait, as they are due, but for those that stall."""
         with self._lock:
             waiting = list(itertools.islice(self._queue, LOOK_AHEAD))
         for run in waiting:

@@ -117,6 +117,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         options = request.options
         run = Run(
             request_id=request.request_id,
+            client=request.client,
             token_ids=tuple(request.token_ids),
             max_new_tokens=options.max_new_tokens,
             eos_token_ids=tuple(options.eos_token_ids),

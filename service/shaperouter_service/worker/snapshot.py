@@ -30,8 +30,8 @@ def model_message(
         dtype=model.dtype.name,
         parameters=model.parameters,
         weight_bytes=model.weight_bytes,
-        kv_cache_bytes_per_token=model.cache_bytes_per_token,
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
+        kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
         ladders=ladders_to_proto(ladders),
     )

@@ -16,7 +16,14 @@ from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.sources import ModelSource
 
 COMMON = ["--model", "--metrics-listen", "--grace", "--log-level", "--log-format", "--config"]
-ENGINE = ["--dtype", "--slots", "--queue-limit", "--compile-threads"]
+ENGINE = [
+    "--dtype",
+    "--slots",
+    "--queue-limit",
+    "--compile-threads",
+    "--prefill-lengths",
+    "--decode-lengths",
+]
 OPTIONS = {
     "serve": [*COMMON, "--listen", "--workers", *ENGINE],
     "router": [*COMMON, "--listen", "--worker"],
@@ -271,6 +278,12 @@ def test_a_bad_value_of_the_file_is_refused(
         "--slots=257",
         "--queue-limit=0",
         "--compile-threads=0",
+        "--prefill-lengths=",
+        "--prefill-lengths=short",
+        "--prefill-lengths=24,16",
+        "--prefill-lengths=20,24",
+        "--decode-lengths=0,8",
+        "--decode-lengths=demo=64,",
         "--workers=0",
         "--workers=65",
         "--log-level=loud",
@@ -308,6 +321,9 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--slots=4",
         "--queue-limit=5",
         "--compile-threads=6",
+        "--prefill-lengths=b=16,24",
+        "--prefill-lengths=32",
+        "--decode-lengths=64,100",
         "--grace=7",
         "--log-level=warning",
         "--log-format=json",
@@ -323,6 +339,9 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--slots=4",
             "--queue-limit=5",
             "--compile-threads=6",
+            "--prefill-lengths=b=16,24",
+            "--prefill-lengths=32",
+            "--decode-lengths=64,100",
             "--grace=7.0",
             "--log-level=warning",
             "--log-format=json",
@@ -341,6 +360,47 @@ def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
     assert config.dtype == "float32"
     assert config.metrics_listen is None
     assert config.exit_with_parent
+
+
+def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_none(
+    started: Started, run: Run
+) -> None:
+    models = ["--model=a", "--model=b", "--model=c"]
+    run("worker", *models, "--prefill-lengths=b=16,24", "--prefill-lengths=32,48")
+    assert started.config.prefill_lengths == {"a": (32, 48), "b": (16, 24), "c": (32, 48)}
+
+
+def test_a_model_without_chosen_lengths_has_the_usual_ones(started: Started, run: Run) -> None:
+    run("worker", "--model=a", "--model=b", "--decode-lengths=b=64,256")
+    assert started.config.prefill_lengths == {}
+    assert started.config.decode_lengths == {"b": (64, 256)}
+
+
+def test_the_file_may_choose_lengths(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    run("worker", config_file('prefill-lengths = ["demo=16,24"]\ndecode-lengths = ["64,128"]'))
+    assert started.config.prefill_lengths == {"demo": (16, 24)}
+    assert started.config.decode_lengths == {"demo": (64, 128)}
+
+
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize(
+    ("role", "option"), [("serve", "--prefill-lengths"), ("worker", "--decode-lengths")]
+)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["demo=16", "demo=24"], r"demo must have lengths once, got \(16,\) and \(24,\)"),
+        (["16", "24"], "all models must have lengths once"),
+        (["gpt2=16"], "no model 'gpt2'; there are demo"),
+    ],
+)
+def test_lengths_that_no_model_can_have_are_refused_by_name(
+    run: Run, role: str, option: str, given: list[str], message: str
+) -> None:
+    with pytest.raises(StartupError, match=f"{option.removeprefix('--')}: .*{message}"):
+        run(role, *(f"{option}={lengths}" for lengths in given))
 
 
 def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(

@@ -14,6 +14,7 @@ from shaperouter_service.routing.ladders import (
     PREFILL_SHORTEST,
     Ladder,
     Ladders,
+    chosen_ladder,
     doubling_ladder,
     length_ladder,
 )
@@ -159,6 +160,59 @@ def test_nothing_covers_a_value_over_the_last_rung(rungs: set[int], over: int) -
 def test_rungs_that_do_not_ascend_are_refused(rungs: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="ascending"):
         Ladder(rungs)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rungs"),
+    [
+        ((16, 24), (16, 24, 100)),
+        ((16, 24, 100), (16, 24, 100)),
+        ((100,), (100,)),
+        ((8,), (8, 100)),
+    ],
+)
+def test_a_chosen_ladder_ends_at_the_maximum(
+    lengths: tuple[int, ...], rungs: tuple[int, ...]
+) -> None:
+    assert chosen_ladder(lengths, maximum=100).rungs == rungs
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ((), "ascending"),
+        ((0, 8), "positive"),
+        ((24, 16), "ascending"),
+        ((16, 16), "ascending"),
+        ((16, 104), "at most 100, the model's maximum; got 104"),
+        ((16, 20), "multiples of 8, .* got 20"),
+    ],
+)
+def test_a_chosen_ladder_is_checked(lengths: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        chosen_ladder(lengths, maximum=100)
+
+
+@pytest.mark.parametrize("option", ["prefill-lengths", "decode-lengths"])
+def test_the_error_of_a_chosen_ladder_names_its_option(option: str) -> None:
+    chosen = {option.replace("-", "_"): (16, 104)}
+    with pytest.raises(ValueError, match=f"{option}: must be at most 100"):
+        Ladders.default(max_length=100, slots=2, **chosen)
+
+
+def test_chosen_lengths_are_the_rungs() -> None:
+    ladders = Ladders.default(
+        max_length=100, slots=2, prefill_lengths=(24,), decode_lengths=(32, 64)
+    )
+    assert ladders.prefill_lengths.rungs == (24, 100)
+    for lane in ladders.lanes:
+        assert lane.decode_lengths.rungs == (32 * lane.beams, 64 * lane.beams, 100 * lane.beams)
+
+
+def test_lengths_of_one_kind_may_be_chosen_alone() -> None:
+    usual = Ladders.default(max_length=100, slots=2)
+    chosen = Ladders.default(max_length=100, slots=2, prefill_lengths=(24,))
+    assert chosen.lanes == usual.lanes
 
 
 WIDEST = 8
