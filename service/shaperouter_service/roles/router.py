@@ -21,7 +21,7 @@ from shaperouter.v1 import (
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
-from shaperouter_service.fleet import Fleet
+from shaperouter_service.fleet import Fleet, compiling
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
@@ -78,7 +78,7 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
         server = make_server(SERVICES)
-        async with fleet.connected(), stopped_at_end(server, grace=config.grace):
+        async with fleet.connected(), compiling(fleet), stopped_at_end(server, grace=config.grace):
             port = listen(server, config.listen)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(
