@@ -169,6 +169,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
             signature=signature,
             state=state,
             missed_seconds=graph.missed_seconds,
+            served_seconds=graph.device_seconds.sum,
             # What takes longer than others did will take a little longer still.
             ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
             retry_at=now + graph.retry_seconds,
@@ -190,5 +191,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         costs=costs,
         compile_threads=threads,
         room=budget.room,
+        max_graphs=budget.max_graphs,
+        exhausted=budget.exhausted,
         compiles=budget.mode != worker_pb2.COMPILE_MODE_FROZEN,
     )

@@ -17,6 +17,10 @@ from shaperouter_service.routing.views import GraphState, WorkerView
 # for the device and nobody waits for the compile threads.
 WORTH = 0.5
 
+# Of its budget, what a worker's successor may begin with: a worker without graphs that earn nothing
+# would soon be where it was.
+FRESH = 0.75
+
 
 def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[Signature]]:
     """What each worker is to compile now, in order of worth.
@@ -42,6 +46,26 @@ def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[S
         for name, found in sorted(worth.items())
         if fleet[name].room > 0
     }
+
+
+def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
+    """What a fresh process in place of a worker should make, in order of worth.
+
+    A compiled graph is never freed, so a worker whose budget is spent can only begin anew: with the
+    graphs that earn what they cost, and those that it had no room for.
+
+    Returns:
+        The graphs; none where that would not free a share of the budget that is worth the trouble.
+    """
+    if not worker.exhausted:
+        return []
+    worth = []
+    for signature, graph in worker.graphs.items():
+        seconds = max(graph.served_seconds, graph.missed_seconds)
+        if seconds >= WORTH * worker.costs.compile_seconds(signature):
+            worth.append((-seconds, signature))
+    kept = [signature for _, signature in sorted(worth)]
+    return kept if len(kept) <= FRESH * worker.max_graphs else []
 
 
 def _wanted_on(

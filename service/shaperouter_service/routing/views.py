@@ -40,6 +40,7 @@ class GraphView:
         signature: Its shape.
         state: Where it is in its life.
         missed_seconds: Device time that its absence has cost.
+        served_seconds: Device time of the calls that served requests.
         ready_at: When it is expected to be ready, on the reader's monotonic clock in seconds; only
             of graphs that are on the way.
         retry_at: Until when it is not tried again; only of failed graphs.
@@ -48,6 +49,7 @@ class GraphView:
     signature: Signature
     state: GraphState
     missed_seconds: float = 0.0
+    served_seconds: float = 0.0
     ready_at: float = 0.0
     retry_at: float = 0.0
 
@@ -93,7 +95,9 @@ class WorkerView:
         graphs: That somebody has asked for.
         costs: Of graphs.
         compile_threads: Compilations at a time.
-        room: Graphs that it may still make.
+        room: Graphs that it may still make, besides the first ones.
+        max_graphs: Most graphs that it may make.
+        exhausted: Whether it is at a limit with graphs that are worth making.
         compiles: Whether it makes any that traffic asks for.
     """
 
@@ -103,7 +107,9 @@ class WorkerView:
     graphs: Mapping[Signature, GraphView]
     costs: Costs
     compile_threads: int = 1
-    room: int = 1_000_000
+    room: int
+    max_graphs: int
+    exhausted: bool = False
     compiles: bool = True
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False

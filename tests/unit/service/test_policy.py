@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, worker
-from shaperouter_service.routing.policy import WORTH, wishes
+from shaperouter_service.routing.policy import WORTH, successor_graphs, wishes
 from shaperouter_service.routing.rendezvous import named
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
 
 NOW = 1000.0
@@ -70,6 +71,33 @@ def test_a_worker_without_room_is_passed_over() -> None:
 def test_a_frozen_worker_is_asked_for_nothing() -> None:
     frozen = worker("a", graphs=[cold(TIGHT, ENOUGH)], compiles=False)
     assert not wishes([frozen], NOW)
+
+
+def served(signature: Signature, seconds: float) -> GraphView:
+    return GraphView(signature=signature, state=GraphState.READY, served_seconds=seconds)
+
+
+def test_a_successor_makes_what_has_earned_its_cost_and_what_there_was_no_room_for() -> None:
+    graphs = [
+        served(decode(1, 64), 2 * ENOUGH),
+        served(decode(2, 64), 0.9 * ENOUGH),
+        cold(TIGHT, 3 * ENOUGH),
+        cold(decode(4, 128), 0.9 * ENOUGH),
+    ]
+    spent = worker("a", graphs=graphs, room=0, max_graphs=4, exhausted=True)
+    assert successor_graphs(spent) == [TIGHT, decode(1, 64)]
+
+
+def test_a_worker_with_room_has_no_successor() -> None:
+    assert not successor_graphs(worker("a", graphs=[served(TIGHT, ENOUGH)], max_graphs=4))
+
+
+def test_a_worker_all_of_whose_graphs_earn_has_no_successor() -> None:
+    graphs = [served(decode(rows, 64), ENOUGH) for rows in (1, 2, 4)] + [
+        cold(decode(4, 128), ENOUGH)
+    ]
+    spent = worker("a", graphs=graphs, room=0, max_graphs=3, exhausted=True)
+    assert not successor_graphs(spent)
 
 
 SIGNATURES = st.sampled_from(LADDERS.signatures(MODEL))
