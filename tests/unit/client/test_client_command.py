@@ -244,7 +244,7 @@ def test_graphs_says_why_one_failed(fake: FakeShaperouter) -> None:
         )
     )
     lines = run(fake, "graphs").stdout.splitlines()
-    assert lines[-1] == "prefill 1x16 b2 on worker-1 failed: out of memory [3 GB]"
+    assert lines[-1] == "demo prefill 1x16 beams 2 on worker-1 failed: out of memory [3 GB]"
     assert " - " in lines[2]
 
 
