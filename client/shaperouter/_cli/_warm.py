@@ -127,7 +127,7 @@ def warm(
     with (
         connect(ctx) as client,
         client.warm_graphs(
-            dict.fromkeys(wanted),
+            list(dict.fromkeys(wanted)),
             workers=workers,
             all_workers=all_workers,
             timeout=given_timeout(ctx, default=math.inf),
