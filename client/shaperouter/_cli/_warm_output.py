@@ -127,6 +127,7 @@ class _LiveTable(_Lines):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._live.transient = not self._graphs  # nothing came that should stay to be read
         self._live.stop()
         super().__exit__(exc_type, exc_value, traceback)
 

@@ -288,6 +288,17 @@ def test_warming_many_graphs_shows_those_on_the_way_first(fake: FakeShaperouter)
         assert shown.process.returncode == 0
 
 
+def test_a_warming_that_is_refused_leaves_the_reason_only(fake: FakeShaperouter) -> None:
+    fake.graph_updates = [fake.hold, fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "no such rung")]
+    with terminal("warm", "demo decode 3x256", "--address", fake.address) as shown:
+        shown.read_until("waiting for")
+        fake.released.set()
+        output = shown.read_to_end()
+        assert shown.process.returncode == 2
+    _, _, left = output.rpartition("\x1b[2K")  # what came after the line was taken away
+    assert plain(left) == "Error: no such rung (request req-7)\n"
+
+
 def test_a_warming_that_is_interrupted_exits_with_130(fake: FakeShaperouter) -> None:
     fake.graph_updates.insert(1, fake.hold)
     with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
