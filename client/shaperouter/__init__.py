@@ -13,6 +13,7 @@ tree. The generated stubs below them are importable as ``shaperouter.v1.*_pb2`` 
 """
 
 from shaperouter._async_client import AsyncClient
+from shaperouter._async_graph_stream import AsyncGraphStream
 from shaperouter._async_stream import AsyncGenerationStream
 from shaperouter._client import Client
 from shaperouter._errors import (
@@ -33,12 +34,15 @@ from shaperouter._generation import (
     GeneratedSequence,
     Generation,
     GraphUse,
+    Route,
+    RouteOption,
     Timings,
     TokenLogprob,
     TokenLogprobs,
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
+from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Ladders, LaneLadders, Model
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
@@ -48,6 +52,7 @@ from shaperouter._version import __version__
 __all__ = [
     "AsyncClient",
     "AsyncGenerationStream",
+    "AsyncGraphStream",
     "CallCancelledError",
     "Client",
     "DeadlineError",
@@ -61,6 +66,7 @@ __all__ = [
     "Graph",
     "GraphKind",
     "GraphState",
+    "GraphStream",
     "GraphUse",
     "Histogram",
     "InternalError",
@@ -71,6 +77,8 @@ __all__ = [
     "Model",
     "ModelNotFoundError",
     "OverloadedError",
+    "Route",
+    "RouteOption",
     "ShaperouterError",
     "Signature",
     "Timings",

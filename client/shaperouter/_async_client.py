@@ -3,14 +3,16 @@
 # ruff: noqa: ASYNC109 (timeouts are gRPC deadlines, which the service is told)
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
 from shaperouter import _convert, _requests
+from shaperouter._async_graph_stream import AsyncGraphStream
 from shaperouter._async_stream import AsyncGenerationStream, async_errors
 from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
 from shaperouter._generation import Generation
@@ -47,11 +49,12 @@ class AsyncClient:
         prompt: str | Sequence[int],
         *,
         model: str = "",
+        explain: bool = False,
         timeout: float | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Generation:
         """Continues a prompt; see ``Client.generate``."""
-        request = _requests.generate_request(prompt, model, options)
+        request = _requests.generate_request(prompt, model, explain, options)
         method = self._connect().generation.Generate
         return _convert.response(await self._call(method, request, timeout))
 
@@ -60,6 +63,7 @@ class AsyncClient:
         prompt: str | Sequence[int],
         *,
         model: str = "",
+        explain: bool = False,
         timeout: float | None = None,
         on_stall: Callable[[Signature], None] | None = None,
         **options: Unpack[GenerationOptions],
@@ -68,7 +72,7 @@ class AsyncClient:
 
         Not a coroutine: ``async with client.stream(prompt) as stream``.
         """
-        request = _requests.stream_request(prompt, model, options)
+        request = _requests.stream_request(prompt, model, explain, options)
         deadline = self._endpoint.deadline(timeout)
         return AsyncGenerationStream(
             self._connect().generation.GenerateStream(request, timeout=deadline),
@@ -96,6 +100,31 @@ class AsyncClient:
         request = _requests.graphs_request(model, include_cold)
         response = await self._call(self._connect().graphs.ListGraphs, request, timeout)
         return [_convert.graph(graph) for graph in response.graphs]
+
+    def watch_graphs(
+        self, model: str = "", *, include_cold: bool = False, timeout: float = math.inf
+    ) -> AsyncGraphStream:
+        """The graphs of all workers, at once and after changes; see ``Client.watch_graphs``.
+
+        Not a coroutine: ``async with client.watch_graphs() as stream``.
+        """
+        request = _requests.watch_request(model, include_cold)
+        return self._graph_stream(self._connect().graphs.WatchGraphs, request, timeout)
+
+    def warm_graphs(
+        self,
+        signatures: Iterable[Signature | str],
+        *,
+        workers: Iterable[str] = (),
+        all_workers: bool = False,
+        timeout: float = math.inf,
+    ) -> AsyncGraphStream:
+        """Has graphs made ready ahead of traffic; see ``Client.warm_graphs``.
+
+        Not a coroutine: ``async with client.warm_graphs(signatures) as stream``.
+        """
+        request = _requests.warm_request(signatures, workers, all_workers)
+        return self._graph_stream(self._connect().graphs.WarmGraphs, request, timeout)
 
     async def close(self) -> None:
         """Closes the connection and cancels the calls that are under way; may be repeated."""
@@ -129,6 +158,16 @@ class AsyncClient:
         deadline = self._endpoint.deadline(timeout)
         with async_errors(address=self.address, deadline=deadline):
             return await method(request, timeout=deadline)
+
+    def _graph_stream(
+        self,
+        method: "grpc.aio.UnaryStreamMultiCallable[_Request, Any]",
+        request: _Request,
+        timeout: float,
+    ) -> AsyncGraphStream:
+        deadline = self._endpoint.deadline(timeout)
+        call = method(request, timeout=deadline)
+        return AsyncGraphStream(call, address=self.address, deadline=deadline)
 
     def _connect(self) -> "_Connection":
         """The channel and its stubs, made in the loop that uses them."""

@@ -36,7 +36,7 @@ _SERVICE_CONFIG = {
             "name": [
                 {"service": "shaperouter.v1.GenerationService", "method": "Generate"},
                 {"service": "shaperouter.v1.ModelService"},
-                {"service": "shaperouter.v1.GraphService"},
+                {"service": "shaperouter.v1.GraphService", "method": "ListGraphs"},
             ],
             "retryPolicy": {
                 "maxAttempts": 4,

@@ -1,8 +1,9 @@
 """The blocking client."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
@@ -10,6 +11,7 @@ from shaperouter import _convert, _requests
 from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
+from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import Signature
@@ -61,6 +63,7 @@ class Client:
         prompt: str | Sequence[int],
         *,
         model: str = "",
+        explain: bool = False,
         timeout: float | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Generation:
@@ -69,6 +72,7 @@ class Client:
         Args:
             prompt: The text, or its token ids. Not empty.
             model: Name of the model. Default: the service's only one.
+            explain: Have the result's `routes` tell how the request was routed.
             timeout: Deadline of this call in seconds. Default: the client's.
             **options: How to generate; see `GenerationOptions`.
 
@@ -79,7 +83,7 @@ class Client:
             UnavailableError: No connection, or the worker was lost.
             DeadlineError: The timeout ended first.
         """
-        request = _requests.generate_request(prompt, model, options)
+        request = _requests.generate_request(prompt, model, explain, options)
         return _convert.response(self._call(self._generation.Generate, request, timeout))
 
     def stream(
@@ -87,6 +91,7 @@ class Client:
         prompt: str | Sequence[int],
         *,
         model: str = "",
+        explain: bool = False,
         timeout: float | None = None,
         on_stall: Callable[[Signature], None] | None = None,
         **options: Unpack[GenerationOptions],
@@ -99,6 +104,7 @@ class Client:
         Args:
             prompt: The text, or its token ids. Not empty.
             model: Name of the model. Default: the service's only one.
+            explain: Have the result's `routes` tell how the request was routed.
             timeout: Deadline of the whole stream in seconds. Default: the client's.
             on_stall: Called, between tokens, when the request starts to wait for the compilation of
                 a graph.
@@ -107,7 +113,7 @@ class Client:
         Raises:
             InvalidArgumentError: An argument cannot be sent.
         """
-        request = _requests.stream_request(prompt, model, options)
+        request = _requests.stream_request(prompt, model, explain, options)
         deadline = self._deadline(timeout)
         return GenerationStream(
             self._generation.GenerateStream(request, timeout=deadline),
@@ -152,6 +158,53 @@ class Client:
         response = self._call(self._graphs.ListGraphs, request, timeout)
         return [_convert.graph(graph) for graph in response.graphs]
 
+    def watch_graphs(
+        self, model: str = "", *, include_cold: bool = False, timeout: float = math.inf
+    ) -> GraphStream:
+        """The graphs of all workers, as `graphs` lists them, at once and after changes.
+
+        Lists come at most five times a second and end only with the service. Errors of the call are
+        raised while iterating.
+
+        Args:
+            model: Only graphs of this model. Default: of all.
+            include_cold: Also those that nobody has asked for yet.
+            timeout: Deadline of the whole stream in seconds. Default: none, whatever the client's.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
+        """
+        request = _requests.watch_request(model, include_cold)
+        return self._graph_stream(self._graphs.WatchGraphs, request, timeout)
+
+    def warm_graphs(
+        self,
+        signatures: Iterable[Signature | str],
+        *,
+        workers: Iterable[str] = (),
+        all_workers: bool = False,
+        timeout: float = math.inf,
+    ) -> GraphStream:
+        """Has graphs made ready ahead of traffic, and tells how it goes.
+
+        Each list has one graph for each signature and worker, in the order of the signatures; the
+        last comes when each is ready or has failed, for the reason in its `error`. Ending the
+        stream early leaves them to go on. Errors of the call are raised while iterating.
+
+        Args:
+            signatures: Which, as values or in the short form of ``Signature.parse``; from 1 to
+                1000, all of the ladders of their models.
+            workers: Names of the workers to have them on. Default: for each signature the one that
+                requests for it go to first.
+            all_workers: Have them on all workers; not together with `workers`.
+            timeout: Deadline of the whole stream in seconds. Default: none, whatever the client's.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
+        """
+        request = _requests.warm_request(signatures, workers, all_workers)
+        return self._graph_stream(self._graphs.WarmGraphs, request, timeout)
+
     def close(self) -> None:
         """Closes the connection and cancels the calls that are under way; may be repeated."""
         self._closed = True
@@ -185,6 +238,16 @@ class Client:
             return method(request, timeout=deadline)
         except grpc.RpcError as error:
             raise error_of(error, address=self.address, deadline=deadline) from error
+
+    def _graph_stream(
+        self,
+        method: "grpc.UnaryStreamMultiCallable[_Request, Any]",
+        request: _Request,
+        timeout: float,
+    ) -> GraphStream:
+        deadline = self._deadline(timeout)
+        call = method(request, timeout=deadline)
+        return GraphStream(call, address=self.address, deadline=deadline)
 
     def _deadline(self, timeout: float | None) -> float | None:
         if self._closed:

@@ -9,6 +9,8 @@ from shaperouter._generation import (
     GeneratedSequence,
     Generation,
     GraphUse,
+    Route,
+    RouteOption,
     Timings,
     TokenLogprob,
     TokenLogprobs,
@@ -110,6 +112,7 @@ def generation(
             for use in completion.graphs
         ),
         worker=completion.worker,
+        routes=tuple(map(_route, completion.routes)),
     )
 
 
@@ -183,6 +186,31 @@ def graph(message: graph_pb2.Graph) -> Graph:
         stall_seconds=_histogram(message.stall_seconds),
         device_seconds=_histogram(message.device_seconds),
         error=message.error,
+        loads=message.loads,
+        load_seconds=message.load_seconds,
+        step_seconds=message.step_seconds,
+        missed_seconds=message.missed_seconds,
+        padded_seconds=message.padded_seconds,
+        state_seconds=message.state_seconds,
+        retry_seconds=message.retry_seconds,
+    )
+
+
+def _route(message: generation_pb2.Route) -> Route:
+    return Route(
+        options=tuple(
+            RouteOption(
+                worker=option.worker,
+                prefill=signature(option.prefill),
+                decode=signature(option.decode),
+                queue_seconds=option.queue_seconds,
+                stall_seconds=option.stall_seconds,
+                prefill_seconds=option.prefill_seconds,
+                decode_seconds=option.decode_seconds,
+                total_seconds=option.total_seconds,
+            )
+            for option in message.options
+        )
     )
 
 

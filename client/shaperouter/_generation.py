@@ -121,6 +121,42 @@ class GraphUse:
     device_seconds: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class RouteOption:
+    """A way to serve a run: a worker, and graphs that cover it. Times are expectations, in seconds.
+
+    Attributes:
+        worker: The worker.
+        prefill: The graph that would read the prompt.
+        decode: The graph that would decode.
+        queue_seconds: Waiting for requests that came before.
+        stall_seconds: Waiting for graphs to be compiled or loaded.
+        prefill_seconds: Reading the prompt.
+        decode_seconds: Decoding as many tokens as were asked for.
+        total_seconds: All of it.
+    """
+
+    worker: str
+    prefill: Signature
+    decode: Signature
+    queue_seconds: float
+    stall_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    total_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """How a run was routed: the ways there were to serve it, with what each was expected to take.
+
+    Attributes:
+        options: From the soonest to the latest expected end; the first was taken.
+    """
+
+    options: tuple[RouteOption, ...]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Generation:
     """A whole generation; ``str()`` gives its text.
@@ -135,6 +171,8 @@ class Generation:
         graphs: Which graphs were asked for and which served, in order of first use; those of
             sequences that a stop string ended are not known.
         worker: The worker that ran it, or the first of its sequences.
+        routes: With `explain`, how it was routed: one for each time that a run of it was given to a
+            worker, in order; empty otherwise.
     """
 
     sequences: tuple[GeneratedSequence, ...]
@@ -145,6 +183,7 @@ class Generation:
     timings: Timings
     graphs: tuple[GraphUse, ...]
     worker: str
+    routes: tuple[Route, ...] = ()
 
     @property
     def text(self) -> str:

@@ -10,7 +10,7 @@ class GraphState(enum.StrEnum):
     """The life of a graph."""
 
     COLD = "cold"  # nobody has asked for it
-    TRACING = "tracing"  # model code is being turned into a TensorFlow graph
+    TRACING = "tracing"  # waits for its turn, or model code is turned into a TensorFlow graph
     COMPILING = "compiling"  # XLA is compiling it
     READY = "ready"  # it can serve
     FAILED = "failed"  # tracing or compiling failed
@@ -58,6 +58,16 @@ class Graph:
         stall_seconds: Requests that waited for it to be compiled, and how long.
         device_seconds: Calls that served requests, and the time the device spent in each.
         error: Why it failed; empty otherwise.
+        loads: Times it was loaded from the cache on disk instead of being compiled.
+        load_seconds: Time those took, in seconds.
+        step_seconds: Device time of one step, or of one piece of prompts: a moving average; 0 until
+            measured.
+        missed_seconds: Device time that its absence has cost, in seconds: larger graphs ran, or
+            several in turn.
+        padded_seconds: Device time that it spent on padding where a smaller graph would have done,
+            in seconds.
+        state_seconds: Time since its state changed, in seconds.
+        retry_seconds: Time until it may be tried again, in seconds; of failed graphs.
     """
 
     signature: Signature
@@ -71,3 +81,10 @@ class Graph:
     stall_seconds: Histogram
     device_seconds: Histogram
     error: str
+    loads: int
+    load_seconds: float
+    step_seconds: float
+    missed_seconds: float
+    padded_seconds: float
+    state_seconds: float
+    retry_seconds: float

@@ -7,21 +7,27 @@ from shaperouter import _values
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._option_message import options_to_message
 from shaperouter._options import GenerationOptions
-from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
+from shaperouter._signature import GraphKind, Signature
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
+
+_KINDS = {
+    GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
+    GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
+}
 
 
 def generate_request(
-    prompt: str | Sequence[int], model: str, options: GenerationOptions
+    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
 ) -> generation_pb2.GenerateRequest:
     """The request of ``Generate``."""
-    return generation_pb2.GenerateRequest(**_fields(prompt, model, options))
+    return generation_pb2.GenerateRequest(**_fields(prompt, model, explain, options))
 
 
 def stream_request(
-    prompt: str | Sequence[int], model: str, options: GenerationOptions
+    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
 ) -> generation_pb2.GenerateStreamRequest:
     """The request of ``GenerateStream``."""
-    return generation_pb2.GenerateStreamRequest(**_fields(prompt, model, options))
+    return generation_pb2.GenerateStreamRequest(**_fields(prompt, model, explain, options))
 
 
 def model_request(name: str) -> model_pb2.GetModelRequest:
@@ -36,11 +42,58 @@ def graphs_request(model: str, include_cold: bool) -> graph_pb2.ListGraphsReques
     )
 
 
-def _fields(prompt: str | Sequence[int], model: str, options: GenerationOptions) -> dict[str, Any]:
+def watch_request(model: str, include_cold: bool) -> graph_pb2.WatchGraphsRequest:
+    """The request of ``WatchGraphs``."""
+    return graph_pb2.WatchGraphsRequest(
+        model=_values.text("model", model), include_cold=_values.flag("include_cold", include_cold)
+    )
+
+
+def warm_request(
+    signatures: Iterable[Signature | str], workers: Iterable[str], all_workers: bool
+) -> graph_pb2.WarmGraphsRequest:
+    """The request of ``WarmGraphs``."""
+    return graph_pb2.WarmGraphsRequest(
+        signatures=[
+            _signature(f"signatures[{index}]", each)
+            for index, each in enumerate(_values.items("signatures", signatures, "signatures"))
+        ],
+        workers=[
+            _values.text(f"workers[{index}]", each)
+            for index, each in enumerate(_values.items("workers", workers, "names"))
+        ],
+        all_workers=_values.flag("all_workers", all_workers),
+    )
+
+
+def _signature(field: str, value: object) -> signature_pb2.Signature:
+    if isinstance(value, str):
+        value = Signature.parse(value, field=field)
+    if not isinstance(value, Signature):
+        raise InvalidArgumentError.of(
+            field, f"must be a Signature or its short form, got {_values.shown(value)}"
+        )
+    if value.kind not in _KINDS:
+        raise InvalidArgumentError.of(
+            f"{field}.kind", f"must be prefill or decode, got {_values.shown(value.kind)}"
+        )
+    return signature_pb2.Signature(
+        model=_values.text(f"{field}.model", value.model),
+        kind=_KINDS[value.kind],
+        rows=_values.integer(f"{field}.rows", value.rows, bits=32),
+        length=_values.integer(f"{field}.length", value.length, bits=32),
+        beams=_values.integer(f"{field}.beams", value.beams, bits=32),
+    )
+
+
+def _fields(
+    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
+) -> dict[str, Any]:
     """The fields that both requests to generate have."""
     fields: dict[str, Any] = {
         "model": _values.text("model", model),
         "options": options_to_message(options),
+        "explain": _values.flag("explain", explain),
     }
     if isinstance(prompt, str):
         fields["text"] = _values.text("text", prompt)

@@ -1,20 +1,27 @@
-"""Signatures: the static shapes graphs are compiled for."""
+"""Signatures: the static shapes graphs are compiled for, and their short text form."""
 
 import enum
+import re
 from dataclasses import dataclass
+
+from shaperouter._errors import InvalidArgumentError
+
+_FORM = "MODEL KIND ROWSxLENGTH, then 'beams N' with beam search, such as 'gpt2 decode 4x256'"
+_SIZE = re.compile(r"(\d{1,9})x(\d{1,9})", re.ASCII)
+_BEAMS = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class GraphKind(enum.StrEnum):
     """What a compiled graph computes."""
 
-    PREFILL = "prefill"  # reads a prompt, or a piece of a long one, and chooses the first token
+    PREFILL = "prefill"  # reads prompts, or a piece of a long one
     DECODE = "decode"  # advances the active sequences together, one token a step
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """The static shape of one graph; ``str()`` gives the short form ``decode 4x256``.
+    """The static shape of one graph; ``str()`` gives the short form that `parse` reads.
 
     Attributes:
         model: Name of the model.
@@ -31,7 +38,51 @@ class Signature:
     length: int
     beams: int = 1
 
-    def __str__(self) -> str:
-        """Kind, rows x length, and the beams when there are several; without the model."""
-        beams = f" b{self.beams}" if self.beams > 1 else ""
+    @classmethod
+    def parse(cls, text: str, *, field: str = "signature") -> "Signature":
+        """Reads the short form: ``gpt2 prefill 1x16``, ``gpt2 decode 4x256 beams 4``.
+
+        Args:
+            text: What is to be read; spaces may be several.
+            field: What an error calls it.
+
+        Raises:
+            InvalidArgumentError: It is not one; says which part is wrong.
+        """
+        words = text.split()
+        if len(words) not in (3, 5):
+            raise InvalidArgumentError.of(field, f"must read {_FORM}, got {text!r}")
+        model, kind, size, *rest = words
+        kinds = {GraphKind.PREFILL.value, GraphKind.DECODE.value}
+        if kind not in kinds:
+            raise _wrong(field, f"the kind must be prefill or decode, got {kind!r}", text)
+        match = _SIZE.fullmatch(size)
+        if match is None:
+            raise _wrong(
+                field, f"the size must read ROWSxLENGTH, such as 4x256, got {size!r}", text
+            )
+        beams = 1
+        if rest:
+            if rest[0] != "beams" or not _BEAMS.fullmatch(rest[1]):
+                told = " ".join(rest)
+                raise _wrong(
+                    field, f"what follows the size must read 'beams N', got {told!r}", text
+                )
+            beams = int(rest[1])
+        return cls(
+            model=model, kind=GraphKind(kind), rows=int(match[1]), length=int(match[2]), beams=beams
+        )
+
+    @property
+    def shape(self) -> str:
+        """The short form without the model: ``decode 4x256 beams 4``."""
+        beams = f" beams {self.beams}" if self.beams > 1 else ""
         return f"{self.kind} {self.rows}x{self.length}{beams}"
+
+    def __str__(self) -> str:
+        """Model, kind, rows x length, and the beams when there are several."""
+        return f"{self.model} {self.shape}"
+
+
+def _wrong(field: str, what: str, text: str) -> InvalidArgumentError:
+    return InvalidArgumentError.of(field, f"{what} in {text!r}")

@@ -91,7 +91,7 @@ def stream(client: Client) -> tuple[Generation, float]:
     """Streams a generation to the terminal; returns it, and its latency in seconds."""
 
     def on_stall(signature: Signature) -> None:
-        console.print(f"[dim](waiting: XLA compiles {signature} …)[/dim]")
+        console.print(f"[dim](waiting: XLA compiles {signature.shape} …)[/dim]")
 
     started = time.monotonic()
     with client.stream(PROMPT, on_stall=on_stall, **OPTIONS) as deltas:

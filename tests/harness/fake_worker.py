@@ -57,7 +57,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.wanted: list[worker_pb2.WantRequest] = []
         self.refusals: dict[int, str] = {}  # reasons, by the signature's length
         self.failures: dict[int, str] = {}  # what goes wrong, likewise
-        self.want_error: Exception | None = None
+        self.before_wish: Step | None = None  # an error, or a function to await
         self.takes_up_wishes = True
         self.compiling_ends = asyncio.Event()
         self.compiling_ends.set()
@@ -238,8 +238,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.WantResponse:
         """Begins to make the graphs, but for those it refuses."""
         self.wanted.append(request)
-        if self.want_error:
-            raise self.want_error
+        if isinstance(self.before_wish, Exception):
+            raise self.before_wish
+        if callable(self.before_wish):
+            await self.before_wish()
         refused = []
         for signature in request.signatures:
             if reason := self.refusals.get(signature.length):

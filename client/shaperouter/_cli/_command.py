@@ -34,7 +34,7 @@ def connection_options() -> list[click.Parameter]:
             expose_value=False,
             callback=_remember,
             help="Deadline of the call in seconds; a cold service compiles first. "
-            f"[default: {DEFAULT_TIMEOUT:g}]",
+            f"[default: {DEFAULT_TIMEOUT:g}; none for warm and graphs --watch]",
         ),
     ]
 
@@ -96,6 +96,11 @@ def connect(ctx: click.Context) -> Client:
     return Client(
         ctx.meta.get(_META + "address"), timeout=ctx.meta.get(_META + "timeout", DEFAULT_TIMEOUT)
     )
+
+
+def given_timeout(ctx: click.Context, *, default: float) -> float:
+    """The timeout of the command line in seconds, or the one of a call that has another default."""
+    return float(ctx.meta.get(_META + "timeout", default))
 
 
 def wants_json(ctx: click.Context) -> bool:

@@ -32,6 +32,12 @@ _STALL_REMARK = "the first request of a shape waits, later ones don't"
     help="Print the text as it is made; of several sequences the first, the others at the end. "
     "[default: when it is whole]",
 )
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Print on stderr how the request was routed: the ways there were, with what each was "
+    "expected to take; JSON has them as routes. [default: the text only]",
+)
 @generation_options
 @click.pass_context
 def generate(
@@ -42,6 +48,7 @@ def generate(
     model: str,
     as_token_ids: bool,
     stream: bool,
+    explain: bool,
     **options: Any,
 ) -> None:
     """Continues PROMPT with a model and prints the new text.
@@ -49,6 +56,9 @@ def generate(
     PROMPT "-" reads it from stdin, without the last line break. A terminal shows the prompt before
     the text, and on stderr what the request waits for and what it took. Several sequences are
     numbered, with the scores of beam search.
+
+    --explain prints a table for each time that a run of the request was given to a worker, by
+    expected seconds; the way that was taken is the first, and marked ">".
 
     With --json, prints the whole result as one object; with --stream too, one object a line for
     each event: stall, delta, completion.
@@ -59,6 +69,7 @@ def generate(
     output = output_for(
         as_json=wants_json(ctx),
         stream=stream,
+        explain=explain,
         # With --echo the text has it already.
         prompt="" if as_token_ids or options["echo"] else given,
     )
@@ -67,6 +78,7 @@ def generate(
         call = client.stream(
             _parse_token_ids(given) if as_token_ids else given,
             model=model,
+            explain=explain,
             on_stall=lambda signature: _stall(signature, output, waiting),
             **options,
         )
@@ -88,7 +100,7 @@ def generate(
 
 def _stall(signature: Signature, output: Output, waiting: WaitingLine) -> None:
     waiting.show(
-        f"compiling {signature}", remark=_STALL_REMARK, below_text=output.cursor_is_in_text
+        f"compiling {signature.shape}", remark=_STALL_REMARK, below_text=output.cursor_is_in_text
     )
     output.stall(signature)
 

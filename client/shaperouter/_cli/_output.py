@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 import click
 
 from shaperouter._cli._json import jsonable, print_json
+from shaperouter._cli._routes import print_routes
 from shaperouter._generation import Delta, GeneratedSequence, Generation
 from shaperouter._signature import Signature
 
@@ -40,17 +41,19 @@ class Output(ABC):
             click.echo()
 
 
-def output_for(*, as_json: bool, stream: bool, prompt: str) -> Output:
+def output_for(*, as_json: bool, stream: bool, explain: bool, prompt: str) -> Output:
     """The way to print that the options ask for.
 
     Args:
         as_json: Print JSON.
         stream: Print as it is made.
+        explain: Print how it was routed, too; JSON has that in any case.
         prompt: What a terminal shows before the new text.
     """
     if as_json:
         return _JsonLines() if stream else _Json()
-    return _StreamedText(prompt) if stream else _Text(prompt)
+    kind = _StreamedText if stream else _Text
+    return kind(prompt, explain=explain)
 
 
 class _Json(Output):
@@ -84,8 +87,9 @@ class _JsonLines(Output):
 class _Text(Output):
     """The text when it is whole, after the prompt if stdout is a terminal."""
 
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt: str, *, explain: bool) -> None:
         self._prompt = prompt
+        self._explain = explain
         self._terminal = sys.stdout.isatty()
 
     def end(self, generation: Generation) -> None:
@@ -114,13 +118,15 @@ class _Text(Output):
     def _summarize(self, generation: Generation) -> None:
         if sys.stderr.isatty():
             click.secho(summary(generation), err=True, dim=True)
+        if self._explain:
+            print_routes(generation.routes)
 
 
 class _StreamedText(_Text):
     """The text of the first sequence as it comes, and the others when they are whole."""
 
-    def __init__(self, prompt: str) -> None:
-        super().__init__(prompt)
+    def __init__(self, prompt: str, *, explain: bool) -> None:
+        super().__init__(prompt, explain=explain)
         self._started = False
 
     @property
@@ -158,7 +164,9 @@ def summary(generation: Generation) -> str:
         parts.append(f"score {generation.sequences[0].score:.4f}")
     parts.append(f"seed {generation.seed}")
     graphs = [
-        str(use.served) if use.served == use.asked else f"{use.served} (for {use.asked})"
+        use.served.shape
+        if use.served == use.asked
+        else f"{use.served.shape} (for {use.asked.shape})"
         for use in generation.graphs
     ]
     if graphs:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from typing import Any
 
 import grpc
 import pytest
@@ -30,6 +31,7 @@ REQUEST_ID = "req-7"
 
 Event = generation_pb2.GenerateStreamResponse
 Step = Event | Callable[[grpc.ServicerContext], None]
+GraphStep = list[graph_pb2.Graph] | Callable[[grpc.ServicerContext], None]
 
 
 class Call:
@@ -120,6 +122,10 @@ class FakeShaperouter(
                 device_seconds=graph_pb2.Histogram(bounds=[0.01], counts=[30, 10], sum=0.4),
             )
         ]
+        self.graph_updates: list[GraphStep] = [  # what watching and warming tell
+            [self.graph(graph_pb2.GRAPH_STATE_TRACING)],
+            [self.graph(graph_pb2.GRAPH_STATE_READY)],
+        ]
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(self, self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
@@ -147,6 +153,26 @@ class FakeShaperouter(
     ) -> signature_pb2.Signature:
         return signature_pb2.Signature(
             model="demo", kind=kind, rows=rows, length=length, beams=beams
+        )
+
+    def graph(
+        self,
+        state: graph_pb2.GraphState,
+        *,
+        rows: int = 4,
+        length: int = 256,
+        beams: int = 1,
+        worker: str = "worker-0",
+        seconds: float = 0.0,
+        **fields: Any,
+    ) -> graph_pb2.Graph:
+        """A decode graph, which the device has spent some seconds in."""
+        return graph_pb2.Graph(
+            signature=self.signature(signature_pb2.GRAPH_KIND_DECODE, rows, length, beams),
+            worker=worker,
+            state=state,
+            device_seconds=graph_pb2.Histogram(bounds=[1], counts=[1, 0], sum=seconds),
+            **fields,
         )
 
     def stall(self, kind: signature_pb2.GraphKind, rows: int, length: int) -> Event:
@@ -198,6 +224,32 @@ class FakeShaperouter(
                     worker="worker-0",
                 ),
             )
+        )
+
+    def route(self) -> generation_pb2.Route:
+        """Two ways to serve a run: a ready cover, and a tight one that had to be compiled."""
+        prefill = self.signature(signature_pb2.GRAPH_KIND_PREFILL, 1, 16)
+        return generation_pb2.Route(
+            options=[
+                generation_pb2.RouteOption(
+                    worker="worker-0",
+                    prefill=prefill,
+                    decode=self.signature(signature_pb2.GRAPH_KIND_DECODE, 4, 256, 4),
+                    queue_seconds=0.125,
+                    prefill_seconds=0.0625,
+                    decode_seconds=0.5,
+                    total_seconds=0.6875,
+                ),
+                generation_pb2.RouteOption(
+                    worker="worker-1",
+                    prefill=prefill,
+                    decode=self.signature(signature_pb2.GRAPH_KIND_DECODE, 1, 64, 4),
+                    stall_seconds=2.5,
+                    prefill_seconds=0.0625,
+                    decode_seconds=0.25,
+                    total_seconds=2.8125,
+                ),
+            ]
         )
 
     def hold(self, context: grpc.ServicerContext) -> None:
@@ -270,6 +322,29 @@ class FakeShaperouter(
     ) -> graph_pb2.ListGraphsResponse:
         self._enter(request, context)
         return graph_pb2.ListGraphsResponse(graphs=self.graphs)
+
+    def WatchGraphs(  # noqa: N802
+        self, request: graph_pb2.WatchGraphsRequest, context: grpc.ServicerContext
+    ) -> Iterator[graph_pb2.WatchGraphsResponse]:
+        for graphs in self._play_graphs(request, context):
+            yield graph_pb2.WatchGraphsResponse(graphs=graphs)
+
+    def WarmGraphs(  # noqa: N802
+        self, request: graph_pb2.WarmGraphsRequest, context: grpc.ServicerContext
+    ) -> Iterator[graph_pb2.WarmGraphsResponse]:
+        for graphs in self._play_graphs(request, context):
+            yield graph_pb2.WarmGraphsResponse(graphs=graphs)
+
+    def _play_graphs(
+        self, request: Message, context: grpc.ServicerContext
+    ) -> Iterator[list[graph_pb2.Graph]]:
+        call = self._enter(request, context)
+        for step in self.graph_updates:
+            if isinstance(step, list):
+                yield step
+            else:
+                step(context)
+        call.finished = True
 
     def _enter(self, request: Message, context: grpc.ServicerContext) -> Call:
         call = Call()

@@ -13,9 +13,11 @@ import pytest
 from shaperouter import (
     AsyncClient,
     AsyncGenerationStream,
+    AsyncGraphStream,
     CallCancelledError,
     Client,
     GenerationStream,
+    GraphStream,
     InternalError,
     InvalidArgumentError,
     ModelNotFoundError,
@@ -48,6 +50,11 @@ def test_all_calls_give_what_the_blocking_client_gives(
             assert await aclient.graphs() == client.graphs()
             async with aclient.stream("x") as stream:
                 deltas = [delta async for delta in stream]
+            async with aclient.watch_graphs() as watched:
+                assert [graphs async for graphs in watched] == list(client.watch_graphs())
+            async with aclient.warm_graphs(["demo decode 4x256"]) as warmed:
+                told = [graphs async for graphs in warmed]
+            assert told == list(client.warm_graphs(["demo decode 4x256"]))
             blocking = client.stream("x")
             assert deltas == list(blocking)
             assert stream.result == blocking.result
@@ -59,11 +66,17 @@ def test_calls_send_what_the_blocking_client_sends(fake: FakeShaperouter, client
     arguments: dict[str, Any] = {
         "prompt": [1, 2],
         "model": "demo",
+        "explain": True,
         "max_new_tokens": 3,
         "do_sample": True,
         "temperature": 0.5,
         "seed": 4,
         "eos_token_ids": [5],
+    }
+    warming: dict[str, Any] = {
+        "signatures": ["demo decode 4x256"],
+        "workers": ["worker-1"],
+        "all_workers": True,
     }
 
     async def scenario() -> None:
@@ -72,17 +85,27 @@ def test_calls_send_what_the_blocking_client_sends(fake: FakeShaperouter, client
             _ = [delta async for delta in aclient.stream(**arguments)]
             await aclient.model("demo")
             await aclient.graphs("demo", include_cold=True)
+            _ = [graphs async for graphs in aclient.watch_graphs("demo", include_cold=True)]
+            _ = [graphs async for graphs in aclient.warm_graphs(**warming)]
 
     run(scenario())
     client.generate(**arguments)
     list(client.stream(**arguments))
     client.model("demo")
     client.graphs("demo", include_cold=True)
-    assert fake.requests[:4] == fake.requests[4:]
+    list(client.watch_graphs("demo", include_cold=True))
+    list(client.warm_graphs(**warming))
+    assert len(fake.requests) == 12
+    assert fake.requests[:6] == fake.requests[6:]
 
 
 @pytest.mark.parametrize(
-    ("kind", "akind"), [(Client, AsyncClient), (GenerationStream, AsyncGenerationStream)]
+    ("kind", "akind"),
+    [
+        (Client, AsyncClient),
+        (GenerationStream, AsyncGenerationStream),
+        (GraphStream, AsyncGraphStream),
+    ],
 )
 def test_public_methods_have_the_same_parameters(kind: type, akind: type) -> None:
     def methods(cls: type) -> dict[str, list[str]]:
@@ -102,7 +125,7 @@ def test_stalls_are_told(fake: FakeShaperouter) -> None:
         async with AsyncClient(fake.address) as client:
             async for delta in client.stream("x", on_stall=lambda s: note(str(s))):
                 note(delta.text)
-        assert order == ["prefill 1x16", " a", " library"]
+        assert order == ["demo prefill 1x16", " a", " library"]
 
     run(scenario())
 
@@ -150,6 +173,20 @@ def test_cancelling_the_task_cancels_the_call(fake: FakeShaperouter, method: str
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await happened(fake.cancelled)
+
+    run(scenario())
+
+
+def test_leaving_a_watch_early_cancels_it(fake: FakeShaperouter) -> None:
+    fake.graph_updates.insert(1, fake.hold)
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            async with client.watch_graphs() as stream:
+                await anext(stream)
+            assert await happened(fake.cancelled)
+            with pytest.raises(CallCancelledError):
+                await anext(stream)
 
     run(scenario())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -244,7 +245,7 @@ def test_graphs_says_why_one_failed(fake: FakeShaperouter) -> None:
         )
     )
     lines = run(fake, "graphs").stdout.splitlines()
-    assert lines[-1] == "prefill 1x16 b2 on worker-1 failed: out of memory [3 GB]"
+    assert lines[-1] == "demo prefill 1x16 beams 2 on worker-1 failed: out of memory [3 GB]"
     assert " - " in lines[2]
 
 
@@ -255,6 +256,54 @@ def test_graphs_sends_its_filters_and_gives_json(fake: FakeShaperouter) -> None:
     assert graph["state"] == "ready"
     assert graph["device_seconds"]["count"] == 40
     assert graph["device_seconds"]["mean"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_explain_prints_the_ways_there_were_on_stderr(
+    fake: FakeShaperouter, stream: list[str]
+) -> None:
+    fake.script[-1] = routed(fake, 1)
+    result = run(fake, "generate", "x", "--explain", *stream)
+    assert request_of(fake).explain
+    assert (result.exit_code, result.stdout) == (0, " a library\n")
+    header, taken, other = result.stderr.splitlines()
+    assert re.split(r"  +", header.strip()) == [
+        *("worker", "prefill", "decode", "queue s", "stall s", "prefill s", "decode s", "total s")
+    ]
+    assert taken.split() == [
+        *(">", "worker-0", "1x16", "4x256", "beams", "4"),
+        *("0.125", "0.000", "0.062", "0.500", "0.688"),
+    ]
+    assert other.split()[:2] == ["worker-1", "1x16"]
+
+
+def test_each_run_is_explained_by_itself(fake: FakeShaperouter) -> None:
+    fake.script[-1] = routed(fake, 2)
+    lines = run(fake, "generate", "x", "--explain").stderr.splitlines()
+    assert [line for line in lines if line.startswith("Run")] == ["Run 1 of 2:", "Run 2 of 2:"]
+    assert len([line for line in lines if line.startswith(">")]) == 2
+
+
+def test_a_service_that_explains_nothing_is_said(fake: FakeShaperouter) -> None:
+    result = run(fake, "generate", "x", "--explain")
+    assert result.stderr == "The service did not tell how it routed the request.\n"
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_json_has_the_routes(fake: FakeShaperouter, stream: list[str]) -> None:
+    fake.script[-1] = routed(fake, 1)
+    result = run(fake, "generate", "x", "--explain", "--json", *stream)
+    assert result.stderr == ""
+    told = json.loads(result.stdout.splitlines()[-1])
+    (route,) = (told["generation"] if stream else told)["routes"]
+    assert [option["worker"] for option in route["options"]] == ["worker-0", "worker-1"]
+    assert route["options"][1]["stall_seconds"] == 2.5
+
+
+def routed(fake: FakeShaperouter, runs: int) -> generation_pb2.GenerateStreamResponse:
+    end = fake.completion()
+    end.completion.completion.routes.extend([fake.route()] * runs)
+    return end
 
 
 def test_tables_show_names_as_they_are_and_uncut(fake: FakeShaperouter) -> None:
@@ -362,7 +411,7 @@ def test_timeout_is_the_deadline(fake: FakeShaperouter) -> None:
     assert "0.2 s" in result.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["generate"], ["models"], ["graphs"]])
+@pytest.mark.parametrize("command", [[], ["generate"], ["models"], ["graphs"], ["warm"]])
 def test_every_option_has_help_with_its_default(command: list[str]) -> None:
     result = CliRunner().invoke(cli, [*command, "--help"])
     assert result.exit_code == 0

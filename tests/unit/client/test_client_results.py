@@ -18,13 +18,15 @@ from shaperouter import (
     Ladders,
     LaneLadders,
     ModelNotFoundError,
+    Route,
+    RouteOption,
     Signature,
     Timings,
     TokenLogprob,
     TokenLogprobs,
     Usage,
 )
-from shaperouter.v1 import generation_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -163,10 +165,58 @@ def test_graphs_have_signature_state_and_histograms(client: Client) -> None:
     assert graph.device_seconds.mean == pytest.approx(0.01)
 
 
+def test_graphs_tell_what_was_loaded_and_what_their_shapes_cost(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    fake.graphs[0].MergeFrom(
+        graph_pb2.Graph(
+            loads=2,
+            load_seconds=0.5,
+            step_seconds=0.03125,
+            missed_seconds=1.5,
+            padded_seconds=2.5,
+            state_seconds=60.0,
+            retry_seconds=4.0,
+        )
+    )
+    (graph,) = client.graphs()
+    assert (graph.loads, graph.load_seconds, graph.step_seconds) == (2, 0.5, 0.03125)
+    assert (graph.missed_seconds, graph.padded_seconds) == (1.5, 2.5)
+    assert (graph.state_seconds, graph.retry_seconds) == (60.0, 4.0)
+
+
 def test_mean_of_no_observations_is_none() -> None:
     assert Histogram(bounds=(1,), counts=(0, 0), sum=0.0).mean is None
 
 
-@pytest.mark.parametrize(("beams", "short"), [(1, "decode 4x256"), (2, "decode 4x256 b2")])
-def test_signature_has_a_short_form(beams: int, short: str) -> None:
-    assert str(dataclasses.replace(DECODE, beams=beams)) == short
+def test_a_generation_tells_how_it_was_routed(fake: FakeShaperouter, client: Client) -> None:
+    assert client.generate("x").routes == ()
+    fake.response.completion.routes.append(fake.route())
+    assert client.generate("x", explain=True).routes == (
+        Route(
+            options=(
+                RouteOption(
+                    worker="worker-0",
+                    prefill=Signature(model="demo", kind=GraphKind.PREFILL, rows=1, length=16),
+                    decode=dataclasses.replace(DECODE, beams=4),
+                    queue_seconds=0.125,
+                    stall_seconds=0.0,
+                    prefill_seconds=0.0625,
+                    decode_seconds=0.5,
+                    total_seconds=0.6875,
+                ),
+                RouteOption(
+                    worker="worker-1",
+                    prefill=Signature(model="demo", kind=GraphKind.PREFILL, rows=1, length=16),
+                    decode=Signature(
+                        model="demo", kind=GraphKind.DECODE, rows=1, length=64, beams=4
+                    ),
+                    queue_seconds=0.0,
+                    stall_seconds=2.5,
+                    prefill_seconds=0.0625,
+                    decode_seconds=0.25,
+                    total_seconds=2.8125,
+                ),
+            )
+        ),
+    )

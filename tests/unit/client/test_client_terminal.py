@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
-from shaperouter.v1 import signature_pb2
+from shaperouter.v1 import graph_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -32,12 +34,12 @@ def _interruptible() -> None:
 
 
 class Terminal:
-    """A process whose stdin, stdout and stderr are one terminal of 80 columns."""
+    """A process whose stdin, stdout and stderr are one terminal of 24 lines."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, columns: int) -> None:
         """Starts the process."""
         self._end, slave = pty.openpty()
-        environment = os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+        environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
             [COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment
@@ -73,8 +75,8 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*arguments: str) -> Iterator[Terminal]:
-    opened = Terminal(*arguments)
+def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
+    opened = Terminal(*arguments, columns=columns)
     try:
         yield opened
     finally:
@@ -191,4 +193,119 @@ def test_interruption_on_a_terminal_leaves_no_line_behind(fake: FakeShaperouter)
     assert "Traceback" not in output
     assert "compiling" not in output.rpartition("\x1b[2K")[2]
     assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
+    assert fake.cancelled.wait(PATIENCE)
+
+
+# Graphs.
+
+
+def plain(output: str) -> str:
+    """What a terminal was sent, without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output).replace("\r", "")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+@pytest.mark.parametrize("command", ["models", "graphs"])
+def test_tables_break_no_word_on_a_narrow_terminal(
+    fake: FakeShaperouter, command: str, columns: int
+) -> None:
+    with terminal(command, "--address", fake.address, columns=columns) as shown:
+        lines = plain(shown.read_to_end()).splitlines()
+        assert shown.process.returncode == 0
+    assert max(map(len, lines)) <= columns
+    words = {word for line in lines for word in line.split()}
+    tables = {
+        "graphs": "demo decode 4x256 worker-0 ready traces compiles compile 10.00 device 0.40",
+        "models": "demo gpt2 float32 parameters 6.29 M 256 slots 25.2 weights ready workers",
+    }
+    assert words >= set(tables[command].split())
+
+
+def test_a_watch_fills_the_screen_and_ends_well_with_an_interruption(
+    fake: FakeShaperouter,
+) -> None:
+    fake.graph_updates.append(fake.hold)
+    with terminal("graphs", "--watch", "--address", fake.address) as shown:
+        shown.read_until("1 of 1 ready")
+        shown.process.send_signal(signal.SIGINT)
+        output = shown.read_to_end()
+        assert shown.process.returncode == 0
+    assert "0 of 1 ready" in plain(output)
+    assert output.index("\x1b[?1049h") < output.index("demo decode")  # the other screen
+    assert output.index("demo decode") < output.index("\x1b[?1049l")  # and back
+    assert plain(output.partition("\x1b[?1049l")[2]).strip() == ""
+    assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
+    assert fake.cancelled.wait(PATIENCE)
+
+
+def test_a_watch_whose_service_goes_leaves_the_screen_and_says_so(fake: FakeShaperouter) -> None:
+    fake.graph_updates.append(fake.fail(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+    with terminal("graphs", "--watch", "--address", fake.address) as shown:
+        output = shown.read_to_end()
+        assert shown.process.returncode == 1
+    assert plain(output.partition("\x1b[?1049l")[2]).startswith("Error: Socket closed")
+
+
+def test_a_watch_in_a_pipe_is_ended_by_an_interruption(fake: FakeShaperouter) -> None:
+    fake.graph_updates.append(fake.hold)
+    with piped("graphs", "--watch", "--json", "--address", fake.address) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert first["graphs"][0]["state"] == "tracing"
+        second = json.loads(process.stdout.readline())
+        assert second["graphs"][0]["state"] == "ready"
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, rest, errors) == (0, b"", b"")
+
+
+def test_warming_shows_a_bar_and_what_each_graph_is_at(fake: FakeShaperouter) -> None:
+    fake.graph_updates.insert(1, fake.hold)
+    with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
+        shown.read_until("tracing")
+        fake.released.set()
+        output = plain(shown.read_to_end())
+        assert shown.process.returncode == 0
+    assert "0 of 1 graphs ready" in output
+    *_, table, summary = output.splitlines()
+    assert table.split()[:5] == ["demo", "decode", "4x256", "worker-0", "ready"]
+    assert re.fullmatch(r"1 of 1 graphs ready after \d+\.\d s", summary)
+
+
+def test_warming_many_graphs_shows_those_on_the_way_first(fake: FakeShaperouter) -> None:
+    ready, compiling = graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_COMPILING
+    lengths = range(1, 101)
+    fake.graph_updates = [
+        [fake.graph(compiling if length == 100 else ready, length=length) for length in lengths],
+        fake.hold,
+        [fake.graph(ready, length=length) for length in lengths],
+    ]
+    with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
+        shown.read_until("more")
+        fake.released.set()
+        assert "4x100" in shown.output
+        shown.read_to_end()
+        assert shown.process.returncode == 0
+
+
+def test_a_warming_that_is_refused_leaves_the_reason_only(fake: FakeShaperouter) -> None:
+    fake.graph_updates = [fake.hold, fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "no such rung")]
+    with terminal("warm", "demo decode 3x256", "--address", fake.address) as shown:
+        shown.read_until("waiting for")
+        fake.released.set()
+        output = shown.read_to_end()
+        assert shown.process.returncode == 2
+    _, _, left = output.rpartition("\x1b[2K")  # what came after the line was taken away
+    assert plain(left) == "Error: no such rung (request req-7)\n"
+
+
+def test_a_warming_that_is_interrupted_exits_with_130(fake: FakeShaperouter) -> None:
+    fake.graph_updates.insert(1, fake.hold)
+    with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
+        shown.read_until("tracing")
+        shown.process.send_signal(signal.SIGINT)
+        output = shown.read_to_end()
+        assert shown.process.returncode == 130
+    assert "Traceback" not in output
+    assert output.rpartition("\x1b[?25")[2].startswith("h")
     assert fake.cancelled.wait(PATIENCE)

@@ -14,6 +14,7 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
 from shaperouter.v1 import graph_pb2, signature_pb2
+from shaperouter_service.fleet import link
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.rendezvous import named
 
@@ -307,10 +308,35 @@ def test_graphs_of_a_worker_that_is_lost_and_back_have_failed(play: Play) -> Non
 
 def test_a_worker_that_cannot_be_asked_is_the_reason(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.want_error = RuntimeError("a defect")
+        worker.before_wish = RuntimeError("a defect")
         (graph,) = await last(warm(router, shape(16)))
         assert graph.state == FAILED
         assert "internal error" in graph.error
+
+    play(scenario)
+
+
+def test_a_worker_that_does_not_answer_counts_as_lost(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        monkeypatch.setattr(link, "WANT_TIMEOUT", 0.1)
+        worker.before_wish = worker.hold
+        (graph,) = await last(warm(router, shape(16)))
+        assert (graph.state, graph.error) == (FAILED, "worker-0 was lost")
+        worker.released.set()
+
+    play(scenario)
+
+
+def test_wishes_reach_the_workers_though_the_caller_has_gone(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.before_wish = worker.hold
+        call = warm(router, shape(16))
+        await until(lambda: len(worker.wanted) == 1)
+        call.cancel()
+        worker.released.set()
+        await until(lambda: router.metric("graphs", state="ready") == 1)
 
     play(scenario)
 

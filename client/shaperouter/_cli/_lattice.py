@@ -1,0 +1,105 @@
+"""Graphs in order of their shapes: a lattice of rows and lengths for each model, kind and width."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shaperouter._graph import Graph, GraphState
+from shaperouter._signature import GraphKind, Signature
+
+# States, from the one to look at first: what is on the way, what failed, what is ready.
+NOTABLE = (
+    *(GraphState.COMPILING, GraphState.TRACING, GraphState.FAILED),
+    *(GraphState.READY, GraphState.UNKNOWN, GraphState.COLD),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One signature on all workers that can have it.
+
+    Attributes:
+        graphs: One of each worker, at least one.
+    """
+
+    graphs: Sequence[Graph]
+
+    @property
+    def signature(self) -> Signature:
+        """The signature."""
+        return self.graphs[0].signature
+
+    @property
+    def ready(self) -> int:
+        """On how many workers it is ready."""
+        return sum(graph.state is GraphState.READY for graph in self.graphs)
+
+    @property
+    def state(self) -> GraphState:
+        """The state to look at first of those that it has on the workers."""
+        return min((graph.state for graph in self.graphs), key=NOTABLE.index)
+
+    @property
+    def missed_seconds(self) -> float:
+        """Device time that its absence has cost on all workers."""
+        return sum(graph.missed_seconds for graph in self.graphs)
+
+    @property
+    def padded_seconds(self) -> float:
+        """Device time that it spent on padding on all workers."""
+        return sum(graph.padded_seconds for graph in self.graphs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """The signatures of one model, kind and beam width.
+
+    Attributes:
+        model: Name of the model.
+        kind: What the graphs compute.
+        beams: Beam width.
+        cells: By rows and length; where rows are not offered at a length there is none.
+    """
+
+    model: str
+    kind: GraphKind
+    beams: int
+    cells: Mapping[tuple[int, int], Cell]
+
+    @property
+    def title(self) -> str:
+        """Model, kind, and beams when there are several."""
+        return f"{self.model} {self.kind}" + (f" beams {self.beams}" if self.beams > 1 else "")
+
+    @property
+    def rows(self) -> list[int]:
+        """The ladder of rows."""
+        return sorted({rows for rows, _ in self.cells})
+
+    @property
+    def lengths(self) -> list[int]:
+        """The ladder of lengths."""
+        return sorted({length for _, length in self.cells})
+
+    @property
+    def states(self) -> Counter[GraphState]:
+        """How many graphs are in each state."""
+        return Counter(graph.state for cell in self.cells.values() for graph in cell.graphs)
+
+
+def lattices(graphs: Iterable[Graph]) -> list[Lattice]:
+    """The lattices of graphs, in the order in which these come."""
+    grouped: dict[tuple[str, GraphKind, int], dict[tuple[int, int], list[Graph]]] = {}
+    for graph in graphs:
+        shape = graph.signature
+        group = grouped.setdefault((shape.model, shape.kind, shape.beams), {})
+        group.setdefault((shape.rows, shape.length), []).append(graph)
+    return [
+        Lattice(
+            model=model,
+            kind=kind,
+            beams=beams,
+            cells={place: Cell(graphs=several) for place, several in cells.items()},
+        )
+        for (model, kind, beams), cells in grouped.items()
+    ]
