@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
@@ -116,6 +117,18 @@ _public = _option(
     help="Address of the gRPC server: HOST:PORT or unix:PATH.",
 )
 
+
+class _WorkerCount(click.IntRange):
+    """A number of workers, or one for each GPU."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto":
+            return max(1, len(visible_gpus(os.environ)))
+        return super().convert(value, param, ctx)
+
+
 _engine = _together(
     _option(
         "--dtype",
@@ -146,6 +159,24 @@ _engine = _together(
         help="Graphs that a worker compiles at a time. Default: 2, or 1 on a single core.",
         show_default=False,
     ),
+    _option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        default=None,
+        metavar="N",
+        help="Threads that compute one graph of a worker on a CPU. Default: one a core, or the "
+        "worker's share of them where there are several workers.",
+        show_default=False,
+    ),
+    _option(
+        "--hang-timeout",
+        type=click.FloatRange(min=1),
+        default=30.0,
+        metavar="SECONDS",
+        help="Time after which a call of a graph that has not come back has hung, and the worker "
+        "process ends. A local worker that says nothing for as long is killed. Each is replaced, "
+        "and its requests go on.",
+    ),
 )
 
 
@@ -160,10 +191,11 @@ def cli() -> None:
 @_public
 @_option(
     "--workers",
-    type=click.IntRange(1, 64),
+    type=_WorkerCount(1, 64),
     default=1,
-    metavar="N",
-    help="Local worker processes, each with all models.",
+    metavar="N|auto",
+    help="Local worker processes, each with all models, a share of the cores, and one of the GPUs "
+    "if there are any; auto is one for each GPU, or one.",
 )
 @_engine
 def serve(
@@ -179,6 +211,8 @@ def serve(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    threads: int | None,
+    hang_timeout: float,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -203,9 +237,17 @@ def serve(
         f"--slots={slots}",
         f"--queue-limit={queue_limit}",
         f"--compile-threads={compile_threads}",
+        f"--threads={threads or max(1, usable_cores() // workers)}",
+        f"--hang-timeout={hang_timeout}",
         "--exit-with-parent",
     )
-    asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
+    local = LocalWorkers(
+        count=workers,
+        arguments=arguments,
+        gpus=visible_gpus(os.environ),
+        hang_timeout=hang_timeout,
+    )
+    asyncio.run(run_serve(config, local))
 
 
 @cli.command()
@@ -217,7 +259,9 @@ def serve(
     multiple=True,
     required=True,
     metavar="ADDRESS",
-    help="Address of a worker: HOST:PORT or unix:PATH. May be given several times.",
+    help="Address of a worker: HOST:PORT or unix:PATH. A host that is a name stands for workers at "
+    "all of its addresses, which are looked up again every few seconds. May be given several "
+    "times.",
 )
 def router(
     *,
@@ -256,7 +300,7 @@ def router(
     default=socket.gethostname(),
     show_default="the host's name",
     metavar="NAME",
-    help="Name of the worker, another for each that a router has.",
+    help="Name of the worker, in logs and responses.",
 )
 @_engine
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
@@ -273,6 +317,8 @@ def worker(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    threads: int | None,
+    hang_timeout: float,
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
@@ -299,6 +345,8 @@ def worker(
         slots=slots,
         queue_limit=queue_limit,
         compile_threads=compile_threads,
+        threads=threads,
+        hang_timeout=hang_timeout,
         grace=grace,
         exit_with_parent=exit_with_parent,
     )

@@ -7,7 +7,8 @@
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
-    ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
+    ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
+    ├── WorkerLostError          UNAVAILABLE         fleet: worker after worker died of it
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
     └── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
     StartupError                 exit code 78        a model, an option or a port is unusable
@@ -112,8 +113,21 @@ class QueueFullError(ServiceError):
         super().__init__(f"queue of {model} is full: limit {limit} waiting requests")
 
 
+class StoppingError(ServiceError):
+    """The process is being stopped, and takes nothing new."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "STOPPING"
+    # Whoever replaces it, or stands beside it, takes requests already.
+    retry_after = 0.5
+
+    def __init__(self) -> None:
+        """Needs to be told nothing."""
+        super().__init__("the service is being stopped; send the request again")
+
+
 class WorkerLostError(ServiceError):
-    """The worker that ran the request is gone."""
+    """The worker that ran the request is gone, and so are those that were given it before."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "WORKER_LOST"

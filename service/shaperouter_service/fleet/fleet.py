@@ -1,23 +1,31 @@
-"""The fleet: picks a worker for a request and passes on what it says."""
+"""The fleet: picks a worker for a request, passes on what it says, and goes on after losses."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 
 import structlog
 
 from shaperouter.v1 import model_pb2, worker_pb2
-from shaperouter_service.errors import DeadlinePassedError, WorkerLostError
-from shaperouter_service.fleet.link import WorkerLink
-from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.errors import DeadlinePassedError, QueueFullError, WorkerLostError
+from shaperouter_service.fleet.journey import Journey
+from shaperouter_service.fleet.link import RunInterruptedError, WorkerLink
+from shaperouter_service.routing.catalog import Catalog, WorkerId
+from shaperouter_service.rpc.status import RelayedError
+from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
 
-# Times a request is handed to a worker before it is given up. A second worker helps if the first
-# died of something else; a request that kills workers must not go on to kill them all.
-ATTEMPTS = 2
+# Workers that may be lost in a row with a run that none of them adds a token to. A request that
+# kills workers does so at the same token again, since nothing else is random in it, and must not
+# kill them all. One that gets further each time was only in their company, twice over if it has to
+# be, and goes on for as long as its deadline lets it.
+ATTEMPTS = 3
+
+# Seconds until a run that had a place is offered again to workers whose queues are full.
+QUEUE_PAUSE = 0.5
 
 # Seconds before its deadline at which a request without a worker is given up: enough for the reason
 # to arrive before the caller's own clock ends the call without one.
@@ -32,37 +40,53 @@ class Fleet:
     """
 
     def __init__(
-        self, catalog: Catalog, addresses: Iterable[str], metrics: WorkerMetrics | None
+        self,
+        catalog: Catalog,
+        *,
+        metrics: FleetMetrics,
+        worker_metrics: WorkerMetrics | None = None,
+        on_heard: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Prepares the connections.
+        """Starts without workers; `set_addresses` adds them.
 
         Args:
             catalog: Filled from the workers' snapshots.
-            addresses: Of the workers, as gRPC writes them.
-            metrics: Where this process owns the workers' metrics.
+            metrics: Of what happens to runs here.
+            worker_metrics: Where this process owns the workers' metrics.
+            on_heard: Told the address of a worker whenever it is heard from.
         """
         self.catalog = catalog
         self._metrics = metrics
+        self._worker_metrics = worker_metrics
+        self._on_heard = on_heard
         self._changed = asyncio.Event()
-        self._names: dict[WorkerLink, str] = {}
+        self._links: dict[str, WorkerLink] = {}
+        self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
+        # Those that answer. Links that are not among `_links` any more are followed to their end.
+        self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
-        self._links = [
-            WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
-            for address in addresses
-        ]
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Follows the workers inside of the context."""
-        watching = [asyncio.create_task(link.watch()) for link in self._links]
         try:
             yield
         finally:
-            for task in watching:
+            tasks = list(self._watching.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-            for link in self._links:
-                await link.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Says where the workers are from now on.
+
+        A worker at an address that is not named any more serves for as long as it answers.
+        """
+        known = {link.address: link for link in self._watching}
+        self._links = {
+            address: known.get(address) or self._follow(address) for address in addresses
+        }
+        self._let_go()
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed."""
@@ -90,7 +114,8 @@ class Fleet:
     ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
         """Runs a request on the least busy worker, waiting for one if there is none.
 
-        A worker that is lost before its first token is replaced by another in silence.
+        If the worker is lost, falls silent or gives the run back, another goes on after the tokens
+        there are; beam search, which has none before its end, starts over.
 
         Args:
             request: What to run.
@@ -101,34 +126,65 @@ class Fleet:
 
         Raises:
             DeadlinePassedError: No worker was there in time.
-            WorkerLostError: The worker was lost; the request may be sent again.
+            WorkerLostError: Worker after worker was lost with it; see ATTEMPTS.
             RelayedError: The worker refused.
         """
-        attempt = 1
+        journey = Journey(request)
         while True:
-            link = await self._pick(request.model, deadline)
-            name, begun = self._names[link], False
-            seconds_left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            link = await self._free_worker(request.model, deadline)
+            worker = self._workers[link]
+            self._tell_resumed(journey, worker)
             try:
-                async with contextlib.aclosing(link.run(request, seconds_left)) as responses:
+                async with contextlib.aclosing(
+                    link.run(journey.rest(), _seconds_left(deadline))
+                ) as responses:
                     async for response in responses:
-                        begun = begun or response.HasField("tokens")
-                        yield name, response
+                        journey.got(response)
+                        yield worker.name, response
                 return
-            except WorkerLostError as error:
+            except RunInterruptedError as error:
                 self._lost(link)
-                if begun or attempt == ATTEMPTS:
-                    raise WorkerLostError(name) from error
-                log.warning("trying again", request_id=request.request_id, lost=name)
-                attempt += 1
+                journey.interrupted(worker.name, error.loss)
+                if end := journey.end():
+                    yield worker.name, end
+                    return
+                if journey.fruitless == ATTEMPTS:
+                    raise WorkerLostError(worker.name) from error
+            except RelayedError as error:
+                if not (journey.loss and error.code is QueueFullError.code):
+                    raise
+                # It had its place, and is not to lose it by a loss that is not its own.
+                await _pause(error, deadline)
+            finally:
+                self._let_go()
 
-    async def _pick(self, model: str, deadline: float | None) -> WorkerLink:
-        while True:
-            able = set(self.catalog.workers(model))
-            links = [link for link, name in self._names.items() if name in able]
-            if links:
-                return min(links, key=lambda link: link.running)
+    async def _free_worker(self, model: str, deadline: float | None) -> WorkerLink:
+        while (link := self._pick(model)) is None:
             await self._wait_for_change(model, deadline)
+        return link
+
+    def _pick(self, model: str, excluded: Collection[WorkerLink] = ()) -> WorkerLink | None:
+        """The worker that is to run a request; None if there is none that has the model."""
+        able = set(self.catalog.workers(model))
+        links = [
+            link
+            for link, worker in self._workers.items()
+            if worker in able and link not in excluded
+        ]
+        return min(links, key=lambda link: link.running, default=None)
+
+    def _tell_resumed(self, journey: Journey, worker: WorkerId) -> None:
+        if journey.told or journey.loss is None:
+            return
+        journey.told = True
+        self._metrics.runs_resumed.labels(journey.request.model, journey.loss).inc()
+        log.warning(
+            "run resumed",
+            request_id=journey.request.request_id,
+            reason=journey.loss.value,
+            tokens=len(journey.token_ids),
+            **{"from": journey.worker, "to": worker.name},
+        )
 
     async def _wait_for_change(self, model: str, deadline: float | None) -> None:
         try:
@@ -137,34 +193,77 @@ class Fleet:
         except TimeoutError as error:
             raise DeadlinePassedError(model) from error
 
+    # Its workers.
+
+    def _follow(self, address: str) -> WorkerLink:
+        link = WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
+
+        async def watch() -> None:
+            try:
+                await link.watch()
+            finally:
+                await link.close()
+
+        self._watching[link] = asyncio.create_task(watch())
+        return link
+
+    def _let_go(self) -> None:
+        """Lets go of workers whose addresses have vanished and that do nothing any more."""
+        kept = set(self._links.values())
+        for link in set(self._watching) - kept - set(self._workers):
+            if not link.running:
+                self._watching.pop(link).cancel()
+                log.info("worker let go", address=link.address)
+
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
-        if any(n == snapshot.worker and k is not link for k, n in self._names.items()):
+        self._on_heard(link.address)
+        worker = WorkerId.of(snapshot)
+        if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
                 self._ignored.add(link)
-                log.error("worker ignored: name taken", worker=snapshot.worker, at=link.address)
+                log.info("worker has another address", worker=worker.name, address=link.address)
             return
         self._ignored.discard(link)
-        if link not in self._names:
-            log.info("worker ready", worker=snapshot.worker, device=snapshot.device)
-        self._names[link] = snapshot.worker
+        if self._workers.get(link) != worker:
+            self._lost(link)
+            log.info(
+                "worker ready", worker=worker.name, device=snapshot.device, address=link.address
+            )
+        self._workers[link] = worker
         self.catalog.update(snapshot)
-        if self._metrics:
-            self._metrics.observe(snapshot)
+        if self._worker_metrics:
+            self._worker_metrics.observe(snapshot)
         self._notify()
 
     def _lost(self, link: WorkerLink) -> None:
-        name = self._names.pop(link, None)
-        if name is None:
-            return
-        self.catalog.lose(name)
-        if self._metrics:
-            self._metrics.lose(name)
-        self._notify()
+        worker = self._workers.pop(link, None)
+        if worker is not None:
+            self.catalog.lose(worker)
+            if self._worker_metrics:
+                self._worker_metrics.lose(worker)
+            self._notify()
+        self._let_go()
 
     def _notify(self) -> None:
         # Those who wait hold the old event; those to come will wait for the new one.
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def _pause(error: RelayedError, deadline: float | None) -> None:
+    """Waits a moment.
+
+    Raises:
+        RelayedError: There is no time for it.
+    """
+    left = _seconds_left(deadline)
+    if left is not None and left < QUEUE_PAUSE + MARGIN:
+        raise error
+    await asyncio.sleep(QUEUE_PAUSE)
+
+
+def _seconds_left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _loop_time(deadline: float | None) -> float | None:

@@ -14,6 +14,7 @@ import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
@@ -39,6 +40,8 @@ class WorkerConfig:
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
+        threads: That compute one graph on a CPU; None is one a core.
+        hang_timeout: Seconds after which a call of a graph has hung, and the process ends.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -51,6 +54,8 @@ class WorkerConfig:
     slots: int
     queue_limit: int
     compile_threads: int
+    threads: int | None
+    hang_timeout: float
     grace: float
     exit_with_parent: bool
 
@@ -65,10 +70,11 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
-    services = [worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]]
+    service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
+    admission = Admission([service.methods_by_name["Run"]])
     with _metrics(config.metrics_listen) as metrics:
-        server = make_server(services)
-        async with stopped_at_end(server, grace=config.grace):
+        server = make_server([service], admission)
+        async with stopped_at_end(server, admission, grace=config.grace):
             listen(server, config.listen)
             engine = await asyncio.to_thread(
                 Engine,
@@ -77,6 +83,8 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,
+                threads=config.threads,
+                hang_timeout=config.hang_timeout,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
@@ -86,7 +94,9 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()
+                log.info("worker draining", worker=config.name, grace_seconds=config.grace)
                 changes.close()
+                engine.drain()
     # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
     # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
     sys.stderr.flush()

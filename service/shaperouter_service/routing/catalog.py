@@ -5,9 +5,27 @@ anew learns everything again.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
+
+
+class WorkerId(NamedTuple):
+    """One life of a worker: while one process ends, its successor may live beside it.
+
+    Attributes:
+        name: What both are called.
+        incarnation: What tells them apart.
+    """
+
+    name: str
+    incarnation: str
+
+    @classmethod
+    def of(cls, snapshot: worker_pb2.WatchResponse) -> "WorkerId":
+        """Whose snapshot it is."""
+        return cls(snapshot.worker, snapshot.incarnation)
 
 
 class Catalog:
@@ -23,17 +41,17 @@ class Catalog:
             models: Names of the models that workers are expected to have.
         """
         self.model_names = tuple(sorted(models))
-        self._workers: dict[str, worker_pb2.WatchResponse] = {}
+        self._workers: dict[WorkerId, worker_pb2.WatchResponse] = {}
         # Kept when the last worker goes: a model's limits outlive a restart.
         self._models: dict[str, model_pb2.Model] = {}
 
     def update(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
-        self._workers[snapshot.worker] = snapshot
+        self._workers[WorkerId.of(snapshot)] = snapshot
         for model in snapshot.models:
             self._models[model.name] = model
 
-    def lose(self, worker: str) -> None:
+    def lose(self, worker: WorkerId) -> None:
         """Forgets a worker that is not connected any more."""
         self._workers.pop(worker, None)
 
@@ -64,11 +82,11 @@ class Catalog:
         model.ready_workers = len(self.workers(name))
         return model
 
-    def workers(self, model: str) -> list[str]:
+    def workers(self, model: str) -> list[WorkerId]:
         """Names the connected workers that have a model."""
         return [
-            name
-            for name, snapshot in self._workers.items()
+            worker
+            for worker, snapshot in self._workers.items()
             if any(served.name == model for served in snapshot.models)
         ]
 

@@ -18,6 +18,7 @@ from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import graph_message, lane_message, model_message
+from shaperouter_service.worker.watchdog import HANG_TIMEOUT, Watchdog
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,8 @@ class Engine:
         compile_threads: int,
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
+        threads: int | None = None,
+        hang_timeout: float = HANG_TIMEOUT,
         prefill_piece: int = PREFILL_PIECE,
     ) -> None:
         """Loads the models and starts the threads.
@@ -46,12 +49,17 @@ class Engine:
             queue_limit: Requests that wait for a slot, for each model and beam width.
             compile_threads: Compilations at a time.
             on_change: Called from other threads when `snapshot` would tell something new.
-            on_defect: Called from the device thread if it can't go on.
+            on_defect: Called from another thread if the device thread can't go on.
+            threads: That compute one graph on a CPU; None is one a core. The first engine of a
+                process decides.
+            hang_timeout: Seconds after which a call of a graph can't be expected to come back.
             prefill_piece: Tokens of a prompt that are read at a time.
 
         Raises:
             StartupError: A model cannot be loaded.
         """
+        if threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
         # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
@@ -60,6 +68,7 @@ class Engine:
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         self._lanes: dict[tuple[str, int], LaneScheduler] = {}
+        watchdog = Watchdog(hang_timeout, on_hang=on_defect)
         self._graphs = GraphTable(
             self._build, threads=compile_threads, on_change=self._graph_changed
         )
@@ -73,7 +82,12 @@ class Engine:
             self._models[name], self._ladders[name] = model, ladders
             for lane in ladders.lanes:
                 self._lanes[name, lane.beams] = LaneScheduler(
-                    model, ladders, self._graphs, beams=lane.beams, queue_limit=queue_limit
+                    model,
+                    ladders,
+                    self._graphs,
+                    beams=lane.beams,
+                    queue_limit=queue_limit,
+                    watchdog=watchdog,
                 )
             log.info(
                 "model loaded",
@@ -86,12 +100,14 @@ class Engine:
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
         self._thread.start()
+        watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
         """Queues a run.
 
         Raises:
             QueueFullError: There is no room.
+            StoppingError: The engine drains.
         """
         self._lane(run, model).submit(run)
         self._thread.wake()
@@ -100,6 +116,12 @@ class Engine:
     def cancel(self, run: Run, model: str) -> None:
         """Frees the run's slot at the next chunk boundary; nothing happens if it has ended."""
         self._lane(run, model).cancel(run)
+        self._thread.wake()
+
+    def drain(self) -> None:
+        """Takes no more runs, and gives back those that wait; what has a slot goes on."""
+        for lane in self._lanes.values():
+            lane.drain()
         self._thread.wake()
 
     def model(self, name: str) -> model_pb2.Model:

@@ -24,7 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs, PrefillProgram
-from shaperouter_service.errors import GraphFailedError, QueueFullError, ServiceError
+from shaperouter_service.errors import (
+    GraphFailedError,
+    QueueFullError,
+    ServiceError,
+    StoppingError,
+)
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
@@ -32,6 +37,7 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run
+from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
 # not wait noticeably for its slot, so that little time is spent between chunks.
@@ -60,8 +66,8 @@ class _Reading:
 class LaneScheduler:
     """Runs the requests of one model and beam width.
 
-    `submit` and `cancel` may be called from any thread, `turn` only from the device thread; the
-    attributes are for reading.
+    `submit`, `cancel` and `drain` may be called from any thread, `turn` only from the device
+    thread; the attributes are for reading.
 
     Attributes:
         model: The model.
@@ -74,7 +80,14 @@ class LaneScheduler:
     """
 
     def __init__(
-        self, model: Model, ladders: Ladders, graphs: GraphTable, *, beams: int, queue_limit: int
+        self,
+        model: Model,
+        ladders: Ladders,
+        graphs: GraphTable,
+        *,
+        beams: int,
+        queue_limit: int,
+        watchdog: Watchdog,
     ) -> None:
         """Starts with every slot free.
 
@@ -84,6 +97,7 @@ class LaneScheduler:
             graphs: The worker's graphs.
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
+            watchdog: Watches the calls of graphs.
         """
         self.model = model
         self.ladders = ladders
@@ -94,8 +108,10 @@ class LaneScheduler:
         self.cache_bytes = 0
         self._graphs = graphs
         self._queue_limit = queue_limit
+        self._watchdog = watchdog
         self._lock = threading.Lock()
         self._queue: deque[Run] = deque()
+        self._draining = False
         # Those that have a slot, in order of admission.
         self._runs: list[Run] = []
         self._reading: _Reading | None = None
@@ -107,8 +123,11 @@ class LaneScheduler:
 
         Raises:
             QueueFullError: There is no room.
+            StoppingError: The lane drains.
         """
         with self._lock:
+            if self._draining:
+                raise StoppingError
             if len(self._queue) >= self._queue_limit:
                 raise QueueFullError(self.model.name, self._queue_limit)
             self._queue.append(run)
@@ -116,6 +135,11 @@ class LaneScheduler:
     def cancel(self, run: Run) -> None:
         """Has a run dropped; nothing happens if it has ended."""
         run.cancelled = True
+
+    def drain(self) -> None:
+        """Takes no more runs, and gives back those that wait; what has a slot goes on."""
+        with self._lock:
+            self._draining = True
 
     @property
     def queued(self) -> int:
@@ -134,6 +158,7 @@ class LaneScheduler:
             Whether the device did anything; if not, only an event can change that.
         """
         self._drop_cancelled()
+        self._give_back()
         self._admit()
         prefilled = self._prefill_next()
         decoded = self._decode_chunk()
@@ -159,6 +184,14 @@ class LaneScheduler:
             self._reading.runs = [run for run in self._reading.runs if not run.cancelled]
             if not self._reading.runs:
                 self._reading = None
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if not self._draining:
+                return
+            waiting, self._queue = self._queue, deque()
+        for run in waiting:
+            self._fail(run, StoppingError())
 
     # --- Admission ---------------------------------------------------------------------------
 
@@ -204,7 +237,7 @@ class LaneScheduler:
         return self.ladders.prefill(
             self.model.name,
             rows=len(runs),
-            prompt_tokens=max(len(run.token_ids) for run in runs),
+            prompt_tokens=max(run.read_tokens for run in runs),
         )
 
     def _prefill_next(self) -> bool:
@@ -234,7 +267,7 @@ class LaneScheduler:
         batch = Batch(self.model, rows=signature.rows, beams=self.beams, length=signature.length)
         now = time.monotonic()
         for row, run in enumerate(runs):
-            batch.begin(row, run.token_ids, run.options)
+            batch.begin(row, run.token_ids, run.options, run.generated_token_ids)
             run.batch, run.row = batch, row
             run.timings.prefill_started = now
         return _Reading(graph=graph, asked=asked, runs=runs, batch=batch)
@@ -259,7 +292,8 @@ class LaneScheduler:
         if not isinstance(program, PrefillProgram):
             raise TypeError(f"{reading.graph.signature} is no prefill graph")
         started = time.monotonic()
-        is_read = program(batch, [run.row for run in runs], reading.start)
+        with self._watchdog.watching(reading.graph.signature):
+            is_read = program(batch, [run.row for run in runs], reading.start)
         now = time.monotonic()
         reading.graph.record_call(now - started, steps=1)
         reading.start += program.piece
@@ -269,7 +303,7 @@ class LaneScheduler:
         if is_read:
             self._reading = None
             self.prefill_padding_tokens += batch.rows * reading.start - sum(
-                len(run.token_ids) for run in runs
+                run.read_tokens for run in runs
             )
             for run in runs:
                 run.phase = Phase.DECODE
@@ -332,7 +366,8 @@ class LaneScheduler:
         fresh = [run for run in runs if run.generated == 0]
         advanced = fresh or runs
         steps = 1 if fresh else self._steps(runs, graph)
-        logprobs = program(batch, [run.row for run in advanced], steps)
+        with self._watchdog.watching(graph.signature):
+            logprobs = program(batch, [run.row for run in advanced], steps)
         now = time.monotonic()
         # A chunk in which every run ends is left early.
         made = max(
@@ -366,7 +401,7 @@ class LaneScheduler:
 
     def _deliver(self, run: Run, batch: Batch, logprobs: Logprobs, now: float) -> None:
         """Sends a run what the last call made for it, and ends it if that was all."""
-        if run.generated == 0:
+        if not run.begun:
             run.timings.first_token = now
         ended = batch.state.remaining[run.row] <= 0
         if self.beams > 1:
