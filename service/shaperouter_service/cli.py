@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.lengths import ChosenLengths, lengths_of_models
 from shaperouter_service.routing.signatures import Signature
@@ -122,12 +123,35 @@ _common = _together(
     ),
 )
 
-_public = _option(
-    "--listen",
-    default="127.0.0.1:50051",
-    metavar="ADDRESS",
-    help="Address of the gRPC server: HOST:PORT or unix:PATH.",
+_public = _together(
+    _option(
+        "--listen",
+        default="127.0.0.1:50051",
+        metavar="ADDRESS",
+        help="Address of the gRPC server: HOST:PORT or unix:PATH.",
+    ),
+    _option(
+        "--max-queue-seconds",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        metavar="SECONDS",
+        help="Longest that a request may be expected to wait for a slot; more are refused at once, "
+        "to be sent again. One client alone can fill half of it, two a third each, and so on; who "
+        "a client is, the call's x-client-id says, or else its address.",
+    ),
 )
+
+
+class _WorkerCount(click.IntRange):
+    """A number of workers, or one for each GPU."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto":
+            return max(1, len(visible_gpus(os.environ)))
+        return super().convert(value, param, ctx)
+
 
 _engine = _together(
     _option(
@@ -210,6 +234,24 @@ _engine = _together(
         help="Lengths that caches are padded to, in tokens of prompt and generation together; in "
         "the same form. Beam search of width B takes B times as many places.",
     ),
+    _option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        default=None,
+        metavar="N",
+        help="Threads that compute one graph of a worker on a CPU. Default: one a core, or the "
+        "worker's share of them where there are several workers.",
+        show_default=False,
+    ),
+    _option(
+        "--hang-timeout",
+        type=click.FloatRange(min=1),
+        default=30.0,
+        metavar="SECONDS",
+        help="Time after which a call of a graph that has not come back has hung, and the worker "
+        "process ends. A local worker that says nothing for as long is killed. Each is replaced, "
+        "and its requests go on.",
+    ),
 )
 
 
@@ -224,10 +266,11 @@ def cli() -> None:
 @_public
 @_option(
     "--workers",
-    type=click.IntRange(1, 64),
+    type=_WorkerCount(1, 64),
     default=1,
-    metavar="N",
-    help="Local worker processes, each with all models.",
+    metavar="N|auto",
+    help="Local worker processes, each with all models, a share of the cores, and one of the GPUs "
+    "if there are any; auto is one for each GPU, or one.",
 )
 @_engine
 def serve(
@@ -238,6 +281,7 @@ def serve(
     log_level: str,
     log_format: LogFormat,
     listen: str,
+    max_queue_seconds: float,
     workers: int,
     dtype: Literal["auto", "float32", "bfloat16"],
     slots: int,
@@ -249,6 +293,8 @@ def serve(
     max_memory: int,
     prefill_lengths: tuple[ChosenLengths, ...],
     decode_lengths: tuple[ChosenLengths, ...],
+    threads: int | None,
+    hang_timeout: float,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -265,6 +311,7 @@ def serve(
         listen=listen,
         metrics_listen=metrics_listen,
         grace=grace,
+        max_queue_seconds=max_queue_seconds,
         own_workers=True,
     )
     arguments = (
@@ -283,9 +330,17 @@ def serve(
         f"--max-memory={max_memory}",
         *(f"--prefill-lengths={lengths}" for lengths in prefill_lengths),
         *(f"--decode-lengths={lengths}" for lengths in decode_lengths),
+        f"--threads={threads or max(1, usable_cores() // workers)}",
+        f"--hang-timeout={hang_timeout}",
         "--exit-with-parent",
     )
-    asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
+    local = LocalWorkers(
+        count=workers,
+        arguments=arguments,
+        gpus=visible_gpus(os.environ),
+        hang_timeout=hang_timeout,
+    )
+    asyncio.run(run_serve(config, local))
 
 
 @cli.command()
@@ -297,7 +352,9 @@ def serve(
     multiple=True,
     required=True,
     metavar="ADDRESS",
-    help="Address of a worker: HOST:PORT or unix:PATH. May be given several times.",
+    help="Address of a worker: HOST:PORT or unix:PATH. A host that is a name stands for workers at "
+    "all of its addresses, which are looked up again every few seconds. May be given several "
+    "times.",
 )
 def router(
     *,
@@ -307,6 +364,7 @@ def router(
     log_level: str,
     log_format: LogFormat,
     listen: str,
+    max_queue_seconds: float,
     workers: tuple[str, ...],
 ) -> None:
     """A router over workers that run elsewhere; it needs no TensorFlow."""
@@ -318,6 +376,7 @@ def router(
         listen=listen,
         metrics_listen=metrics_listen,
         grace=grace,
+        max_queue_seconds=max_queue_seconds,
         own_workers=False,
     )
     asyncio.run(run_router(config, workers))
@@ -336,7 +395,7 @@ def router(
     default=socket.gethostname(),
     show_default="the host's name",
     metavar="NAME",
-    help="Name of the worker, another for each that a router has.",
+    help="Name of the worker, in logs and responses.",
 )
 @_engine
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
@@ -359,6 +418,8 @@ def worker(
     max_memory: int,
     prefill_lengths: tuple[ChosenLengths, ...],
     decode_lengths: tuple[ChosenLengths, ...],
+    threads: int | None,
+    hang_timeout: float,
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
@@ -392,6 +453,8 @@ def worker(
         max_memory_bytes=max_memory * 1024 * 1024,
         prefill_lengths=lengths_of_models("prefill-lengths", prefill_lengths, names),
         decode_lengths=lengths_of_models("decode-lengths", decode_lengths, names),
+        threads=threads,
+        hang_timeout=hang_timeout,
         grace=grace,
         exit_with_parent=exit_with_parent,
     )

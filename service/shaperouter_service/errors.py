@@ -10,7 +10,7 @@
     ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
     ├── OverloadedError          RESOURCE_EXHAUSTED  fleet: the wait would be too long
     ├── DeadlineTooShortError    DEADLINE_EXCEEDED   fleet: it could not end in time
-    ├── WorkerLostError          UNAVAILABLE         fleet: the worker died; send it again
+    ├── WorkerLostError          UNAVAILABLE         fleet: worker after worker died of it
     ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
     ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
     └── GraphRefusedError        FAILED_PRECONDITION graphs: a graph may not be compiled
@@ -164,7 +164,7 @@ class DeadlineTooShortError(ServiceError):
 
 
 class WorkerLostError(ServiceError):
-    """The worker that ran the request is gone."""
+    """The worker that ran the request is gone, and so are those that were given it before."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "WORKER_LOST"

@@ -1,8 +1,9 @@
-"""Signatures, ladders and states of graphs to and from messages."""
+"""Signatures, ladders, states of graphs and decisions to and from messages."""
 
 from collections.abc import Mapping
 
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
+from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
@@ -43,6 +44,25 @@ def signature_from_proto(message: signature_pb2.Signature) -> Signature:
         rows=message.rows,
         length=message.length,
         beams=message.beams,
+    )
+
+
+def route_to_proto(decision: Decision) -> generation_pb2.Route:
+    """The message of a decision."""
+    return generation_pb2.Route(
+        options=[
+            generation_pb2.RouteOption(
+                worker=option.worker,
+                prefill=signature_to_proto(option.prefill),
+                decode=signature_to_proto(option.decode),
+                queue_seconds=option.queue_seconds,
+                stall_seconds=option.stall_seconds,
+                prefill_seconds=option.prefill_seconds,
+                decode_seconds=option.decode_seconds,
+                total_seconds=option.total_seconds,
+            )
+            for option in decision.options
+        ]
     )
 
 

@@ -26,6 +26,7 @@ def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list
         batch.begin(row, prompt, options)
         run = Run(
             client="test",
+            lane_beams=0,
             request_id=str(prompt),
             token_ids=prompt,
             max_new_tokens=8,

@@ -242,15 +242,19 @@ class Bench:
         prompt: Sequence[int],
         *,
         max_new_tokens: int,
+        lane_beams: int = 0,
         num_return_sequences: int = 1,
+        generated_token_ids: Sequence[int] = (),
         **options: Any,
     ) -> Collected:
-        """Runs a request; the options are those of `Options.of`."""
+        """Runs a request, or continues one; the options are those of `Options.of`."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         run = Run(
             request_id="test",
             client="test",
+            lane_beams=lane_beams,
             token_ids=prompt,
+            generated_token_ids=generated_token_ids,
             max_new_tokens=max_new_tokens,
             eos_token_ids=options.get("eos_token_ids", ()),
             num_beams=options.get("num_beams", 1),

@@ -19,7 +19,8 @@ from shaperouter.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.errors import StoppingError, UnknownModelError
+from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 
 VOCAB_SIZE = 320
@@ -33,11 +34,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     The script is what `script_of` says, which is `script` unless a test says otherwise, and
     `hypotheses` for beam search. A step of it is an event to send, an error to raise, or a function
-    to await. What the real worker promises is kept: its state at once and after each change, a
-    completion after which nothing follows, log-probabilities for those who ask, errors as statuses,
-    and runs that end when they are cancelled. A graph that is wanted is traced, compiled once the
-    test sets `compiling_ends`, and then ready, unless `refusals` or `failures` have its length; a
-    process that is killed leaves none.
+    to await. What the real worker promises is kept: its state at once, after each change and at
+    each heartbeat, a completion after which nothing follows, log-probabilities for those who ask,
+    errors as statuses, runs that go on after the tokens that they come with, and runs that end when
+    they are cancelled. A graph that is wanted is traced, compiled once the test sets
+    `compiling_ends`, and then ready, unless `refusals` or `failures` have its length; a process
+    that is killed leaves none.
     """
 
     def __init__(self, name: str, address: Path, models: Sequence[str]) -> None:
@@ -52,6 +54,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.running = 0
         self.cancelled = 0  # runs that ended before their script
         self.released = asyncio.Event()  # lets runs that hold go on
+        self.draining = False
+        self.warm = True
+        self.told = 0  # snapshots
         self.models = [self._model(name) for name in models]
         self.graphs: list[graph_pb2.Graph] = []
         self.wanted: list[worker_pb2.WantRequest] = []
@@ -65,6 +70,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._changed = asyncio.Condition()
         self._path = address
         self._server: aio.Server | None = None
+        self._wire: Wire | None = None
         self._stack = contextlib.AsyncExitStack()
 
     # The script.
@@ -164,8 +170,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
         listen(server, f"unix:{inner}")
         await server.start()
+        self.draining = False
         self._stack.push_async_callback(server.stop, None)
-        await self._stack.enter_async_context(_cuttable(self._path, inner))
+        self._wire = await self._stack.enter_async_context(_cuttable(self._path, inner))
 
     async def kill(self) -> None:
         """Cuts every connection without a word, as SIGKILL does."""
@@ -181,6 +188,27 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         await self._server.stop(None)
         await self.kill()
 
+    def freeze(self) -> None:
+        """Says and hears nothing any more, though no connection breaks, as after SIGSTOP."""
+        assert self._wire
+        self._wire.open.clear()
+
+    def thaw(self) -> None:
+        """Goes on where it was, as after SIGCONT."""
+        assert self._wire
+        self._wire.open.set()
+
+    async def also_at(self, address: Path) -> str:
+        """Serves at another address, too, and returns that."""
+        inner = self._path.with_suffix(f".{self.incarnation}")
+        await self._stack.enter_async_context(_cuttable(address, inner))
+        return f"unix:{address}"
+
+    async def drain(self) -> None:
+        """Takes nothing new and ends watching, as SIGTERM does; runs go on."""
+        self.draining = True
+        await self.change()
+
     async def change(self) -> None:
         """Tells watchers that the state has changed."""
         async with self._changed:
@@ -193,27 +221,40 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     ) -> AsyncIterator[worker_pb2.WatchResponse]:
         """Tells the state, at once and after each change."""
         async with self._changed:
-            while True:
+            while not self.draining:
+                self.told += 1
                 yield worker_pb2.WatchResponse(
                     worker=self.name,
-                    incarnation=str(self.incarnation),
+                    incarnation=f"{self._path.name}.{self.incarnation}",
                     device="CPU:0",
                     models=self.models,
                     graphs=self.graphs,
+                    warm=self.warm,
+                    budget=worker_pb2.CompileBudget(
+                        mode=worker_pb2.COMPILE_MODE_LAZY, room=100, max_graphs=100, threads=1
+                    ),
                     lanes=[
                         worker_pb2.Lane(
-                            model=model.name, beams=1, active_slots=self.running, total_slots=SLOTS
+                            model=model.name,
+                            beams=lane.beams,
+                            active_slots=self.running if lane.beams == 1 else 0,
+                            total_slots=SLOTS,
                         )
                         for model in self.models
+                        for lane in model.ladders.lanes
                     ],
                 )
-                await self._changed.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), HEARTBEAT)
 
     async def Run(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.RunRequest, context: Any
     ) -> AsyncIterator[worker_pb2.RunResponse]:
         """Plays the script."""
+        if self.draining:
+            raise StoppingError
         self.requests.append(request)
+        known = len(request.generated_token_ids)
         self.seconds_left.append(context.time_remaining())
         if request.model not in [model.name for model in self.models]:
             raise UnknownModelError(request.model, [])
@@ -225,7 +266,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                     ended = True
                     raise step
                 if isinstance(step, worker_pb2.RunResponse):
-                    yield self._with_logprobs(step, request.options)
+                    new = step.tokens.token_ids[known:]
+                    known -= len(step.tokens.token_ids) - len(new)
+                    if new or not step.tokens.token_ids:
+                        yield self._with_logprobs(_with_tokens(step, new), request.options)
                 else:
                     await step()
             ended = True
@@ -323,15 +367,34 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
 
 
+def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2.RunResponse:
+    """A step with these of its tokens."""
+    told = worker_pb2.RunResponse()
+    told.CopyFrom(step)
+    if told.HasField("tokens"):
+        told.tokens.token_ids[:] = new
+    return told
+
+
+class Wire:
+    """What a worker's connections go through; what is sent while it is not `open` waits."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+
 @contextlib.asynccontextmanager
-async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[None]:
+async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
     """Forwards a Unix socket to another; at its end, all connections are aborted."""
+    wire = Wire()
     writers: set[asyncio.StreamWriter] = set()
     forwarding: set[asyncio.Task[None]] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
+                await wire.open.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()
@@ -344,8 +407,9 @@ async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[None]:
 
     server = await asyncio.start_unix_server(forward, outer)
     try:
-        yield
+        yield wire
     finally:
+        wire.open.set()
         server.close()
         outer.unlink()  # noqa: ASYNC240 (one call to a local file system, in a test)
         for writer in writers:

@@ -114,8 +114,11 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 async def read_events(
     call: Any,
 ) -> tuple[list[generation_pb2.GenerateStreamResponse], generation_pb2.StreamCompletion]:
-    """The events of a stream before its completion, and the completion."""
-    *events, end = [event async for event in call]
+    """The events of a stream before its completion that were not read yet, and the completion."""
+    events = []
+    while (event := await call.read()) is not aio.EOF:
+        events.append(event)
+    *events, end = events
     return events, end.completion
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.api.preparation import PreparedRequest
 from shaperouter_service.api.sequences import RunEnd
+from shaperouter_service.messages import route_to_proto
 from shaperouter_service.telemetry.requests import RequestRecord
 
 
@@ -43,6 +44,7 @@ def completion_of(
             ),
             graphs=_graph_uses(accounts),
             worker=ends[0].worker,
+            routes=map(route_to_proto, record.routes) if prepared.explain else (),
         ),
     )
 

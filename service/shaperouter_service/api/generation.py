@@ -5,13 +5,14 @@ import contextlib
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
 from grpc import aio
 
-from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2, worker_pb2
+from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.completion import completion_of
 from shaperouter_service.api.merging import merged
 from shaperouter_service.api.preparation import PreparedRequest, prepare
@@ -93,7 +94,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             record.waits(name)
             prepared = await self._prepare(request, name, deadline)
             record.prompt(len(prepared.prompt))
-            async with contextlib.aclosing(self._run(prepared, record, deadline)) as events:
+            runs = prepared.runs(request_id, client_of(context))
+            async with contextlib.aclosing(self._run(prepared, runs, record, deadline)) as events:
                 header_sent = False
                 async for event in events:
                     if not header_sent:
@@ -117,10 +119,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         return await prepare(request, model, tokenizer)
 
     async def _run(
-        self, prepared: PreparedRequest, record: RequestRecord, deadline: float | None
+        self,
+        prepared: PreparedRequest,
+        runs: Sequence[worker_pb2.RunRequest],
+        record: RequestRecord,
+        deadline: float | None,
     ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
         """Does all runs of a request side by side and tells of them as of one."""
-        runs = prepared.runs(record.request_id)
         writers = self._writers(prepared)
         streams = [
             # A run of beam search has all sequences, any other has one.

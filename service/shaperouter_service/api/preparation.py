@@ -31,6 +31,7 @@ class PreparedRequest:
         options: How to generate, resolved.
         stop: Strings that end a sequence.
         echo: The prompt as its sequences begin with it; None if they do not.
+        explain: Whether to tell how it was routed.
     """
 
     model: str
@@ -38,11 +39,16 @@ class PreparedRequest:
     options: worker_pb2.RunOptions
     stop: Sequence[str]
     echo: generation_pb2.Delta | None
+    explain: bool
 
-    def runs(self, request_id: str) -> list[worker_pb2.RunRequest]:
+    def runs(self, request_id: str, client: str) -> list[worker_pb2.RunRequest]:
         """What goes to the workers: one run, or one for each sequence that is sampled alone.
 
         The first has the request's id and seed, the others have ones that are made of them.
+
+        Args:
+            request_id: Id of the request.
+            client: Who asks.
         """
         count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
         runs = []
@@ -50,6 +56,7 @@ class PreparedRequest:
             run = worker_pb2.RunRequest(
                 request_id=f"{request_id}/{sequence}" if sequence else request_id,
                 model=self.model,
+                client=client,
                 token_ids=self.prompt,
                 options=self.options,
             )
@@ -101,6 +108,7 @@ async def prepare(
         options=resolved,
         stop=options.stop,
         echo=_echo(request, prompt, tokenizer) if options.echo else None,
+        explain=request.explain,
     )
 
 

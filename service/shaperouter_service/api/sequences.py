@@ -64,6 +64,11 @@ class SequenceWriter:
         self._echo = echo
 
     @property
+    def may_be_stopped(self) -> bool:
+        """Whether a stop string may end it."""
+        return self._one_by_one
+
+    @property
     def stopped(self) -> bool:
         """Whether a stop string has appeared, after which nothing is written."""
         return self._stop.matched
@@ -131,7 +136,10 @@ async def run_events(
     """
     # The only one, but for beam search, which writes nothing before its end.
     growing = writers[0]
-    async with contextlib.aclosing(fleet.run(run, deadline)) as responses:
+    may_end = growing.may_be_stopped or run.options.eos_token_ids
+    least_tokens = max(1, run.options.min_new_tokens) if may_end else run.options.max_new_tokens
+    responses = fleet.run(run, deadline, least_tokens=least_tokens, on_route=record.routed)
+    async with contextlib.aclosing(responses):
         async for worker, response in responses:
             record.worker = worker
             match response.WhichOneof("event"):

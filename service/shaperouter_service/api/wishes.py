@@ -51,7 +51,7 @@ def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wi
         raise InvalidRequestError(Violation(field="signatures", description=description))
     models = {message.model: catalog.resolve(message.model) for message in request.signatures}
     ladders = {name: _ladders(name, catalog) for name in models.values()}
-    able = {name: sorted(catalog.workers(name)) for name in ladders}
+    able = {name: sorted({worker.name for worker in catalog.workers(name)}) for name in ladders}
     violations = [
         *islice(_signature_violations(request.signatures, models, ladders), MOST_OF_A_LIST),
         *islice(_worker_violations(request, able), MOST_OF_A_LIST),

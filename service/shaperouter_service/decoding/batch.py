@@ -42,9 +42,11 @@ class Batch:
         """Rows and length, which a graph must have to run it."""
         return self.rows, self.length
 
-    def begin(self, row: int, prompt: Sequence[int], options: Options) -> None:
-        """Puts a request in a free row, before its prefill."""
-        self.state.begin(row, prompt, int(options.max_new_tokens[0]))
+    def begin(
+        self, row: int, prompt: Sequence[int], options: Options, generated: Sequence[int] = ()
+    ) -> None:
+        """Puts a request in a free row, before its prefill; see `State.begin`."""
+        self.state.begin(row, prompt, int(options.max_new_tokens[0]), generated)
         for field, value in zip(self.options, options, strict=True):
             field[row] = value[0]
 

@@ -20,6 +20,9 @@ from shaperouter_service.models import Model
 class PrefillProgram(Program):
     """Reads prompts of batches of R rows and T places, P tokens a call.
 
+    What a request that is continued has already generated is read like a prompt, but for its newest
+    token. The logits that this leaves are for nobody.
+
     Where P is T, a call reads whole prompts. Where it is less, a prompt takes several calls, and
     those who run between them need not wait for all of it.
 
@@ -48,7 +51,7 @@ class PrefillProgram(Program):
         end = start + self.piece
         # All hypotheses of a row have the same prompt.
         tokens = batch.state.tokens[:, 0, start:end]
-        lengths = batch.state.lengths
+        lengths = batch.state.read_lengths
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
         logits = self._run(batch, tokens, lengths, mask, np.int32(start))
@@ -68,7 +71,7 @@ class PrefillProgram(Program):
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         tokens = np.zeros([self.rows, self.piece], np.int32)
-        return tokens, batch.state.lengths, np.zeros([self.rows], np.bool_), np.int32(0)
+        return tokens, batch.state.read_lengths, np.zeros([self.rows], np.bool_), np.int32(0)
 
     def _body(
         self,

@@ -94,11 +94,32 @@ class State(NamedTuple):
         )
         return zeros
 
-    def begin(self, row: int, prompt: Sequence[int], max_new_tokens: int) -> None:
-        """Puts a request in a free row, before its prefill."""
+    @property
+    def read_lengths(self) -> Any:
+        """[R] int32, how many tokens of each row its prefill has to read.
+
+        All of a prompt; of a request that is continued all but the newest token, which the first
+        step reads.
+        """
+        return self.lengths - (self.lengths > self.prompt_lengths)
+
+    def begin(
+        self, row: int, prompt: Sequence[int], max_new_tokens: int, generated: Sequence[int] = ()
+    ) -> None:
+        """Puts a request in a free row, before its prefill.
+
+        Args:
+            row: A free one.
+            prompt: Its tokens.
+            max_new_tokens: Tokens to make at most, those that there are already among them.
+            generated: Tokens that there are already; none with beam search.
+        """
         self.tokens[row, :, : len(prompt)] = prompt
         self.lengths[row] = self.prompt_lengths[row] = len(prompt)
-        self.remaining[row] = max_new_tokens
+        if generated:
+            self.lengths[row] += len(generated)
+            self.tokens[row, :, len(prompt) : self.lengths[row]] = generated
+        self.remaining[row] = max_new_tokens - len(generated)
         if self.beams:
             self.beams.lineage[row, :, : len(prompt)] = True
             # All hypotheses are the prompt: only the first counts.

@@ -1,8 +1,10 @@
 """The workers as the router sees them: their processes, their state, and runs on them."""
 
 from shaperouter_service.fleet.compiling import compiling
+from shaperouter_service.fleet.discovery import discovered
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.link import WorkerLink
+from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.fleet.supervisor import WorkerProcess
 
-__all__ = ["Fleet", "WorkerLink", "WorkerProcess", "compiling"]
+__all__ = ["Fleet", "OverloadGuard", "WorkerLink", "WorkerProcess", "compiling", "discovered"]

@@ -30,7 +30,7 @@ async def compiling(fleet: Fleet) -> AsyncIterator[None]:
 
 async def _follow(fleet: Fleet) -> None:
     async for _ in fleet.changes():
-        wanted = wishes(fleet.catalog.fleet(), time.monotonic())
+        wanted = wishes(fleet.catalog.views().values(), time.monotonic())
         for worker, signatures in wanted.items():
             await _ask(fleet, worker, signatures)
         await asyncio.sleep(INTERVAL)

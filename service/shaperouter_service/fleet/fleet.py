@@ -1,25 +1,35 @@
-"""The fleet: picks a worker for a request and passes on what it says."""
+"""The fleet: picks a worker for a request, passes on what it says, and goes on after losses."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
 import structlog
 
 from shaperouter.v1 import model_pb2, worker_pb2
-from shaperouter_service.errors import DeadlinePassedError, WorkerLostError
-from shaperouter_service.fleet.link import WorkerLink
+from shaperouter_service.errors import DeadlinePassedError, QueueFullError, WorkerLostError
+from shaperouter_service.fleet.journey import Journey
+from shaperouter_service.fleet.link import RunInterruptedError, WorkerLink
+from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.messages import signature_from_proto, signature_to_proto
-from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.routing.catalog import Catalog, WorkerId
+from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.rpc.status import RelayedError
+from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
 
-# Times a request is handed to a worker before it is given up. A second worker helps if the first
-# died of something else; a request that kills workers must not go on to kill them all.
-ATTEMPTS = 2
+# Workers that may be lost in a row with a run that none of them adds a token to. A request that
+# kills workers does so at the same token again, since nothing else is random in it, and must not
+# kill them all. One that gets further each time was only in their company, twice over if it has to
+# be, and goes on for as long as its deadline lets it.
+ATTEMPTS = 3
+
+# Seconds until a run that had a place is offered again to workers whose queues are full.
+QUEUE_PAUSE = 0.5
 
 # Seconds before its deadline at which a request without a worker is given up: enough for the reason
 # to arrive before the caller's own clock ends the call without one.
@@ -34,38 +44,57 @@ class Fleet:
     """
 
     def __init__(
-        self, catalog: Catalog, addresses: Iterable[str], metrics: WorkerMetrics | None
+        self,
+        catalog: Catalog,
+        *,
+        metrics: FleetMetrics,
+        overload: OverloadGuard,
+        worker_metrics: WorkerMetrics | None = None,
+        on_heard: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Prepares the connections.
+        """Starts without workers; `set_addresses` adds them.
 
         Args:
             catalog: Filled from the workers' snapshots.
-            addresses: Of the workers, as gRPC writes them.
-            metrics: Where this process owns the workers' metrics.
+            metrics: Of what happens to runs here.
+            overload: Says what may wait.
+            worker_metrics: Where this process owns the workers' metrics.
+            on_heard: Told the address of a worker whenever it is heard from.
         """
         self.catalog = catalog
         self._metrics = metrics
+        self._overload = overload
+        self._worker_metrics = worker_metrics
+        self._on_heard = on_heard
         self._changed = asyncio.Event()
         self._changes_ended = False
-        self._names: dict[WorkerLink, str] = {}
+        self._links: dict[str, WorkerLink] = {}
+        self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
+        # Those that answer. Links that are not among `_links` any more are followed to their end.
+        self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
-        self._links = [
-            WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
-            for address in addresses
-        ]
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Follows the workers inside of the context."""
-        watching = [asyncio.create_task(link.watch()) for link in self._links]
         try:
             yield
         finally:
-            for task in watching:
+            tasks = list(self._watching.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-            for link in self._links:
-                await link.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Says where the workers are from now on.
+
+        A worker at an address that is not named any more serves for as long as it answers.
+        """
+        known = {link.address: link for link in self._watching}
+        self._links = {
+            address: known.get(address) or self._follow(address) for address in addresses
+        }
+        self._let_go()
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
@@ -94,41 +123,102 @@ class Fleet:
         return model
 
     async def run(
-        self, request: worker_pb2.RunRequest, deadline: float | None
+        self,
+        request: worker_pb2.RunRequest,
+        deadline: float | None,
+        *,
+        least_tokens: int = 1,
+        on_route: Callable[[Decision], None] = lambda _: None,
     ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
-        """Runs a request on the least busy worker, waiting for one if there is none.
+        """Runs a request where it is expected to end soonest, waiting if there is no worker.
 
-        A worker that is lost before its first token is replaced by another in silence.
+        If the worker is lost, falls silent or gives the run back, another goes on after the tokens
+        there are; beam search, which has none before its end, starts over.
 
         Args:
             request: What to run.
             deadline: On the monotonic clock, in seconds.
+            least_tokens: That are made before the run can end.
+            on_route: Told each decision on where the run goes.
 
         Yields:
             The worker's name and what it says.
 
         Raises:
+            OverloadedError: It would wait too long for a slot.
+            DeadlineTooShortError: It could not end in time.
             DeadlinePassedError: No worker was there in time.
-            WorkerLostError: The worker was lost; the request may be sent again.
-            RelayedError: The worker refused.
+            WorkerLostError: Worker after worker was lost with it; see ATTEMPTS.
+            RelayedError: The workers refused.
         """
-        attempt = 1
+        journey = Journey(request)
+        with contextlib.ExitStack() as waiting:
+            waiting.enter_context(self._overload.waiting(request.client))
+            while True:
+                link, decision = await self._place(journey, deadline, least_tokens)
+                worker = self._workers[link]
+                on_route(decision)
+                self._tell_resumed(journey, worker)
+                try:
+                    async with contextlib.aclosing(
+                        link.run(journey.rest(decision.taken), _seconds_left(deadline))
+                    ) as responses:
+                        async for response in responses:
+                            if not response.HasField("stall"):
+                                waiting.close()
+                            journey.got(response)
+                            yield worker.name, response
+                    return
+                except RunInterruptedError as error:
+                    self._lost(link)
+                    journey.interrupted(worker.name, error.loss)
+                    if end := journey.end():
+                        yield worker.name, end
+                        return
+                    if journey.fruitless == ATTEMPTS:
+                        raise WorkerLostError(worker.name) from error
+                except RelayedError as error:
+                    if error.code is not QueueFullError.code:
+                        raise
+                    journey.refused(worker, error)
+                finally:
+                    self._let_go()
+
+    async def _place(
+        self, journey: Journey, deadline: float | None, least_tokens: int
+    ) -> tuple[WorkerLink, Decision]:
+        """Decides where a run goes, once there is a worker that has not refused it."""
+        ask = journey.ask()
         while True:
-            link = await self._pick(request.model, deadline)
-            name, begun = self._names[link], False
-            seconds_left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                async with contextlib.aclosing(link.run(request, seconds_left)) as responses:
-                    async for response in responses:
-                        begun = begun or response.HasField("tokens")
-                        yield name, response
-                return
-            except WorkerLostError as error:
-                self._lost(link)
-                if begun or attempt == ATTEMPTS:
-                    raise WorkerLostError(name) from error
-                log.warning("trying again", request_id=request.request_id, lost=name)
-                attempt += 1
+            links = {worker: link for link, worker in self._workers.items()}
+            views = {
+                worker: view
+                for worker, view in self.catalog.views().items()
+                if worker in links and worker not in journey.refusals and ask.model in view.ladders
+            }
+            decision = decide(ask, views.values(), time.monotonic())
+            if isinstance(decision, Decision):
+                break
+            if not journey.refusals:
+                await self._wait_for_change(ask.model, deadline)
+                continue
+            refusal = journey.forget_refusals()
+            if journey.loss is None:
+                raise refusal
+            # It had its place, and is not to lose it by a loss that is not its own.
+            await _pause(refusal, deadline)
+        taken = decision.taken
+        if journey.loss is None and not journey.refusals:
+            self._overload.check_queue(journey.request.client, ask.model, taken)
+            self._overload.check_deadline(
+                ask.model,
+                taken,
+                least_share=min(1.0, least_tokens / ask.new_tokens),
+                seconds_left=_seconds_left(deadline),
+            )
+        (worker,) = (worker for worker, view in views.items() if view.name == taken.worker)
+        self.catalog.assign(worker, taken.decode.beams, ask)
+        return links[worker], decision
 
     async def want(self, worker: str, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Asks a worker for graphs, and does not wait for them: the catalog tells.
@@ -144,20 +234,26 @@ class Fleet:
             WorkerLostError: The worker is not connected, or was lost before it answered.
             RelayedError: It refused the whole wish.
         """
-        link = next((link for link, name in self._names.items() if name == worker), None)
+        bearer = self.catalog.bearers().get(worker)
+        link = next((link for link, known in self._workers.items() if known == bearer), None)
         if link is None:
             raise WorkerLostError(worker)
         request = worker_pb2.WantRequest(signatures=map(signature_to_proto, signatures))
         response = await link.want(request)
         return {signature_from_proto(each.signature): each.reason for each in response.refused}
 
-    async def _pick(self, model: str, deadline: float | None) -> WorkerLink:
-        while True:
-            able = set(self.catalog.workers(model))
-            links = [link for link, name in self._names.items() if name in able]
-            if links:
-                return min(links, key=lambda link: link.running)
-            await self._wait_for_change(model, deadline)
+    def _tell_resumed(self, journey: Journey, worker: WorkerId) -> None:
+        if journey.told or journey.loss is None:
+            return
+        journey.told = True
+        self._metrics.runs_resumed.labels(journey.request.model, journey.loss).inc()
+        log.warning(
+            "run resumed",
+            request_id=journey.request.request_id,
+            reason=journey.loss.value,
+            tokens=len(journey.token_ids),
+            **{"from": journey.worker, "to": worker.name},
+        )
 
     async def _wait_for_change(self, model: str, deadline: float | None) -> None:
         try:
@@ -166,34 +262,77 @@ class Fleet:
         except TimeoutError as error:
             raise DeadlinePassedError(model) from error
 
+    # Its workers.
+
+    def _follow(self, address: str) -> WorkerLink:
+        link = WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
+
+        async def watch() -> None:
+            try:
+                await link.watch()
+            finally:
+                await link.close()
+
+        self._watching[link] = asyncio.create_task(watch())
+        return link
+
+    def _let_go(self) -> None:
+        """Lets go of workers whose addresses have vanished and that do nothing any more."""
+        kept = set(self._links.values())
+        for link in set(self._watching) - kept - set(self._workers):
+            if not link.running:
+                self._watching.pop(link).cancel()
+                log.info("worker let go", address=link.address)
+
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
-        if any(n == snapshot.worker and k is not link for k, n in self._names.items()):
+        self._on_heard(link.address)
+        worker = WorkerId.of(snapshot)
+        if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
                 self._ignored.add(link)
-                log.error("worker ignored: name taken", worker=snapshot.worker, at=link.address)
+                log.info("worker has another address", worker=worker.name, address=link.address)
             return
         self._ignored.discard(link)
-        if link not in self._names:
-            log.info("worker ready", worker=snapshot.worker, device=snapshot.device)
-        self._names[link] = snapshot.worker
+        if self._workers.get(link) != worker:
+            self._lost(link)
+            log.info(
+                "worker ready", worker=worker.name, device=snapshot.device, address=link.address
+            )
+        self._workers[link] = worker
         self.catalog.update(snapshot)
-        if self._metrics:
-            self._metrics.observe(snapshot)
+        if self._worker_metrics:
+            self._worker_metrics.observe(snapshot)
         self._notify()
 
     def _lost(self, link: WorkerLink) -> None:
-        name = self._names.pop(link, None)
-        if name is None:
-            return
-        self.catalog.lose(name)
-        if self._metrics:
-            self._metrics.lose(name)
-        self._notify()
+        worker = self._workers.pop(link, None)
+        if worker is not None:
+            self.catalog.lose(worker)
+            if self._worker_metrics:
+                self._worker_metrics.lose(worker)
+            self._notify()
+        self._let_go()
 
     def _notify(self) -> None:
         # Those who wait hold the old event; those to come will wait for the new one.
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def _pause(error: RelayedError, deadline: float | None) -> None:
+    """Waits a moment.
+
+    Raises:
+        RelayedError: There is no time for it.
+    """
+    left = _seconds_left(deadline)
+    if left is not None and left < QUEUE_PAUSE + MARGIN:
+        raise error
+    await asyncio.sleep(QUEUE_PAUSE)
+
+
+def _seconds_left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _loop_time(deadline: float | None) -> float | None:

@@ -1,14 +1,22 @@
 """The connection to one worker: its Watch stream, and runs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from enum import StrEnum
+from typing import Any
 
 import structlog
 from grpc import StatusCode, aio
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
-from shaperouter_service.errors import WorkerLostError
-from shaperouter_service.rpc.status import from_call
+from shaperouter_service.errors import StoppingError, WorkerLostError
+from shaperouter_service.rpc.heartbeat import (
+    HEARTBEAT,
+    MISSED_HEARTBEATS,
+    PING_INTERVAL,
+    PING_TIMEOUT,
+)
+from shaperouter_service.rpc.status import from_call, reason_of
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +34,28 @@ _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     # Snapshots of many graphs; workers are trusted.
     ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", int(PING_INTERVAL * 1000)),
+    ("grpc.keepalive_timeout_ms", int(PING_TIMEOUT * 1000)),
+    # A router only listens for long times, and by default stops asking after two pings then.
+    ("grpc.http2.max_pings_without_data", 0),
 ]
+
+
+class Loss(StrEnum):
+    """Why a run cannot stay on its worker."""
+
+    LOST = "lost"  # The connection broke: most often, the process has died.
+    HUNG = "hung"  # The worker says nothing any more, though nothing broke.
+    DRAINING = "draining"  # It is being stopped, and gave the run back.
+
+
+class RunInterruptedError(Exception):
+    """A run cannot go on where it is, and may go on elsewhere."""
+
+    def __init__(self, address: str, loss: Loss) -> None:
+        """Takes the worker's address and the reason."""
+        super().__init__(f"the worker at {address} is {loss}")
+        self.loss = loss
 
 
 class WorkerLink:
@@ -34,7 +63,6 @@ class WorkerLink:
 
     Attributes:
         address: Where it listens.
-        running: Runs under way through this link.
     """
 
     def __init__(
@@ -49,29 +77,61 @@ class WorkerLink:
         Args:
             address: Of the worker, as gRPC writes it.
             on_snapshot: Told each snapshot.
-            on_lost: Told when the worker stops answering.
+            on_lost: Told when the worker takes no more runs: it is gone, silent, or drains.
         """
         self.address = address
-        self.running = 0
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
         self._channel = aio.insecure_channel(address, _CHANNEL_OPTIONS)
         self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
+        # The calls under way, and why we have cancelled them if we have.
+        self._runs: dict[Any, Loss | None] = {}
+        self._draining = False
+
+    @property
+    def running(self) -> int:
+        """Runs under way through this link."""
+        return len(self._runs)
 
     async def watch(self) -> None:
         """Follows the worker's state until cancelled, through any number of its lives."""
         while True:
-            try:
-                call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=True)
-                async for snapshot in call:
-                    self._on_snapshot(self, snapshot)
-            except aio.AioRpcError as error:
-                log.warning("worker lost", address=self.address, reason=error.details())
-            # What one worker says must not end the watching, and so blind the router for good.
-            except Exception:
-                log.exception("worker not understood", address=self.address)
+            loss = await self._watch_life()
             self._on_lost(self)
+            if loss is Loss.DRAINING:
+                # What runs there may go on to its end.
+                self._draining = True
+            else:
+                self._interrupt_runs(loss)
             await asyncio.sleep(RETRY_INTERVAL)
+
+    async def _watch_life(self) -> Loss:
+        call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=True)
+        try:
+            # Only who has spoken can fall silent: models take their time to be loaded.
+            snapshot = await call.read()
+            while isinstance(snapshot, worker_pb2.WatchResponse):
+                self._draining = False
+                self._on_snapshot(self, snapshot)
+                snapshot = await _unless_silent(call.read())
+        except TimeoutError:
+            log.warning("worker silent", address=self.address)
+            return Loss.HUNG
+        except aio.AioRpcError as error:
+            log.warning("worker lost", address=self.address, reason=error.details())
+            return Loss.DRAINING if self._draining else Loss.LOST
+        # What one worker says must not end the watching, and so blind the router for good.
+        except Exception:
+            log.exception("worker not understood", address=self.address)
+            return Loss.LOST
+        finally:
+            call.cancel()
+        return Loss.DRAINING
+
+    def _interrupt_runs(self, loss: Loss) -> None:
+        for call in self._runs:
+            self._runs[call] = loss
+            call.cancel()
 
     async def run(
         self, request: worker_pb2.RunRequest, seconds_left: float | None
@@ -83,20 +143,27 @@ class WorkerLink:
             seconds_left: Until the deadline, if there is one.
 
         Raises:
-            WorkerLostError: The worker is gone.
+            RunInterruptedError: The worker is gone, silent, or drains.
             RelayedError: It refused.
         """
         call = self._stub.Run(request, timeout=seconds_left)
-        self.running += 1
+        self._runs[call] = None
         try:
             async for response in call:
                 yield response
         except aio.AioRpcError as error:
-            if error.code() is StatusCode.UNAVAILABLE:
-                raise WorkerLostError(self.address) from error
-            raise from_call(error) from error
+            loss = self._loss(error)
+            if loss is None:
+                raise from_call(error) from error
+            raise RunInterruptedError(self.address, loss) from error
+        except asyncio.CancelledError:
+            # Also what gRPC raises where we have cancelled the call and nobody has cancelled us.
+            task, loss = asyncio.current_task(), self._runs[call]
+            if loss is None or (task is not None and task.cancelling()):
+                raise
+            raise RunInterruptedError(self.address, loss) from None
         finally:
-            self.running -= 1
+            del self._runs[call]
             call.cancel()
 
     async def want(self, request: worker_pb2.WantRequest) -> worker_pb2.WantResponse:
@@ -116,6 +183,35 @@ class WorkerLink:
                 raise WorkerLostError(self.address) from error
             raise from_call(error) from error
 
+    def _loss(self, error: aio.AioRpcError) -> Loss | None:
+        """What an error of a run says of the worker; None if the error is the run's own."""
+        # The second is what servers say that wait no longer for their runs.
+        if error.code() not in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED):
+            return None
+        if self._draining or reason_of(error) == StoppingError.reason:
+            return Loss.DRAINING
+        return Loss.LOST
+
     async def close(self) -> None:
         """Closes the connection."""
         await self._channel.close()
+
+
+async def _unless_silent(reading: Awaitable[Any]) -> Any:
+    """Waits for what a worker says next.
+
+    The time is told in short pieces, so that a pause of this process, after which the worker's
+    words lie there unread, is not taken for the worker's.
+
+    Raises:
+        TimeoutError: It has missed too many heartbeats.
+    """
+    task = asyncio.ensure_future(reading)
+    try:
+        for _ in range(MISSED_HEARTBEATS):
+            done, _ = await asyncio.wait({task}, timeout=HEARTBEAT)
+            if done:
+                return task.result()
+    finally:
+        task.cancel()
+    raise TimeoutError

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -21,12 +21,14 @@ from shaperouter.v1 import (
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
-from shaperouter_service.fleet import Fleet, compiling
+from shaperouter_service.fleet import Fleet, OverloadGuard, compiling, discovered
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
+from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.text import Tokenizer, load_tokenizer
@@ -49,6 +51,7 @@ class RouterConfig:
         listen: Address of the gRPC server.
         metrics_listen: Address of /metrics.
         grace: Seconds that running requests have to finish when the service stops.
+        max_queue_seconds: Longest that a request may be expected to wait for a slot.
         own_workers: The workers are this process's own, so their metrics are, too.
     """
 
@@ -56,15 +59,21 @@ class RouterConfig:
     listen: str
     metrics_listen: str
     grace: float
+    max_queue_seconds: float
     own_workers: bool
 
 
-async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
+async def run_router(
+    config: RouterConfig,
+    workers: Sequence[str],
+    on_heard: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         config: What to serve where.
-        workers: Addresses of the workers.
+        workers: Addresses of the workers; a name stands for all addresses it has.
+        on_heard: Told the address of a worker whenever it is heard from.
 
     Raises:
         StartupError: A port or a tokenizer is unusable.
@@ -74,11 +83,23 @@ async def run_router(config: RouterConfig, workers: Sequence[str]) -> None:
     request_metrics = RequestMetrics(registry)
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
-    fleet = Fleet(catalog, workers, worker_metrics)
+    fleet = Fleet(
+        catalog,
+        metrics=FleetMetrics(registry),
+        overload=OverloadGuard(config.max_queue_seconds),
+        worker_metrics=worker_metrics,
+        on_heard=on_heard,
+    )
+    admission = Admission(SERVICES[0].methods)
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        server = make_server(SERVICES)
-        async with fleet.connected(), compiling(fleet), stopped_at_end(server, grace=config.grace):
+        server = make_server(SERVICES, admission)
+        async with (
+            fleet.connected(),
+            discovered(fleet, workers),
+            compiling(fleet),
+            stopped_at_end(server, admission, grace=config.grace),
+        ):
             port = listen(server, config.listen)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,20 @@ class LocalWorkers:
     Attributes:
         count: Number of them.
         arguments: Options they all get; their names and addresses come from here.
+        gpus: That they share out, as CUDA_VISIBLE_DEVICES names them; none on a CPU.
+        hang_timeout: Seconds of silence after which one is replaced.
     """
 
     count: int
     arguments: tuple[str, ...]
+    gpus: Sequence[str]
+    hang_timeout: float
+
+    def environment(self, index: int) -> dict[str, str]:
+        """What is set for a worker: it sees one GPU alone, its device 0."""
+        if not self.gpus:
+            return {}
+        return {"CUDA_VISIBLE_DEVICES": self.gpus[index % len(self.gpus)]}
 
 
 async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
@@ -33,15 +44,19 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="shaperouter-") as directory:
         sockets = [f"unix:{Path(directory) / f'worker-{i}.sock'}" for i in range(workers.count)]
-        processes = [
-            WorkerProcess(
+        processes = {
+            socket: WorkerProcess(
                 f"worker-{index}",
                 [f"--name=worker-{index}", f"--listen={socket}", *workers.arguments],
+                environment=workers.environment(index),
+                hang_timeout=workers.hang_timeout,
             )
             for index, socket in enumerate(sockets)
-        ]
-        supervision = [asyncio.create_task(process.supervise()) for process in processes]
-        router = asyncio.create_task(run_router(config, sockets))
+        }
+        supervision = [asyncio.create_task(process.supervise()) for process in processes.values()]
+        router = asyncio.create_task(
+            run_router(config, sockets, on_heard=lambda socket: processes[socket].heard())
+        )
         try:
             # The router ends when it is told to; a supervisor only when its worker can't start.
             await asyncio.wait([router, *supervision], return_when=asyncio.FIRST_COMPLETED)
@@ -49,7 +64,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
             for task in (router, *supervision):
                 task.cancel()
             results = await asyncio.gather(router, *supervision, return_exceptions=True)
-            await asyncio.gather(*(process.stop(WORKER_GRACE) for process in processes))
+            await asyncio.gather(*(process.stop(WORKER_GRACE) for process in processes.values()))
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -16,6 +16,7 @@ from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.graphs import CompileMode
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
@@ -47,6 +48,8 @@ class WorkerConfig:
         max_memory_bytes: Memory above which no more are made; 0 is no limit.
         prefill_lengths: Chosen rungs of models, by name; others have the usual ones.
         decode_lengths: Likewise.
+        threads: That compute one graph on a CPU; None is one a core.
+        hang_timeout: Seconds after which a call of a graph has hung, and the process ends.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -65,6 +68,8 @@ class WorkerConfig:
     max_memory_bytes: int
     prefill_lengths: Mapping[str, Sequence[int]]
     decode_lengths: Mapping[str, Sequence[int]]
+    threads: int | None
+    hang_timeout: float
     grace: float
     exit_with_parent: bool
 
@@ -79,10 +84,11 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
-    services = [worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]]
+    service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
+    admission = Admission([service.methods_by_name["Run"]])
     with _metrics(config.metrics_listen) as metrics:
-        server = make_server(services)
-        async with stopped_at_end(server, grace=config.grace):
+        server = make_server([service], admission)
+        async with stopped_at_end(server, admission, grace=config.grace):
             listen(server, config.listen)
             engine = await asyncio.to_thread(
                 Engine,
@@ -97,6 +103,8 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 max_memory_bytes=config.max_memory_bytes,
                 prefill_lengths=config.prefill_lengths,
                 decode_lengths=config.decode_lengths,
+                threads=config.threads,
+                hang_timeout=config.hang_timeout,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
@@ -106,7 +114,9 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()
+                log.info("worker draining", worker=config.name, grace_seconds=config.grace)
                 changes.close()
+                engine.drain()
     # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
     # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
     sys.stderr.flush()

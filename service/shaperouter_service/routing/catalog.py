@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
@@ -24,6 +25,23 @@ from shaperouter_service.routing.views import GraphState, GraphView, LaneView, W
 OVERDUE = 0.1
 
 
+class WorkerId(NamedTuple):
+    """One life of a worker: while one process ends, its successor may live beside it.
+
+    Attributes:
+        name: What both are called.
+        incarnation: What tells them apart.
+    """
+
+    name: str
+    incarnation: str
+
+    @classmethod
+    def of(cls, snapshot: worker_pb2.WatchResponse) -> "WorkerId":
+        """Whose snapshot it is."""
+        return cls(snapshot.worker, snapshot.incarnation)
+
+
 class Catalog:
     """The newest snapshot of every worker that is connected.
 
@@ -37,19 +55,20 @@ class Catalog:
             models: Names of the models that workers are expected to have.
         """
         self.model_names = tuple(sorted(models))
-        self._workers: dict[str, worker_pb2.WatchResponse] = {}
-        self._views: dict[str, WorkerView] = {}
+        self._workers: dict[WorkerId, worker_pb2.WatchResponse] = {}
+        self._views: dict[WorkerId, WorkerView] = {}
         # Kept when the last worker goes: a model's limits outlive a restart.
         self._models: dict[str, model_pb2.Model] = {}
 
     def update(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
-        self._workers[snapshot.worker] = snapshot
-        self._views[snapshot.worker] = view_of(snapshot, time.monotonic())
+        worker = WorkerId.of(snapshot)
+        self._workers[worker] = snapshot
+        self._views[worker] = view_of(snapshot, time.monotonic())
         for model in snapshot.models:
             self._models[model.name] = model
 
-    def lose(self, worker: str) -> None:
+    def lose(self, worker: WorkerId) -> None:
         """Forgets a worker that is not connected any more."""
         self._workers.pop(worker, None)
         self._views.pop(worker, None)
@@ -81,34 +100,41 @@ class Catalog:
         model.ready_workers = len(self.workers(name))
         return model
 
-    def workers(self, model: str) -> list[str]:
-        """Names the connected workers that have a model."""
+    def workers(self, model: str) -> list[WorkerId]:
+        """The connected workers that have a model."""
         return [
-            name
-            for name, snapshot in self._workers.items()
+            worker
+            for worker, snapshot in self._workers.items()
             if any(served.name == model for served in snapshot.models)
         ]
 
-    def views(self, model: str) -> list[WorkerView]:
-        """The connected workers that have a model, for routing."""
-        return [view for view in self._views.values() if model in view.ladders]
+    def bearers(self) -> dict[str, WorkerId]:
+        """The life of each worker that requests are given to, by name.
 
-    def fleet(self) -> list[WorkerView]:
-        """All connected workers, for routing."""
-        return list(self._views.values())
+        While a successor lives beside the process that it replaces, it is the older one until the
+        younger one is warm.
+        """
+        bearers: dict[str, WorkerId] = {}
+        for worker, snapshot in self._workers.items():
+            if worker.name not in bearers or snapshot.warm:
+                bearers[worker.name] = worker
+        return bearers
 
-    def assign(self, worker: str, lane: tuple[str, int], ask: Ask) -> None:
+    def views(self) -> dict[WorkerId, WorkerView]:
+        """The workers that requests are given to, for routing."""
+        return {worker: self._views[worker] for worker in self.bearers().values()}
+
+    def assign(self, worker: WorkerId, beams: int, ask: Ask) -> None:
         """Counts a request among a worker's load, until its next snapshot has it.
 
         Args:
             worker: It was given to.
-            lane: Model and beam width of the lane it will be in.
+            beams: Width of the lane it will be in.
             ask: The request.
         """
-        view = self._views.get(worker)
-        if view is not None and lane in view.lanes:
-            joined = view.lanes[lane].joined(tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens)
-            self._views[worker] = replace(view, lanes={**view.lanes, lane: joined})
+        view, lane = self._views[worker], (ask.model, beams)
+        joined = view.lanes[lane].joined(tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens)
+        self._views[worker] = replace(view, lanes={**view.lanes, lane: joined})
 
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
         """The snapshots of the connected workers."""

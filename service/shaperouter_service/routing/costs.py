@@ -80,6 +80,16 @@ class Costs:
             self._estimates[signature] = self._estimate(signature)
         return self._estimates[signature]
 
+    def is_informed(self, signature: Signature) -> bool:
+        """Whether any graph of the kind has been measured: else a step is only guessed."""
+        return any(
+            known.model == signature.model and known.kind is signature.kind for known in self._steps
+        )
+
+    def has_compiled(self, model: str) -> bool:
+        """Whether any graph of a model has been compiled: else compile times are only guessed."""
+        return any(known.model == model for known in self._compiles)
+
     def sound(self, signatures: Collection[Signature]) -> dict[Signature, float]:
         """Device times of a step that no larger graph's contradicts.
 

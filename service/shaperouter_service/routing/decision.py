@@ -57,6 +57,7 @@ class Option:
         stall_seconds: Waiting for graphs, besides.
         prefill_seconds: Reading the prompt.
         decode_seconds: Making all tokens, on a tighter graph once that is ready.
+        informed: Whether all of it rests on what was measured on the worker.
     """
 
     worker: str
@@ -67,6 +68,7 @@ class Option:
     stall_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    informed: bool
 
     @property
     def first_seconds(self) -> float:
@@ -178,6 +180,8 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
         stall_seconds=max(0.0, stall - queue),
         prefill_seconds=turns * read_seconds,
         decode_seconds=decode_seconds,
+        informed=all(map(costs.is_informed, (prefill, decode)))
+        and (stall == 0 or costs.has_compiled(ask.model)),
     )
 
 

@@ -1,5 +1,6 @@
 """Making gRPC servers, alike for router and worker."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -10,41 +11,67 @@ from grpc import aio
 
 from shaperouter_service.addresses import split_address
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.admission import Admission
+from shaperouter_service.rpc.heartbeat import LEAST_PING_INTERVAL
 from shaperouter_service.rpc.interceptor import ErrorInterceptor
 
 # gRPC's own default, said aloud: a prompt is far below it, and what is above is refused unread.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
+# Seconds for the last words of calls that have ended to leave, and for calls that are no work to be
+# told to end.
+FLUSH = 1.0
 
-def make_server(services: list[ServiceDescriptor]) -> aio.Server:
-    """Makes a server that turns the errors of these services into statuses."""
+
+def make_server(
+    services: list[ServiceDescriptor], admission: Admission | None = None
+) -> aio.Server:
+    """Makes a server that turns the errors of these services into statuses.
+
+    Args:
+        services: What it serves.
+        admission: Lets in the calls that are its work.
+    """
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
         for service in services
         for method in service.methods
     }
     return aio.server(
-        interceptors=[ErrorInterceptor(requests)],
+        # In this order, so that what the second refuses becomes a status, too.
+        interceptors=[ErrorInterceptor(requests), *([admission] if admission else [])],
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             # A second process on the same port would take half of the calls.
             ("grpc.so_reuseport", 0),
+            # Who waits long for a first token may well ask whether we are still there.
+            ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_INTERVAL * 1000)),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
     )
 
 
 @contextlib.asynccontextmanager
-async def stopped_at_end(server: aio.Server, *, grace: float) -> AsyncIterator[None]:
+async def stopped_at_end(
+    server: aio.Server, admission: Admission, *, grace: float
+) -> AsyncIterator[None]:
     """Stops a server at the end of the context.
 
-    After a normal end, running calls have `grace` seconds to finish; after an exception, none.
+    After a normal end, work that was let in has `grace` seconds to finish, and new work is refused
+    with a status that says so; after an exception, there is no time for either.
     """
     try:
         yield
     except BaseException:
         await server.stop(None)
         raise
-    await server.stop(grace)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + grace
+    admission.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await admission.emptied()
+    await server.stop(min(FLUSH, max(0.0, end - loop.time())))
 
 
 def listen(server: aio.Server, address: str) -> int:

@@ -55,6 +55,16 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
     return RelayedError(status)
 
 
+def reason_of(error: aio.AioRpcError) -> str:
+    """The constant of a call's ErrorInfo; empty if the error is not one of ours."""
+    info = error_details_pb2.ErrorInfo()
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
+
+
 async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> NoReturn:
     """Ends a call with an error; does not return."""
     status = to_status(error)

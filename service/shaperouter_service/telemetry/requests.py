@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.routing.decision import Decision
 from shaperouter_service.telemetry.progress import SequenceProgress
 
 log = structlog.get_logger("shaperouter.request")
@@ -126,6 +127,7 @@ class RequestRecord:
         error: What was wrong, if anything was.
         generated_tokens: Tokens that have come, of all sequences.
         worker: That runs it, or the first of its sequences; empty before one does.
+        routes: The decisions on where its runs went, in order.
     """
 
     def __init__(self, metrics: RequestMetrics, request_id: str) -> None:
@@ -134,6 +136,7 @@ class RequestRecord:
         self.code = grpc.StatusCode.OK
         self.error = ""
         self.worker = ""
+        self.routes: list[Decision] = []
         self._metrics = metrics
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
@@ -175,6 +178,8 @@ class RequestRecord:
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
+        if self.routes:
+            fields["route"] = str(self.routes[0].taken)
         if self._completion.graphs:
             # What only the worker knows, and tells at a good end.
             fields["queue_seconds"] = round(self._completion.timings.queue_seconds, 4)
@@ -188,6 +193,10 @@ class RequestRecord:
         """Its prompt has been tokenized and found good."""
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
+
+    def routed(self, decision: Decision) -> None:
+        """A run of it was given to a worker."""
+        self.routes.append(decision)
 
     def stalls(self, sequence: int = 0) -> None:
         """A sequence waits for a compilation from now on."""

@@ -23,6 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from shaperouter.v1 import graph_pb2, worker_pb2
 from shaperouter_service.messages import STATES, signature_from_proto
+from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.views import GraphState
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
@@ -111,22 +112,28 @@ class WorkerMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers itself."""
         self._lock = threading.Lock()
-        # The newest snapshot of each worker's newest process, and what those before it counted.
-        self._newest: dict[str, worker_pb2.WatchResponse] = {}
+        # The newest snapshot of each process, and what those counted that have successors.
+        self._newest: dict[WorkerId, worker_pb2.WatchResponse] = {}
         self._ended = _Totals()
-        self._connected: set[str] = set()
+        self._connected: set[WorkerId] = set()
         registry.register(self)
 
     def observe(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
         with self._lock:
-            before = self._newest.get(snapshot.worker)
-            if before is not None and before.incarnation != snapshot.incarnation:
-                self._ended.add(before)
-            self._newest[snapshot.worker] = snapshot
-            self._connected.add(snapshot.worker)
+            worker = WorkerId.of(snapshot)
+            if worker not in self._newest:
+                self._end_predecessors(worker)
+            self._newest[worker] = snapshot
+            self._connected.add(worker)
 
-    def lose(self, worker: str) -> None:
+    def _end_predecessors(self, worker: WorkerId) -> None:
+        lost = [known for known in self._newest if known not in self._connected]
+        for known in lost:
+            if known.name == worker.name:
+                self._ended.add(self._newest.pop(known))
+
+    def lose(self, worker: WorkerId) -> None:
         """A worker is gone: it has no slots and no graphs any more; what it did stays counted."""
         with self._lock:
             self._connected.discard(worker)

@@ -24,6 +24,7 @@ from shaperouter_service.worker.snapshot import (
     lane_message,
     model_message,
 )
+from shaperouter_service.worker.watchdog import HANG_TIMEOUT, Watchdog
 
 NO_CHOICE: Mapping[str, Sequence[int]] = {}
 
@@ -47,6 +48,8 @@ class Engine:
         mode: CompileMode = CompileMode.LAZY,
         max_memory_bytes: int = 0,
         warm: Iterable[Signature] = (),
+        threads: int | None = None,
+        hang_timeout: float = HANG_TIMEOUT,
         prefill_piece: int = PREFILL_PIECE,
         prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
@@ -61,11 +64,14 @@ class Engine:
             compile_threads: Compilations at a time.
             max_graphs: Most graphs, of all models.
             on_change: Called from other threads when `snapshot` would tell something new.
-            on_defect: Called from the device thread if it can't go on.
+            on_defect: Called from another thread if the device thread can't go on.
             mode: When it compiles.
             max_memory_bytes: Memory of the process above which it compiles nothing more; 0 is no
                 limit.
             warm: Signatures to make before it is ready, besides those that cover every request.
+            threads: That compute one graph on a CPU; None is one a core. The first engine of a
+                process decides.
+            hang_timeout: Seconds after which a call of a graph can't be expected to come back.
             prefill_piece: Tokens of a prompt that are read at a time.
             prefill_lengths: Chosen rungs of models, by name; others have those of
                 `Ladders.default`.
@@ -75,6 +81,8 @@ class Engine:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
                 is none of the ladders'.
         """
+        if threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
         # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
@@ -111,9 +119,15 @@ class Engine:
             threads=compile_threads,
             on_change=self._graph_changed,
         )
+        watchdog = Watchdog(hang_timeout, on_hang=on_defect)
         self._lanes = {
             (name, lane.beams): LaneScheduler(
-                self._models[name], ladders, self._graphs, beams=lane.beams, queue_limit=queue_limit
+                self._models[name],
+                ladders,
+                self._graphs,
+                beams=lane.beams,
+                queue_limit=queue_limit,
+                watchdog=watchdog,
             )
             for name, ladders in self._ladders.items()
             for lane in ladders.lanes
@@ -123,12 +137,14 @@ class Engine:
         )
         self._thread.start()
         self._make_first(warm)
+        watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
         """Queues a run.
 
         Raises:
             QueueFullError: There is no room.
+            StoppingError: The engine drains.
         """
         self._lane(run, model).submit(run)
         self._thread.wake()
@@ -137,6 +153,12 @@ class Engine:
     def cancel(self, run: Run, model: str) -> None:
         """Frees the run's slot at the next chunk boundary; nothing happens if it has ended."""
         self._lane(run, model).cancel(run)
+        self._thread.wake()
+
+    def drain(self) -> None:
+        """Takes no more runs, and gives back those that wait; what has a slot goes on."""
+        for lane in self._lanes.values():
+            lane.drain()
         self._thread.wake()
 
     def model(self, name: str) -> model_pb2.Model:
@@ -231,7 +253,7 @@ class Engine:
         )
 
     def _lane(self, run: Run, model: str) -> LaneScheduler:
-        return self._lanes[model, self._ladders[model].lane(run.num_beams).beams]
+        return self._lanes[model, self._ladders[model].lane(run.lane_beams or run.num_beams).beams]
 
     def _build(self, signature: Signature) -> Program:
         model = self._models[signature.model]

@@ -71,6 +71,12 @@ class FairQueue:
         # Who has not asked for a while is as one who never has.
         self._ends = {client: end for client, end in self._ends.items() if end > self._now}
 
+    def take_all(self) -> list[Run]:
+        """Takes out all runs, in the order in which they are due."""
+        runs = list(self)
+        self._places = []
+        return runs
+
     def drop(self, unwanted: Callable[[Run], bool]) -> None:
         """Takes out the runs that nobody wants any more."""
         self._places = [place for place in self._places if not unwanted(place.run)]

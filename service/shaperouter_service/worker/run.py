@@ -155,8 +155,10 @@ class Run:
     Attributes:
         request_id: For logs.
         client: Who asks, for fairness between those who wait.
+        lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
         token_ids: The prompt.
-        max_new_tokens: Most tokens to make.
+        generated_token_ids: What has been made of it elsewhere, which it goes on after.
+        max_new_tokens: Most tokens to make, those made elsewhere among them.
         eos_token_ids: Tokens that end it.
         num_beams: Hypotheses of beam search; 1 is none.
         num_return_sequences: Hypotheses to return.
@@ -168,13 +170,14 @@ class Run:
         phase: Where it is.
         batch: The batch it is in, once its prefill has begun.
         row: Its row there.
-        generated: Tokens made so far, by each hypothesis.
+        generated: Tokens made so far, by each hypothesis, here and elsewhere.
         padded_prompt_tokens: Tokens that its prefill computed.
         uses: The graphs that served it, by what was asked and what served.
     """
 
     request_id: str
     client: str
+    lane_beams: int
     token_ids: Sequence[int]
     max_new_tokens: int
     eos_token_ids: Sequence[int]
@@ -190,9 +193,23 @@ class Run:
     row: int = -1
     generated: int = 0
     padded_prompt_tokens: int = 0
+    generated_token_ids: Sequence[int] = ()
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
     _stalled_on: Graph | None = None
     _stalled_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.generated = len(self.generated_token_ids)
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens that its prefill reads: of those made elsewhere all but the newest."""
+        return len(self.token_ids) + max(0, len(self.generated_token_ids) - 1)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has had a token here."""
+        return self.generated > len(self.generated_token_ids)
 
     def attended(self, beams: int) -> int:
         """Places its next step attends to, in a lane of `beams`: the newest tokens' included."""

@@ -30,6 +30,7 @@ from shaperouter_service.errors import (
     GraphFailedError,
     GraphRefusedError,
     ServiceError,
+    StoppingError,
 )
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.models import Model
@@ -39,6 +40,7 @@ from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run
+from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
 # not wait noticeably for its slot, so that little time is spent between chunks.
@@ -77,8 +79,8 @@ class _Reading:
 class LaneScheduler:
     """Runs the requests of one model and beam width.
 
-    `submit` and `cancel` may be called from any thread, `turn` only from the device thread; the
-    attributes are for reading.
+    `submit`, `cancel` and `drain` may be called from any thread, `turn` only from the device
+    thread; the attributes are for reading.
 
     Attributes:
         model: The model.
@@ -91,7 +93,14 @@ class LaneScheduler:
     """
 
     def __init__(
-        self, model: Model, ladders: Ladders, graphs: GraphTable, *, beams: int, queue_limit: int
+        self,
+        model: Model,
+        ladders: Ladders,
+        graphs: GraphTable,
+        *,
+        beams: int,
+        queue_limit: int,
+        watchdog: Watchdog,
     ) -> None:
         """Starts with every slot free.
 
@@ -101,6 +110,7 @@ class LaneScheduler:
             graphs: The worker's graphs.
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
+            watchdog: Watches the calls of graphs.
         """
         self.model = model
         self.ladders = ladders
@@ -110,8 +120,10 @@ class LaneScheduler:
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
+        self._watchdog = watchdog
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
+        self._draining = False
         # Those that have a slot, in order of admission.
         self._runs: list[Run] = []
         self._reading: _Reading | None = None
@@ -123,8 +135,11 @@ class LaneScheduler:
 
         Raises:
             QueueFullError: There is no room.
+            StoppingError: The lane drains.
         """
         with self._lock:
+            if self._draining:
+                raise StoppingError
             self._queue.put(run)
 
     @property
@@ -139,6 +154,11 @@ class LaneScheduler:
     def cancel(self, run: Run) -> None:
         """Has a run dropped; nothing happens if it has ended."""
         run.cancelled = True
+
+    def drain(self) -> None:
+        """Takes no more runs, and gives back those that wait; what has a slot goes on."""
+        with self._lock:
+            self._draining = True
 
     @property
     def queued(self) -> int:
@@ -157,6 +177,7 @@ class LaneScheduler:
             Whether the device did anything; if not, only an event can change that.
         """
         self._drop_cancelled()
+        self._give_back()
         self._admit()
         prefilled = self._prefill_next()
         decoded = self._decode_chunk()
@@ -180,6 +201,14 @@ class LaneScheduler:
             self._reading.runs = [run for run in self._reading.runs if not run.cancelled]
             if not self._reading.runs:
                 self._reading = None
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if not self._draining:
+                return
+            waiting = self._queue.take_all()
+        for run in waiting:
+            self._fail(run, StoppingError())
 
     # --- Admission ---------------------------------------------------------------------------
 
@@ -248,7 +277,7 @@ class LaneScheduler:
         return self.ladders.prefill(
             self.model.name,
             rows=len(runs),
-            prompt_tokens=max(len(run.token_ids) for run in runs),
+            prompt_tokens=max(run.read_tokens for run in runs),
         )
 
     def _prefill_next(self) -> bool:
@@ -279,7 +308,7 @@ class LaneScheduler:
         batch = Batch(self.model, rows=signature.rows, beams=self.beams, length=signature.length)
         now = time.monotonic()
         for row, run in enumerate(runs):
-            batch.begin(row, run.token_ids, run.options)
+            batch.begin(row, run.token_ids, run.options, run.generated_token_ids)
             run.batch, run.row = batch, row
             run.timings.prefill_started = now
         return _Reading(
@@ -313,7 +342,8 @@ class LaneScheduler:
         if not isinstance(program, PrefillProgram):
             raise TypeError(f"{reading.graph.signature} is no prefill graph")
         started = time.monotonic()
-        is_read = program(batch, [run.row for run in runs], reading.start)
+        with self._watchdog.watching(reading.graph.signature):
+            is_read = program(batch, [run.row for run in runs], reading.start)
         now = time.monotonic()
         self._graphs.record(reading.graph, now - started, steps=1)
         self._miss(reading.together, reading.graph, now - started, share=reading.share)
@@ -324,7 +354,7 @@ class LaneScheduler:
         if is_read:
             self._reading = None
             self.prefill_padding_tokens += batch.rows * reading.start - sum(
-                len(run.token_ids) for run in runs
+                run.read_tokens for run in runs
             )
             for run in runs:
                 run.phase = Phase.DECODE
@@ -405,7 +435,8 @@ class LaneScheduler:
         fresh = [run for run in runs if run.generated == 0]
         advanced = fresh or runs
         steps = 1 if fresh else self._steps(runs, graph)
-        logprobs = program(batch, [run.row for run in advanced], steps)
+        with self._watchdog.watching(graph.signature):
+            logprobs = program(batch, [run.row for run in advanced], steps)
         now = time.monotonic()
         # A chunk in which every run ends is left early.
         made = max(
@@ -440,7 +471,7 @@ class LaneScheduler:
 
     def _deliver(self, run: Run, batch: Batch, logprobs: Logprobs, now: float) -> None:
         """Sends a run what the last call made for it, and ends it if that was all."""
-        if run.generated == 0:
+        if not run.begun:
             run.timings.first_token = now
         ended = batch.state.remaining[run.row] <= 0
         if self.beams > 1:

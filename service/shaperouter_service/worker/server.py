@@ -17,6 +17,7 @@ from shaperouter_service.limits import (
     MAX_TOP_LOGPROBS,
 )
 from shaperouter_service.messages import signature_from_proto, signature_to_proto
+from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
     Ended,
@@ -32,8 +33,6 @@ from shaperouter_service.worker.run import (
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
-# And at least this often, so that a router that gave a worker up wrongly has it back soon.
-WATCH_HEARTBEAT = 2.0
 
 _REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
     FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
@@ -62,7 +61,7 @@ class Changes:
             self._loop.call_soon_threadsafe(self._set_all)
 
     def close(self) -> None:
-        """Ends all watching: the worker takes no more requests, and must not seem to."""
+        """Ends all watching, which tells routers to send nothing more."""
         self._closed = True
         self._set_all()
 
@@ -71,7 +70,7 @@ class Changes:
             event.set()
 
     async def watch(self) -> AsyncIterator[None]:
-        """Yields at once and after changes; see `WATCH_INTERVAL` and `WATCH_HEARTBEAT`."""
+        """Yields at once and after changes; see `WATCH_INTERVAL` and `HEARTBEAT`."""
         event = asyncio.Event()
         self._watchers.add(event)
         try:
@@ -80,7 +79,7 @@ class Changes:
                 yield
                 await asyncio.sleep(WATCH_INTERVAL)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), WATCH_HEARTBEAT)
+                    await asyncio.wait_for(event.wait(), HEARTBEAT)
         finally:
             self._watchers.discard(event)
 
@@ -118,7 +117,9 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         run = Run(
             request_id=request.request_id,
             client=request.client,
+            lane_beams=request.lane_beams,
             token_ids=tuple(request.token_ids),
+            generated_token_ids=tuple(request.generated_token_ids),
             max_new_tokens=options.max_new_tokens,
             eos_token_ids=tuple(options.eos_token_ids),
             num_beams=options.num_beams,
@@ -182,6 +183,9 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         InvalidRequestError: The run does not fit this worker's model.
     """
     ids, options = request.token_ids, request.options
+    # Without beam search there is one lane.
+    widest = model.ladders.lanes[-1].beams if options.num_beams > 1 else 1
+    generated = request.generated_token_ids
     last_token = model.vocab_size - 1
     biased = [token for bias in options.biases for token in bias.token_ids]
     bias_lengths = [len(bias.token_ids) for bias in options.biases]
@@ -192,6 +196,7 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         ("options.max_new_tokens", options.max_new_tokens, 1, model.max_length - len(ids)),
         ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
         ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
+        ("lane_beams", request.lane_beams or options.num_beams, options.num_beams, widest),
         ("options.num_return_sequences", options.num_return_sequences, 1, options.num_beams),
         ("options.biases", len(options.biases), 0, MAX_BIASES),
         ("options.biases.token_ids", min(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
@@ -199,11 +204,29 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         ("options.biases.token_ids", min(biased, default=0), 0, last_token),
         ("options.biases.token_ids", max(biased, default=0), 0, last_token),
         ("options.logprobs", options.logprobs, 0, MAX_TOP_LOGPROBS),
+        ("generated_token_ids", len(generated), 0, options.max_new_tokens - 1),
+        ("generated_token_ids", min(generated, default=0), 0, last_token),
+        ("generated_token_ids", max(generated, default=0), 0, last_token),
     ):
         if not low <= value <= high:
             raise InvalidRequestError(
                 Violation(field=field, description=f"must be from {low} to {high}, got {value}")
             )
+    if generated and options.num_beams > 1:
+        raise InvalidRequestError(
+            Violation(
+                field="generated_token_ids",
+                description=f"must be empty with beam search, got {len(generated)} ids",
+            )
+        )
+    # Whatever the options, a run ends with its first end token: there is nothing after one.
+    if ends := set(generated).intersection(options.eos_token_ids):
+        raise InvalidRequestError(
+            Violation(
+                field="generated_token_ids",
+                description=f"must have no end token, got {min(ends)}",
+            )
+        )
 
 
 def _record(options: worker_pb2.RunOptions) -> Options:

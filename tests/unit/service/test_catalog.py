@@ -2,9 +2,11 @@
 
 import pytest
 
+from harness.routing import LADDERS
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
-from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.messages import ladders_to_proto
+from shaperouter_service.routing.catalog import Catalog, WorkerId
 
 
 def snapshot(
@@ -14,7 +16,10 @@ def snapshot(
         worker=worker,
         incarnation="1",
         device="CPU:0",
-        models=[model_pb2.Model(name=name, slots=slots) for name in models],
+        models=[
+            model_pb2.Model(name=name, slots=slots, ladders=ladders_to_proto(LADDERS))
+            for name in models
+        ],
         graphs=[
             graph_pb2.Graph(
                 worker=worker,
@@ -57,7 +62,7 @@ def test_ready_workers_are_the_connected_ones_that_have_the_model() -> None:
 def test_a_model_outlives_its_last_worker() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2", slots=5))
-    catalog.lose("worker-0")
+    catalog.lose(WorkerId("worker-0", "1"))
     model = catalog.model("gpt2")
     assert model is not None
     assert (model.slots, model.ready_workers) == (5, 0)
@@ -90,15 +95,25 @@ def test_a_lost_worker_has_no_graphs() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
     catalog.update(snapshot("worker-1", "gpt2", lengths=(24,)))
-    catalog.lose("worker-0")
+    catalog.lose(WorkerId("worker-0", "1"))
     assert [graph.worker for graph in catalog.graphs()] == ["worker-1"]
 
 
 def test_losing_a_worker_that_never_was_changes_nothing() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2"))
-    catalog.lose("worker-7")
-    assert catalog.workers("gpt2") == ["worker-0"]
+    catalog.lose(WorkerId("worker-7", "1"))
+    assert catalog.workers("gpt2") == [WorkerId("worker-0", "1")]
+
+
+def test_a_workers_successor_may_live_beside_it() -> None:
+    catalog = Catalog(["gpt2"])
+    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
+    second.incarnation = "2"
+    catalog.update(first)
+    catalog.update(second)
+    catalog.lose(WorkerId.of(first))
+    assert catalog.workers("gpt2") == [WorkerId("worker-0", "2")]
 
 
 def test_the_only_model_need_not_be_named() -> None:
@@ -127,7 +142,7 @@ def test_ready_means_that_every_model_has_a_worker() -> None:
     states.append(catalog.ready)
     catalog.update(snapshot("worker-1", "demo"))
     states.append(catalog.ready)
-    catalog.lose("worker-0")
+    catalog.lose(WorkerId("worker-0", "1"))
     states.append(catalog.ready)
     assert states == [False, False, True, False]
 

@@ -24,6 +24,7 @@ ENGINE = [
     "--prefill-lengths",
     "--decode-lengths",
 ]
+ENGINE = ["--dtype", "--slots", "--queue-limit", "--compile-threads", "--threads", "--hang-timeout"]
 OPTIONS = {
     "serve": [*COMMON, "--listen", "--workers", *ENGINE],
     "router": [*COMMON, "--listen", "--worker"],
@@ -284,7 +285,10 @@ def test_a_bad_value_of_the_file_is_refused(
         "--prefill-lengths=20,24",
         "--decode-lengths=0,8",
         "--decode-lengths=demo=64,",
+        "--threads=0",
+        "--hang-timeout=0.5",
         "--workers=0",
+        "--workers=all",
         "--workers=65",
         "--log-level=loud",
         "--log-format=xml",
@@ -324,12 +328,15 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--prefill-lengths=b=16,24",
         "--prefill-lengths=32",
         "--decode-lengths=64,100",
+        "--threads=2",
+        "--hang-timeout=8",
         "--grace=7",
         "--log-level=warning",
         "--log-format=json",
     )
     assert started.config.own_workers
     assert started.workers.count == 3
+    assert started.workers.hang_timeout == 8
     assert sorted(started.workers.arguments) == sorted(
         [
             "--model=a=/models/a",
@@ -342,12 +349,49 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--prefill-lengths=b=16,24",
             "--prefill-lengths=32",
             "--decode-lengths=64,100",
+            "--threads=2",
+            "--hang-timeout=8.0",
             "--grace=7.0",
             "--log-level=warning",
             "--log-format=json",
             "--exit-with-parent",
         ]
     )
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 6), (2, 3), (4, 1), (9, 1)])
+def test_workers_of_serve_share_the_cores(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.cli.usable_cores", lambda: 6)
+    run("serve", f"--workers={workers}")
+    assert f"--threads={threads}" in started.workers.arguments
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers"), [("", 1), ("0", 1), ("1,3", 2), ("GPU-a, GPU-b,GPU-c", 3), ("0,-1,2", 1)]
+)
+def test_automatic_workers_are_as_many_as_the_gpus(
+    started: Started, run: Run, gpus: str, workers: int
+) -> None:
+    run("serve", "--workers=auto", CUDA_VISIBLE_DEVICES=gpus)
+    assert started.workers.count == workers
+
+
+def test_each_worker_of_serve_sees_a_gpu_of_its_own(started: Started, run: Run) -> None:
+    run("serve", "--workers=3", CUDA_VISIBLE_DEVICES="2,5")
+    seen = [started.workers.environment(index) for index in range(3)]
+    assert [variables["CUDA_VISIBLE_DEVICES"] for variables in seen] == ["2", "5", "2"]
+
+
+def test_workers_on_a_cpu_get_no_variables(started: Started, run: Run) -> None:
+    run("serve", "--workers=2", CUDA_VISIBLE_DEVICES="")
+    assert started.workers.environment(1) == {}
+
+
+def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
+    run("worker", "--name=w")
+    assert started.config.threads is None
 
 
 def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:

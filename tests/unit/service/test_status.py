@@ -52,6 +52,7 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         1.0,
         ["gpt2", "256"],
     ),
+    (StoppingError(), code_pb2.UNAVAILABLE, "STOPPING", 0.5, ["being stopped"]),
     (WorkerLostError("worker-3"), code_pb2.UNAVAILABLE, "WORKER_LOST", 0.5, ["worker-3"]),
     (
         DeadlinePassedError("gpt2"),

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
+from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
@@ -154,15 +155,23 @@ def test_snapshots_of_one_process_replace_each_other(scraped: Scraped) -> None:
 
 def test_counts_of_a_new_incarnation_are_added_to_the_old(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(traces=1)))
-    scraped.metrics.lose("worker-0")
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
     scraped.metrics.observe(snapshot(graph(traces=1), incarnation="2"))
     assert scraped.value("shaperouter_graph_traces_total") == 2
+
+
+def test_counts_of_a_worker_and_the_successor_beside_it_add_up(scraped: Scraped) -> None:
+    for _ in range(3):
+        scraped.metrics.observe(snapshot(graph(traces=2)))
+        scraped.metrics.observe(snapshot(graph(traces=1), incarnation="2"))
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    assert scraped.value("shaperouter_graph_traces_total") == 3
 
 
 def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
     before = scraped.series()
-    scraped.metrics.lose("worker-0")
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
     lost = scraped.series()
     # The new process starts at zero, and nobody has asked it for the second graph yet.
     fresh = graph(
@@ -186,7 +195,7 @@ def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
 def test_gauges_of_a_lost_worker_go(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph()))
     scraped.metrics.observe(snapshot(graph(), worker="worker-1"))
-    scraped.metrics.lose("worker-0")
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
     assert scraped.value("shaperouter_slots", state="active") == 3
     assert scraped.value("shaperouter_kv_cache_bytes", model="gpt2") == 1000
     assert scraped.value("shaperouter_graphs", state="ready") == 1
@@ -195,7 +204,7 @@ def test_gauges_of_a_lost_worker_go(scraped: Scraped) -> None:
 
 def test_without_workers_there_are_no_slots_and_no_graphs(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph()))
-    scraped.metrics.lose("worker-0")
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
     assert not scraped.value("shaperouter_slots")
     assert not scraped.value("shaperouter_kv_cache_bytes")
     assert not scraped.value("shaperouter_graphs")

@@ -1,4 +1,4 @@
-"""Admission: what a router lets wait, so that what it has let in keeps its speed."""
+"""Overload: what a router lets wait, so that what it has let in keeps its speed."""
 
 import contextlib
 from collections import Counter
@@ -12,8 +12,11 @@ from shaperouter_service.routing.decision import Option
 CERTAIN = 0.7
 
 
-class Admission:
-    """Refuses at once what would wait too long or end too late. Belongs to the event loop."""
+class OverloadGuard:
+    """Refuses at once what would wait too long or end too late. Belongs to the event loop.
+
+    What rests on guesses alone is let in: workers have bounded queues, and calls their deadlines.
+    """
 
     def __init__(self, max_queue_seconds: float) -> None:
         """Starts with nobody waiting.
@@ -53,7 +56,7 @@ class Admission:
         # Of what waits, and of the time that takes, the client's own with this request.
         own = (self._waiting[client] + 1) / (self._waiting.total() + 1)
         limit = min(self._limit, self._limit / (clients + 1) / own)
-        if expected > limit:
+        if option.informed and expected > limit:
             raise OverloadedError(model, expected, limit)
 
     @staticmethod
@@ -72,5 +75,7 @@ class Admission:
             DeadlineTooShortError: No option ends in time.
         """
         expected = option.first_seconds + least_share * option.decode_seconds
-        if seconds_left is not None and CERTAIN * expected > seconds_left:
+        if seconds_left is None or not option.informed:
+            return
+        if CERTAIN * expected > seconds_left:
             raise DeadlineTooShortError(model, expected, seconds_left)

@@ -1,0 +1,87 @@
+"""Letting calls in until a server drains, and knowing when the last of them has ended."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from grpc import aio
+
+from shaperouter_service.errors import StoppingError
+from shaperouter_service.rpc.interceptor import Handler
+
+
+class Admission(aio.ServerInterceptor):
+    """Counts the calls of a server's work, and refuses new ones once it is closed.
+
+    gRPC by itself refuses calls to a server that stops without a word that programs could act on.
+    Belongs to the event loop.
+    """
+
+    def __init__(self, work: Iterable[MethodDescriptor]) -> None:
+        """Takes the methods that are work; calls of others are let through."""
+        self._paths = {f"/{method.containing_service.full_name}/{method.name}" for method in work}
+        self._running = 0
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def close(self) -> None:
+        """Lets in no more calls."""
+        self._closed = True
+
+    async def emptied(self) -> None:
+        """Waits until none of the calls that were let in is left."""
+        await self._idle.wait()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wraps a method's handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method not in self._paths:
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(handler.unary_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(handler.unary_unary),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _unary(self, behaviour: Any) -> Any:
+        async def call(request: Any, context: Any) -> Any:
+            with self._let_in():
+                return await behaviour(request, context)
+
+        return call
+
+    def _stream(self, behaviour: Any) -> Any:
+        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+            with self._let_in():
+                async with contextlib.aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+
+        return call
+
+    @contextlib.contextmanager
+    def _let_in(self) -> Iterator[None]:
+        if self._closed:
+            raise StoppingError
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()

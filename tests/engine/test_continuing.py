@@ -1,0 +1,139 @@
+"""A run that another worker has begun goes on as if nothing had happened."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.engine import Bench, Collected, Golden
+from shaperouter.v1 import worker_pb2
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.worker.run import Ended
+from shaperouter_service.worker.server import Changes, WorkerServicer
+
+MODEL = "gpt2-untied"
+# Sampling whose every step depends on those before it; none ends before its last token.
+SAMPLED: dict[str, dict[str, Any]] = {
+    "sampled": {"do_sample": True, "temperature": 1.2, "top_k": 40, "top_p": 0.95, "seed": 7},
+    "sampled with every option": {
+        "do_sample": True,
+        "seed": 2**62 + 3,
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "typical_p": 0.95,
+        "repetition_penalty": 0.9,
+        "no_repeat_ngram_size": 2,
+        "min_new_tokens": 12,
+        "biases": [((5,), 2.0), ((1, 2), -math.inf)],
+    },
+}
+
+
+def _assert_continues(
+    bench: Bench, model: str, prompt: Sequence[int], expected: Sequence[int], **options: Any
+) -> None:
+    """Cuts a run after every number of its tokens, and has each rest made anew."""
+    rests = [
+        bench.submit(model, prompt, generated_token_ids=expected[:cut], **options)
+        for cut in range(1, len(expected))
+    ]
+    for cut, rest in enumerate(rests, start=1):
+        rest.wait()
+        assert (cut, rest.token_ids) == (cut, list(expected[cut:]))
+
+
+def test_every_greedy_case_goes_on_after_every_number_of_tokens(
+    benches: dict[str, Bench], golden: Golden
+) -> None:
+    for case in golden.cases:
+        prompt, options = case["prompt_token_ids"], golden.options(case)
+        _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)
+
+
+def test_every_case_of_options_goes_on_after_every_number_of_tokens(
+    benches: dict[str, Bench], golden: Golden
+) -> None:
+    for case in golden.option_cases:
+        options = golden.options(case)
+        if options.get("num_beams", 1) == 1:
+            prompt, (sequence,) = case["prompt_token_ids"], case["sequences"]
+            _assert_continues(
+                benches[golden.name], golden.name, prompt, sequence["token_ids"], **options
+            )
+
+
+@pytest.mark.parametrize("kind", list(SAMPLED))
+def test_sampling_goes_on_after_every_number_of_tokens(
+    benches: dict[str, Bench], thorough: Golden, kind: str
+) -> None:
+    bench, options = benches[thorough.name], SAMPLED[kind] | {"max_new_tokens": 24}
+    prompt = [9, 4, 77, 31, 9]
+    whole = bench.submit(thorough.name, prompt, **options)
+    whole.wait()
+    assert len(whole.token_ids) == 24
+    _assert_continues(bench, thorough.name, prompt, whole.token_ids, **options)
+
+
+def test_log_probabilities_go_on(benches: dict[str, Bench]) -> None:
+    def submit(**changes: Any) -> Collected:
+        collected = benches[MODEL].submit(MODEL, [3, 1, 4], max_new_tokens=9, logprobs=2, **changes)
+        collected.wait()
+        return collected
+
+    whole = submit()
+    rest = submit(generated_token_ids=whole.token_ids[:4])
+    for continued, expected in zip(rest.logprobs, whole.logprobs[4:], strict=True):
+        assert continued.token_id == expected.token_id
+        assert continued.logprob == pytest.approx(expected.logprob, abs=1e-4)
+        assert [token for token, _ in continued.top] == [token for token, _ in expected.top]
+
+
+def test_what_a_continued_run_took_is_told_from_its_arrival_here(
+    benches: dict[str, Bench],
+) -> None:
+    rest = benches[MODEL].submit(MODEL, [3], max_new_tokens=9, generated_token_ids=[5, 6])
+    rest.wait()
+    timings = rest.run.timings
+    assert isinstance(rest.seen[-1], Ended)
+    assert timings.prefill_started <= timings.first_token <= timings.ended
+
+
+@pytest.mark.parametrize(
+    ("generated", "options", "message"),
+    [
+        ([1, 2, 3], {"max_new_tokens": 3}, r"must be from 0 to 2, got 3"),
+        ([1, 97], {"max_new_tokens": 5}, r"must be from 0 to 96, got 97"),
+        ([-1], {"max_new_tokens": 5}, r"must be from 0 to 96, got -1"),
+        ([1], {"max_new_tokens": 5, "num_beams": 2}, "must be empty with beam search, got 1 id"),
+        ([1, 7], {"max_new_tokens": 5, "eos_token_ids": [6, 7]}, "must have no end token, got 7"),
+        (
+            [7],
+            {"max_new_tokens": 5, "min_new_tokens": 3, "eos_token_ids": [7]},
+            "must have no end token, got 7",
+        ),
+    ],
+    ids=["too many", "beyond the vocabulary", "negative", "beams", "ended", "ended too early"],
+)
+def test_what_can_not_be_continued_is_refused(
+    benches: dict[str, Bench], generated: list[int], options: dict[str, Any], message: str
+) -> None:
+    async def run() -> None:
+        changes = Changes(asyncio.get_running_loop())
+        servicer = WorkerServicer(benches[MODEL].engine, changes, "worker-0")
+        request = worker_pb2.RunRequest(
+            model=MODEL,
+            token_ids=[3],
+            generated_token_ids=generated,
+            options=worker_pb2.RunOptions(
+                **{"num_beams": 1, "num_return_sequences": 1, "temperature": 1.0} | options
+            ),
+        )
+        async for _ in servicer.Run(request, None):
+            pass
+
+    with pytest.raises(InvalidRequestError, match=f"generated_token_ids: {message}"):
+        asyncio.run(run())

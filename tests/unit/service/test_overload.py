@@ -1,0 +1,104 @@
+"""Overload: waits and deadlines that cannot be kept are refused before anything is started."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from harness.routing import LADDERS, MODEL, decode
+from shaperouter_service.errors import DeadlineTooShortError, OverloadedError
+from shaperouter_service.fleet.overload import OverloadGuard
+from shaperouter_service.routing.decision import Option
+
+LIMIT = 12.0
+
+
+def option(
+    queue: float = 0.0, *, stall: float = 0.0, decoding: float = 1.0, informed: bool = True
+) -> Option:
+    return Option(
+        worker="a",
+        prefill=LADDERS.first_prefill(MODEL),
+        decode=decode(1, 64),
+        tight=decode(1, 64),
+        queue_seconds=queue,
+        stall_seconds=stall,
+        prefill_seconds=0.5,
+        decode_seconds=decoding,
+        informed=informed,
+    )
+
+
+@contextlib.contextmanager
+def waiting(guard: OverloadGuard, **clients: int) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for client, count in clients.items():
+            for _ in range(count):
+                stack.enter_context(guard.waiting(client))
+        yield
+
+
+def admits(guard: OverloadGuard, client: str, queue: float) -> bool:
+    try:
+        guard.check_queue(client, MODEL, option(queue))
+    except OverloadedError:
+        return False
+    return True
+
+
+def test_one_client_can_fill_half_of_the_waiting_time() -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, one=7):
+        assert admits(guard, "one", 0.49 * LIMIT)
+        assert not admits(guard, "one", 0.51 * LIMIT)
+
+
+def test_a_newcomer_has_room_behind_a_flood() -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, flood=20):
+        assert not admits(guard, "flood", 0.6 * LIMIT)
+        assert admits(guard, "new", 0.6 * LIMIT)
+
+
+def test_nobody_waits_longer_than_the_limit() -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, flood=20):
+        assert not admits(guard, "new", 1.01 * LIMIT)
+
+
+def test_who_has_stopped_waiting_is_forgotten() -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, flood=20):
+        pass
+    assert admits(guard, "flood", 0.49 * LIMIT)
+
+
+def test_a_refusal_says_how_long_the_wait_would_be_and_when_to_come_again() -> None:
+    with pytest.raises(OverloadedError, match=r"would wait 10 s for a slot, limit 6 s") as refusal:
+        OverloadGuard(LIMIT).check_queue("a", MODEL, option(10.0))
+    assert refusal.value.retry_after == pytest.approx(4.0)
+
+
+def test_a_deadline_that_nothing_can_meet_is_refused_with_both_times() -> None:
+    with pytest.raises(
+        DeadlineTooShortError, match=r"needs 5.5 s .* at least, and its deadline is in 2 s"
+    ):
+        OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=2.0)
+
+
+def test_a_deadline_that_may_be_met_is_let_in() -> None:
+    OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=4.0)
+    OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=None)
+
+
+def test_a_request_that_may_end_early_needs_time_for_its_first_tokens_alone() -> None:
+    long = option(decoding=100.0)
+    OverloadGuard.check_deadline(MODEL, long, least_share=0.01, seconds_left=2.0)
+    with pytest.raises(DeadlineTooShortError):
+        OverloadGuard.check_deadline(MODEL, long, least_share=1.0, seconds_left=2.0)
+
+
+def test_what_is_only_guessed_refuses_nothing() -> None:
+    guessed = option(100.0, decoding=100.0, informed=False)
+    OverloadGuard(LIMIT).check_queue("a", MODEL, guessed)
+    OverloadGuard.check_deadline(MODEL, guessed, least_share=1.0, seconds_left=1.0)
