@@ -119,6 +119,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
             ],
             listen=f"unix:{sockets / 'router'}",
             metrics_listen="127.0.0.1:0",
+            max_queue_seconds=30.0,
             grace=grace,
             own_workers=True,
         )

@@ -6,7 +6,9 @@ from harness.routing import LADDERS
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.messages import ladders_to_proto
-from shaperouter_service.routing.catalog import Catalog, WorkerId
+from shaperouter_service.routing.catalog import Catalog, WorkerId, view_of
+from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.views import LaneView
 
 
 def snapshot(
@@ -16,6 +18,7 @@ def snapshot(
         worker=worker,
         incarnation="1",
         device="CPU:0",
+        warm=True,
         models=[
             model_pb2.Model(name=name, slots=slots, ladders=ladders_to_proto(LADDERS))
             for name in models
@@ -23,6 +26,7 @@ def snapshot(
         graphs=[
             graph_pb2.Graph(
                 worker=worker,
+                state=graph_pb2.GRAPH_STATE_READY,
                 signature=signature_pb2.Signature(
                     model=models[0],
                     kind=signature_pb2.GRAPH_KIND_PREFILL,
@@ -114,6 +118,53 @@ def test_a_workers_successor_may_live_beside_it() -> None:
     catalog.update(second)
     catalog.lose(WorkerId.of(first))
     assert catalog.workers("gpt2") == [WorkerId("worker-0", "2")]
+
+
+def test_requests_go_to_a_successor_once_it_is_warm() -> None:
+    catalog = Catalog(["gpt2"])
+    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
+    second.incarnation, second.warm = "2", False
+    catalog.update(first)
+    catalog.update(second)
+    assert list(catalog.views()) == [WorkerId.of(first)]
+    second.warm = True
+    catalog.update(second)
+    assert list(catalog.views()) == [WorkerId.of(second)]
+
+
+def test_a_request_counts_as_load_until_the_next_snapshot() -> None:
+    catalog = Catalog(["gpt2"])
+    idle = snapshot("worker-0", "gpt2")
+    idle.lanes.add(model="gpt2", beams=1, total_slots=1)
+    catalog.update(idle)
+    ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
+    worker = WorkerId.of(idle)
+    for _ in range(2):
+        catalog.assign(worker, 1, ask)
+    assert catalog.views()[worker].lanes["gpt2", 1] == LaneView(
+        active=1, slots=1, queued=1, tokens=40, prompt_tokens=20
+    )
+    catalog.update(idle)
+    assert catalog.views()[worker].lanes["gpt2", 1].tokens == 0
+
+
+def test_a_model_is_not_ready_on_a_worker_that_still_makes_its_first_graphs() -> None:
+    catalog = Catalog(["gpt2"])
+    cold = snapshot("worker-0", "gpt2")
+    cold.warm = False
+    catalog.update(cold)
+    assert not catalog.ready
+
+
+def test_a_graph_on_the_way_is_expected_from_what_others_took() -> None:
+    told = snapshot("worker-0", "gpt2", lengths=(16, 24, 32))
+    ready, compiling, overdue = told.graphs
+    ready.compiles, ready.trace_seconds = 1, 1.0
+    ready.compile_seconds.sum = 3.0
+    for graph, seconds in ((compiling, 1.5), (overdue, 60.0)):
+        graph.state, graph.state_seconds = graph_pb2.GRAPH_STATE_COMPILING, seconds
+    views = view_of(told, now=100.0).graphs
+    assert sorted(view.ready_at for view in views.values()) == [0.0, 100.4, 102.5]
 
 
 def test_the_only_model_need_not_be_named() -> None:

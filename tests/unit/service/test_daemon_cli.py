@@ -21,13 +21,19 @@ ENGINE = [
     "--slots",
     "--queue-limit",
     "--compile-threads",
+    "--compile-mode",
+    "--warm",
+    "--max-graphs",
+    "--max-memory",
     "--prefill-lengths",
     "--decode-lengths",
+    "--threads",
+    "--hang-timeout",
 ]
-ENGINE = ["--dtype", "--slots", "--queue-limit", "--compile-threads", "--threads", "--hang-timeout"]
+PUBLIC = ["--listen", "--max-queue-seconds"]
 OPTIONS = {
-    "serve": [*COMMON, "--listen", "--workers", *ENGINE],
-    "router": [*COMMON, "--listen", "--worker"],
+    "serve": [*COMMON, *PUBLIC, "--workers", *ENGINE],
+    "router": [*COMMON, *PUBLIC, "--worker"],
     "worker": [*COMMON, "--listen", "--name", *ENGINE],
 }
 # What the command line must have besides.
@@ -279,6 +285,10 @@ def test_a_bad_value_of_the_file_is_refused(
         "--slots=257",
         "--queue-limit=0",
         "--compile-threads=0",
+        "--compile-mode=eager",
+        "--max-graphs=0",
+        "--max-memory=-1",
+        "--max-queue-seconds=-1",
         "--prefill-lengths=",
         "--prefill-lengths=short",
         "--prefill-lengths=24,16",
@@ -300,6 +310,33 @@ def test_a_bad_argument_is_refused_by_name(started: Started, run: Run, argument:
     assert result.exit_code == 2
     assert argument.partition("=")[0] in result.output
     assert started.config is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--warm=a decode 1x64"], "warm: needs compile-mode warm or frozen, got lazy"),
+        (
+            ["--compile-mode=warm", "--warm=a decode 64"],
+            (
+                "warm: a signature is MODEL KIND ROWSxLENGTH [beams BEAMS], "
+                "e.g. 'gpt2 decode 4x256', got 'a decode 64'"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_made_ahead_is_refused(
+    started: Started, run: Run, arguments: list[str], message: str
+) -> None:
+    result = run("worker", "--name=w", *arguments)
+    assert str(result.exception) == message
+    assert started.config is None
+
+
+def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
+    run("worker", "--name=w", "--compile-mode=warm", "--warm=a decode 4x128 beams 2")
+    (signature,) = started.config.warm
+    assert (signature.rows, signature.length, signature.beams) == (4, 128, 2)
 
 
 def test_a_router_needs_a_worker(started: Started, run: Run) -> None:
@@ -325,6 +362,12 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--slots=4",
         "--queue-limit=5",
         "--compile-threads=6",
+        "--compile-mode=frozen",
+        "--warm=a decode 1x64",
+        "--warm=b decode 4x128 beams 2",
+        "--max-graphs=20",
+        "--max-memory=4000",
+        "--max-queue-seconds=3",
         "--prefill-lengths=b=16,24",
         "--prefill-lengths=32",
         "--decode-lengths=64,100",
@@ -337,6 +380,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
     assert started.config.own_workers
     assert started.workers.count == 3
     assert started.workers.hang_timeout == 8
+    assert started.config.max_queue_seconds == 3
     assert sorted(started.workers.arguments) == sorted(
         [
             "--model=a=/models/a",
@@ -346,6 +390,11 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--slots=4",
             "--queue-limit=5",
             "--compile-threads=6",
+            "--compile-mode=frozen",
+            "--warm=a decode 1x64",
+            "--warm=b decode 4x128 beams 2",
+            "--max-graphs=20",
+            "--max-memory=4000",
             "--prefill-lengths=b=16,24",
             "--prefill-lengths=32",
             "--decode-lengths=64,100",
