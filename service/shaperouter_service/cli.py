@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.lengths import ChosenLengths, lengths_of_models
 from shaperouter_service.sources import ModelSource, parse_models
@@ -345,6 +346,9 @@ def worker(
         exit_with_parent=exit_with_parent,
     )
     asyncio.run(run_worker(config))
+
+
+cli.add_command(ladder)
 
 
 def main() -> None:
