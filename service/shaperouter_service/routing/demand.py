@@ -97,10 +97,16 @@ def _demand(
     modelled = sum(count * seconds(today.cover(length)) for length, count in calls.items())
     if not measured or not modelled:
         return None
+    compiles = sum(counts.compiles for counts in graphs.values())
+    each = (
+        sum(counts.compile_seconds for counts in graphs.values()) / compiles
+        if compiles
+        else traffic.compile_seconds(kind)
+    )
     rungs = len({signature.length for signature in graphs})
     return Demand(
         beams=beams,
         calls={length: count * measured / modelled for length, count in calls.items()},
         seconds=seconds,
-        compile_seconds=traffic.compile_seconds(kind) * len(graphs) / rungs,
+        compile_seconds=each * len(graphs) / rungs,
     )

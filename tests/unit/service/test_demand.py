@@ -108,6 +108,19 @@ def test_a_rung_costs_the_compilations_of_all_its_signatures() -> None:
     assert decode_demands(traffic)[1].compile_seconds == pytest.approx(6.0)
 
 
+def test_graphs_of_other_widths_do_not_count_where_some_of_the_own_were_compiled() -> None:
+    traffic = record(
+        runs={(1, 100): 1.0, (4, 100): 1.0, (8, 100): 1.0},
+        signatures={
+            decode(1, 128): served(1, 1.0, compile_seconds=2.0),
+            decode(1, 128, beams=4): served(1, 1.0, compile_seconds=6.0),
+            decode(1, 128, beams=8): served(1, 1.0),
+        },
+    )
+    each = {beams: demand.compile_seconds for beams, demand in decode_demands(traffic).items()}
+    assert each == {1: 2.0, 4: 6.0, 8: 4.0}
+
+
 def test_where_nothing_was_compiled_a_time_is_assumed() -> None:
     traffic = record(prompts={10: 1.0}, signatures={prefill(1, 16): served(1, 1.0)})
     demand = prefill_demand(traffic)
