@@ -66,10 +66,12 @@ class Demand:
         rungs = {length: ladder.cover(length) for length in self.calls}
         padded = sum(count * self.seconds(rungs[length]) for length, count in self.calls.items())
         exact = sum(count * self.seconds(length) for length, count in self.calls.items())
+        # Traffic that has faded to nothing needs no graph.
+        used = {rungs[length] for length, count in self.calls.items() if count}
         return Expected(
             device_seconds=padded,
             padding_seconds=padded - exact,
-            compile_seconds=len(set(rungs.values())) * self.compile_seconds,
+            compile_seconds=len(used) * self.compile_seconds,
         )
 
 

@@ -150,6 +150,7 @@ def test_what_a_ladder_is_expected_to_cost() -> None:
     assert expected.padding_share == pytest.approx(36 / 116)
 
 
-def test_nothing_costs_nothing() -> None:
-    expected = demand({}, compile_seconds=3.0).expected(Ladder((16, 24)))
+@pytest.mark.parametrize("calls", [{}, {8: 0.0}])
+def test_nothing_costs_nothing(calls: dict[int, float]) -> None:
+    expected = demand(calls, compile_seconds=3.0).expected(Ladder((16, 24)))
     assert (expected.cost, expected.padding_share) == (0.0, 0.0)
