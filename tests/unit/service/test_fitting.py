@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shaperouter_service.routing.fitting import Demand, Expected, fit_ladder
@@ -33,6 +33,9 @@ def demands(draw: st.DrawFn) -> Demand:
         compile_seconds=draw(_SECONDS | st.floats(0, 1000)),
     )
 
+
+# On a busy machine an example may take longer than the 0.2 s that hypothesis allows it.
+UNTIMED = settings(deadline=None)
 
 DEMANDS = st.lists(demands(), min_size=1, max_size=3)
 
@@ -63,6 +66,7 @@ def demand(
     )
 
 
+@UNTIMED
 @given(asked=DEMANDS, most_rungs=st.integers(1, 8))
 def test_no_ladder_of_so_many_rungs_costs_less(asked: list[Demand], most_rungs: int) -> None:
     fitted = fit_ladder(asked, maximum=MAXIMUM, most_rungs=most_rungs)
@@ -71,6 +75,7 @@ def test_no_ladder_of_so_many_rungs_costs_less(asked: list[Demand], most_rungs: 
     assert cost(asked, fitted) == pytest.approx(least, rel=1e-6, abs=1e-3)
 
 
+@UNTIMED
 @given(asked=DEMANDS)
 def test_no_ladder_at_all_costs_less(asked: list[Demand]) -> None:
     fitted = fit_ladder(asked, maximum=MAXIMUM)
@@ -78,6 +83,7 @@ def test_no_ladder_at_all_costs_less(asked: list[Demand]) -> None:
     assert cost(asked, fitted) == pytest.approx(least, rel=1e-6, abs=1e-3)
 
 
+@UNTIMED
 @given(asked=DEMANDS)
 def test_more_rungs_never_cost_more(asked: list[Demand]) -> None:
     costs = [cost(asked, fit_ladder(asked, maximum=MAXIMUM, most_rungs=k)) for k in range(1, 8)]
@@ -87,6 +93,7 @@ def test_more_rungs_never_cost_more(asked: list[Demand]) -> None:
     )
 
 
+@UNTIMED
 @given(asked=DEMANDS, maximum=st.integers(MAXIMUM, 200))
 def test_a_fitted_ladder_is_one_that_can_be_chosen(asked: list[Demand], maximum: int) -> None:
     flat = [demand(dict(one.calls), beams=one.beams) for one in asked]
