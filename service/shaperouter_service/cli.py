@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.lengths import ChosenLengths, lengths_of_models
@@ -473,6 +474,9 @@ def parse_warm(texts: Sequence[str], mode: CompileModeName) -> list[Signature]:
         return [Signature.parse(text) for text in texts]
     except ValueError as error:
         raise StartupError(f"warm: {error}") from error
+
+
+cli.add_command(ladder)
 
 
 def main() -> None:

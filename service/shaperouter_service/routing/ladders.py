@@ -235,6 +235,17 @@ class Ladders:
         longest = self.lane(beams).decode_lengths.maximum
         return self.decode(model, rows=1, length=longest, beams=beams)
 
+    def tight(self, signature: Signature) -> Signature:
+        """The tight cover of a signature, which may be one of other ladders.
+
+        Raises:
+            ValueError: These reach less far in one dimension.
+        """
+        model, rows, length = signature.model, signature.rows, signature.length
+        if signature.kind is GraphKind.PREFILL:
+            return self.prefill(model, rows=rows, prompt_tokens=length)
+        return self.decode(model, rows=rows, length=length, beams=signature.beams)
+
     def signatures(self, model: str) -> list[Signature]:
         """Every signature there can be for a model."""
         prefill = [

@@ -328,8 +328,9 @@ def test_a_bad_argument_is_refused_by_name(started: Started, run: Run, argument:
 def test_what_cannot_be_made_ahead_is_refused(
     started: Started, run: Run, arguments: list[str], message: str
 ) -> None:
-    result = run("worker", "--name=w", *arguments)
-    assert str(result.exception) == message
+    with pytest.raises(StartupError) as refusal:
+        run("worker", "--name=w", *arguments)
+    assert str(refusal.value) == message
     assert started.config is None
 
 

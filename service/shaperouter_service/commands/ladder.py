@@ -1,0 +1,266 @@
+"""`shaperouterd ladder`: ladders that are fitted to recorded traffic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from shaperouter_service.lengths import ChosenLengths
+from shaperouter_service.record import read_record
+from shaperouter_service.routing.demand import decode_demands, prefill_demand
+from shaperouter_service.routing.fitting import Demand, fit_ladder
+from shaperouter_service.routing.ladders import Ladder
+from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
+from shaperouter_service.telemetry.logs import configure_logs
+
+# Requests below which a fitted ladder means little: each of some ten rungs serves some ten of them.
+ENOUGH_REQUESTS = 100
+
+# The first two and the last are words, the others numbers.
+COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "lengths")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The ladder of prefill, or of one lane, as it is and as it was fitted.
+
+    Attributes:
+        title: Which, for people.
+        demand: What is asked of it.
+        today: The ladder it has, in places.
+        fitted: The ladder it should have, in places.
+    """
+
+    title: str
+    demand: Demand
+    today: Ladder
+    fitted: Ladder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What was fitted to the traffic of one model.
+
+    Attributes:
+        traffic: The traffic.
+        prefill: Lengths for the model's option; None where nothing was measured.
+        decode: Likewise.
+        comparisons: How they compare with what the model has.
+    """
+
+    traffic: Traffic
+    prefill: ChosenLengths | None
+    decode: ChosenLengths | None
+    comparisons: Sequence[Comparison]
+
+    @property
+    def cost_today(self) -> float:
+        """Seconds for padding and compilations on the ladders the model has."""
+        return sum(one.demand.expected(one.today).cost for one in self.comparisons)
+
+    @property
+    def cost_fitted(self) -> float:
+        """The same on the fitted ladders."""
+        return sum(one.demand.expected(one.fitted).cost for one in self.comparisons)
+
+
+@click.group()
+def ladder() -> None:
+    """Tells what traffic asks of ladders."""
+
+
+@ladder.command()
+@click.option(
+    "--record",
+    "directory",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory of the traffic record that workers have kept.",
+)
+@click.option("--model", metavar="NAME", help="Only this model.  [default: all of the record]")
+@click.option(
+    "--prefill-rungs",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Most rungs for prompts.  [default: as many as pay]",
+)
+@click.option(
+    "--decode-rungs",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Most rungs for caches.  [default: as many as pay]",
+)
+@click.option(
+    "--horizon",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="HOURS",
+    help="How long a worker uses what it has compiled: the longer, the more rungs pay.  "
+    "[default: as long as was recorded]",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the fitted ladders to a TOML file, for `shaperouterd serve --config`.",
+)
+def fit(
+    *,
+    directory: Path,
+    model: str | None,
+    prefill_rungs: int | None,
+    decode_rungs: int | None,
+    horizon: float | None,
+    output: Path | None,
+) -> None:
+    """Fits ladders of lengths to recorded traffic.
+
+    Finds the rungs that cost least time in padding and compilations together, and compares them
+    with those that the models have.
+    """
+    configure_logs("warning", "auto")
+    record = read_record(directory)
+    if not record:
+        raise click.BadParameter(f"{directory} has no traffic", param_hint="--record")
+    if model is not None and model not in record:
+        known = ", ".join(sorted(record))
+        raise click.BadParameter(
+            f"no traffic of {model!r} is recorded; there is of {known}", param_hint="--model"
+        )
+    fits = [
+        _fit(record[name], prefill_rungs, decode_rungs, horizon)
+        for name in sorted(record)
+        if model in (None, name)
+    ]
+    click.echo("\n\n".join(_report(one, horizon) for one in fits))
+    if output is not None:
+        try:
+            output.write_text(_config(fits), encoding="utf-8")
+        except OSError as error:
+            raise click.FileError(str(output), str(error)) from error
+
+
+def _fit(
+    traffic: Traffic, prefill_rungs: int | None, decode_rungs: int | None, horizon: float | None
+) -> Fit:
+    ladders = traffic.ladders
+    maximum = ladders.prefill_lengths.maximum
+    # Counts are of as many seconds as the record has.
+    factor = horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
+    prefill = decode = None
+    comparisons = []
+    prompts = prefill_demand(traffic)
+    if prompts is not None:
+        prompts = prompts.times(factor)
+        fitted = fit_ladder([prompts], maximum=maximum, most_rungs=prefill_rungs)
+        prefill = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        comparisons.append(
+            Comparison(
+                title="prefill", demand=prompts, today=ladders.prefill_lengths, fitted=fitted
+            )
+        )
+    lanes = {beams: demand.times(factor) for beams, demand in decode_demands(traffic).items()}
+    if lanes:
+        fitted = fit_ladder(list(lanes.values()), maximum=maximum, most_rungs=decode_rungs)
+        decode = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        comparisons += [
+            Comparison(
+                title="decode" if beams == 1 else f"decode, {beams} beams",
+                demand=demand,
+                today=ladders.lane(beams).decode_lengths,
+                fitted=Ladder(tuple(beams * rung for rung in fitted.rungs)),
+            )
+            for beams, demand in lanes.items()
+        ]
+    return Fit(traffic=traffic, prefill=prefill, decode=decode, comparisons=comparisons)
+
+
+# --- What is printed -----------------------------------------------------------------------------
+
+
+def _report(fit: Fit, horizon: float | None) -> str:
+    traffic = fit.traffic
+    lines = [f"{traffic.model}: {_recorded(traffic)}"]
+    if fit.comparisons:
+        expected = f"{horizon:g} h of one worker" if horizon else "as much time"
+        lines += [f"Costs are those to be expected in {expected}.", "", *_table(fit), ""]
+        lines.append(_saving(fit))
+    lines += [
+        f"No device time of {kind} is recorded: its ladder stays as it is."
+        for kind, lengths in (("prefill", fit.prefill), ("decode", fit.decode))
+        if lengths is None
+    ]
+    if fit.comparisons and not any(one.compiles for one in traffic.signatures.values()):
+        lines.append(
+            f"No compilation is recorded: {ASSUMED_COMPILE_SECONDS:g} s are assumed for each."
+        )
+    if _is_thin(traffic):
+        lines.append(
+            f"TOO LITTLE TRAFFIC: below {ENOUGH_REQUESTS} prompts or runs a fitted ladder means "
+            "little."
+        )
+    return "\n".join(lines)
+
+
+def _recorded(traffic: Traffic) -> str:
+    prompts, runs = sum(traffic.prompts.values()), sum(traffic.runs.values())
+    hours = traffic.seconds / 3600
+    return f"{prompts:,.0f} prompts, {runs:,.0f} runs, {hours:,.3g} h of workers' time"
+
+
+def _is_thin(traffic: Traffic) -> bool:
+    return min(sum(traffic.prompts.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
+
+
+def _table(fit: Fit) -> list[str]:
+    rows = [COLUMNS]
+    for one in fit.comparisons:
+        for name, ladder in (("today", one.today), ("fitted", one.fitted)):
+            expected = one.demand.expected(ladder)
+            rows.append(
+                (
+                    one.title if name == "today" else "",
+                    name,
+                    str(len(ladder.rungs)),
+                    f"{expected.padding_share:.0%}",
+                    f"{expected.padding_seconds:,.1f}",
+                    f"{expected.compile_seconds:,.1f}",
+                    f"{expected.cost:,.1f}",
+                    " ".join(map(str, ladder.rungs)),
+                )
+            )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return [
+        "  ".join(
+            cell.rjust(width) if 2 <= column < len(COLUMNS) - 1 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _saving(fit: Fit) -> str:
+    today, fitted = fit.cost_today, fit.cost_fitted
+    if not today:
+        return "There is nothing to save: no padding and no compilation is expected."
+    less = 1 - fitted / today
+    return (
+        f"The fitted ladders cost {abs(less):.0%} {'less' if less >= 0 else 'more'}: "
+        f"{fitted:,.1f} s instead of {today:,.1f} s."
+    )
+
+
+def _config(fits: Sequence[Fit]) -> str:
+    lines = ["# Fitted by `shaperouterd ladder fit`, for `shaperouterd serve --config`."]
+    for fit in fits:
+        thin = " (too little to mean anything)" if _is_thin(fit.traffic) else ""
+        lines.append(f"# {fit.traffic.model}: {_recorded(fit.traffic)}{thin}.")
+    for option, chosen in (
+        ("prefill-lengths", [fit.prefill for fit in fits]),
+        ("decode-lengths", [fit.decode for fit in fits]),
+    ):
+        values = ", ".join(f'"{lengths}"' for lengths in chosen if lengths is not None)
+        if values:
+            lines.append(f"{option} = [{values}]")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,112 @@
+"""Demand: what recorded traffic asks of a model's ladders."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from shaperouter_service.routing.fitting import Demand
+from shaperouter_service.routing.ladders import Ladder
+from shaperouter_service.routing.length_cost import (
+    LengthCost,
+    MeasuredLength,
+    decode_shape,
+    prefill_shape,
+)
+from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.routing.traffic import Traffic
+
+
+def prefill_demand(traffic: Traffic) -> Demand | None:
+    """What prompts ask of the ladder of prefill; None if none was measured.
+
+    A prompt takes as many calls as it has pieces, on whatever rung.
+    """
+    ladders = traffic.ladders
+    calls = {
+        tokens: count * math.ceil(tokens / ladders.prefill_piece)
+        for tokens, count in traffic.prompts.items()
+    }
+    shape = prefill_shape(ladders.prefill_piece)
+    return _demand(
+        traffic,
+        GraphKind.PREFILL,
+        beams=1,
+        calls=calls,
+        today=ladders.prefill_lengths,
+        shape=shape,
+    )
+
+
+def decode_demands(traffic: Traffic) -> dict[int, Demand]:
+    """What runs ask of the ladder of decoding: for each beam width of which some were measured.
+
+    All runs of a width are taken to make equally many steps.
+    """
+    demands = {}
+    for lane in traffic.ladders.lanes:
+        calls = {
+            length: count for (beams, length), count in traffic.runs.items() if beams == lane.beams
+        }
+        demand = _demand(
+            traffic,
+            GraphKind.DECODE,
+            beams=lane.beams,
+            calls=calls,
+            today=lane.decode_lengths,
+            shape=decode_shape,
+        )
+        if demand:
+            demands[lane.beams] = demand
+    return demands
+
+
+def _demand(
+    traffic: Traffic,
+    kind: GraphKind,
+    *,
+    beams: int,
+    calls: Mapping[int, float],
+    today: Ladder,
+    shape: Callable[[int], float],
+) -> Demand | None:
+    """Makes a demand that costs as much on today's ladder as was measured.
+
+    How a call's cost grows with its length is told by the graphs of one row. What it costs on
+    average is not: rows share calls, runs end early, and larger graphs serve where the tight one is
+    not ready. The device time of all graphs tells that, and the number of calls is scaled to it.
+    """
+    graphs = {
+        signature: counts
+        for signature, counts in traffic.signatures.items()
+        if signature.kind is kind and signature.beams == beams
+    }
+    seconds = LengthCost(
+        (
+            MeasuredLength(
+                length=signature.length,
+                seconds=counts.device_seconds / counts.steps,
+                calls=counts.steps,
+            )
+            for signature, counts in graphs.items()
+            if signature.rows == 1 and counts.steps
+        ),
+        shape,
+    )
+    # Longer ones are of another model that once had this name.
+    calls = {length: count for length, count in calls.items() if length <= today.maximum}
+    measured = sum(counts.device_seconds for counts in graphs.values())
+    modelled = sum(count * seconds(today.cover(length)) for length, count in calls.items())
+    if not measured or not modelled:
+        return None
+    compiles = sum(counts.compiles for counts in graphs.values())
+    each = (
+        sum(counts.compile_seconds for counts in graphs.values()) / compiles
+        if compiles
+        else traffic.compile_seconds(kind)
+    )
+    rungs = len({signature.length for signature in graphs})
+    return Demand(
+        beams=beams,
+        calls={length: count * measured / modelled for length, count in calls.items()},
+        seconds=seconds,
+        compile_seconds=each * len(graphs) / rungs,
+    )

@@ -1,0 +1,241 @@
+"""`shaperouterd ladder fit`: what it prints and writes, from a record on disk."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.traffic import decode, prefill
+from shaperouter_service.cli import cli
+from shaperouter_service.lengths import ChosenLengths
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic_text import to_text
+
+# Prefill 16, 24, 32, 48, 64, 88, 128; decode 64, 128.
+LADDERS = Ladders.default(max_length=128, slots=4)
+HOURS = 10
+
+Fit = Callable[..., Result]
+
+
+def served(seconds: float) -> SignatureTraffic:
+    return SignatureTraffic(
+        asked=100, calls=100, steps=100, device_seconds=seconds, compiles=1, compile_seconds=2.0
+    )
+
+
+def write(directory: Path, traffic: Traffic) -> None:
+    (directory / traffic.model).mkdir(parents=True, exist_ok=True)
+    (directory / traffic.model / f"{id(traffic)}.json").write_text(to_text(traffic))
+
+
+def traffic(model: str = "gpt2", *, count: float = 500.0) -> Traffic:
+    """Prompts of 40 tokens, read by the rung of 48, and runs of 72 places, by that of 128."""
+    return Traffic(
+        model=model,
+        ladders=LADDERS,
+        as_of=time.time(),
+        seconds=HOURS * 3600.0,
+        prompts={40: count},
+        runs={(1, 72): count},
+        signatures={
+            prefill(1, 48, model): served(60.0),
+            decode(1, 128, model=model): served(1000.0),
+            decode(4, 128, model=model): served(1000.0),
+        },
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """The record of one model."""
+    directory = tmp_path / "traffic"
+    write(directory, traffic())
+    return directory
+
+
+@pytest.fixture
+def fit(record: Path, monkeypatch: pytest.MonkeyPatch) -> Fit:
+    """Runs `shaperouterd ladder fit`; trouble with the arguments goes into the output, too."""
+    # Logs would go to the runner's standard error, which ends with it, and others' logs with them.
+    monkeypatch.setattr("shaperouter_service.commands.ladder.configure_logs", lambda *_: None)
+
+    def fit(*arguments: str) -> Result:
+        return CliRunner().invoke(
+            cli, ["ladder", "fit", f"--record={record}", *arguments], catch_exceptions=False
+        )
+
+    return fit
+
+
+def row(result: Result, title: str, name: str) -> list[str]:
+    """The cells of a row of the table."""
+    lines = iter(result.output.splitlines())
+    for line in lines:
+        cells = re.split(r" {2,}", line)
+        if cells[0] == title:
+            return cells[2:] if name == "today" else re.split(r" {2,}", next(lines))[2:]
+    raise AssertionError(f"no {title!r} in {result.output}")
+
+
+def test_the_table_compares_the_ladders_with_the_fitted_ones(fit: Fit) -> None:
+    result = fit()
+    assert result.exit_code == 0
+    # A prompt costs as its padded length and a little attention: 40 * 1.005 of 48 * 1.006.
+    padding = 60 * (1 - 40 * 1.005 / (48 * 1.006))
+    assert row(result, "prefill", "today") == [
+        "7",
+        "17%",
+        f"{padding:.1f}",
+        "2.0",
+        f"{padding + 2:.1f}",
+        "16 24 32 48 64 88 128",
+    ]
+    assert row(result, "prefill", "fitted") == ["2", "0%", "0.0", "2.0", "2.0", "40 128"]
+    assert row(result, "decode", "today")[-1] == "64 128"
+    assert row(result, "decode", "fitted") == ["2", "0%", "0.0", "4.0", "4.0", "72 128"]
+
+
+def test_the_saving_is_told(fit: Fit) -> None:
+    told = re.search(
+        r"The fitted ladders cost (\d+)% less: 6.0 s instead of ([\d.]+) s", fit().output
+    )
+    assert told is not None
+    assert int(told[1]) == round(100 * (1 - 6.0 / float(told[2])))
+
+
+def test_fewer_rungs_may_cost_more_and_it_is_told(fit: Fit) -> None:
+    result = fit("--prefill-rungs=1", "--decode-rungs=1")
+    assert row(result, "prefill", "fitted")[-1] == "128"
+    assert row(result, "decode", "fitted")[-1] == "128"
+    assert re.search(r"The fitted ladders cost \d+% more", result.output)
+
+
+def test_over_a_short_horizon_few_rungs_pay(record: Path, fit: Fit) -> None:
+    two = traffic()
+    two.prompts = {40: 250.0, 48: 250.0}
+    write(record, two)
+    assert row(fit(), "prefill", "fitted")[-1] == "40 48 128"
+    assert row(fit("--horizon=0.1"), "prefill", "fitted")[-1] == "48 128"
+
+
+def test_costs_are_of_the_horizon(fit: Fit) -> None:
+    usual, longer = fit(), fit(f"--horizon={10 * HOURS}")
+    padding = [float(row(result, "prefill", "today")[2]) for result in (usual, longer)]
+    assert padding[1] == pytest.approx(10 * padding[0], rel=0.01)
+
+
+def test_each_lane_has_its_rows(record: Path, fit: Fit) -> None:
+    beams = traffic()
+    beams.runs[4, 290] = 500.0
+    beams.signatures[decode(1, 512, beams=4)] = served(1000.0)
+    write(record, beams)
+    result = fit()
+    # 290 places of 4 beams are of 73 tokens.
+    assert row(result, "decode", "fitted")[-1] == "72 80 128"
+    assert row(result, "decode, 4 beams", "today")[-1] == "64 128 256 512"
+    assert row(result, "decode, 4 beams", "fitted")[-1] == "288 320 512"
+
+
+def test_the_written_file_is_one_that_serve_takes(fit: Fit, tmp_path: Path) -> None:
+    file = tmp_path / "fitted.toml"
+    assert fit(f"--output={file}").exit_code == 0
+    serve = cli.commands["serve"].make_context("serve", [f"--config={file}"])
+    assert serve.params["prefill_lengths"] == (ChosenLengths(model="gpt2", rungs=(40, 128)),)
+    assert serve.params["decode_lengths"] == (ChosenLengths(model="gpt2", rungs=(72, 128)),)
+
+
+def test_all_models_of_the_record_are_fitted(record: Path, fit: Fit, tmp_path: Path) -> None:
+    write(record, traffic("opt"))
+    file = tmp_path / "fitted.toml"
+    result = fit(f"--output={file}")
+    assert result.output.index("gpt2: ") < result.output.index("opt: ")
+    assert 'prefill-lengths = ["gpt2=40,128", "opt=40,128"]' in file.read_text()
+
+
+def test_one_model_may_be_fitted_alone(record: Path, fit: Fit, tmp_path: Path) -> None:
+    write(record, traffic("opt"))
+    file = tmp_path / "fitted.toml"
+    result = fit("--model=opt", f"--output={file}")
+    assert "gpt2" not in result.output
+    assert 'prefill-lengths = ["opt=40,128"]' in file.read_text()
+
+
+def test_too_little_traffic_is_told(record: Path, fit: Fit, tmp_path: Path) -> None:
+    write(record, traffic("opt", count=99))
+    file = tmp_path / "fitted.toml"
+    assert "TOO LITTLE TRAFFIC" not in fit("--model=gpt2").output
+    assert "TOO LITTLE TRAFFIC: below 100" in fit("--model=opt", f"--output={file}").output
+    assert "too little to mean anything" in file.read_text()
+
+
+def test_a_ladder_whose_graphs_were_never_measured_stays_as_it_is(
+    record: Path, fit: Fit, tmp_path: Path
+) -> None:
+    unmeasured = traffic("opt")
+    del unmeasured.signatures[prefill(1, 48, "opt")]
+    write(record, unmeasured)
+    file = tmp_path / "fitted.toml"
+    result = fit("--model=opt", f"--output={file}")
+    assert "No device time of prefill is recorded" in result.output
+    assert "prefill-lengths" not in file.read_text()
+    assert 'decode-lengths = ["opt=72,128"]' in file.read_text()
+
+
+def test_an_assumed_time_to_compile_is_told(record: Path, fit: Fit) -> None:
+    loaded = traffic("opt")
+    for counts in loaded.signatures.values():
+        counts.compiles = counts.compile_seconds = 0.0
+    write(record, loaded)
+    assert "No compilation is recorded: 5 s are assumed" in fit("--model=opt").output
+    assert "No compilation is recorded" not in fit("--model=gpt2").output
+
+
+def test_a_model_without_traffic_is_refused_by_name(fit: Fit) -> None:
+    result = fit("--model=opt")
+    assert result.exit_code == 2
+    assert "--model" in result.output
+    assert "no traffic of 'opt' is recorded; there is of gpt2" in " ".join(result.output.split())
+
+
+def test_an_empty_record_is_refused_by_name(fit: Fit, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    result = fit(f"--record={empty}")
+    assert result.exit_code == 2
+    assert "--record" in result.output
+    assert "has no traffic" in result.output
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--record=/nowhere",
+        "--prefill-rungs=0",
+        "--decode-rungs=few",
+        "--horizon=0",
+        "--horizon=-1",
+        "--output=/",
+    ],
+)
+def test_a_bad_argument_is_refused_by_name(fit: Fit, argument: str) -> None:
+    result = fit(argument)
+    assert result.exit_code == 2
+    assert argument.partition("=")[0] in result.output
+
+
+def test_a_file_that_cannot_be_written_is_told(fit: Fit, tmp_path: Path) -> None:
+    result = fit(f"--output={tmp_path / 'nowhere' / 'fitted.toml'}")
+    assert result.exit_code == 1
+    assert "nowhere" in result.output
+
+
+def test_a_damaged_file_of_the_record_is_passed_over(record: Path, fit: Fit) -> None:
+    (record / "gpt2" / "damaged.json").write_text("{")
+    result = fit()
+    assert result.exit_code == 0
+    assert row(result, "prefill", "fitted")[-1] == "40 128"
