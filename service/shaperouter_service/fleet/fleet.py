@@ -196,7 +196,9 @@ class Fleet:
     # Its workers.
 
     def _follow(self, address: str) -> WorkerLink:
-        link = WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
+        link = WorkerLink(
+            address, on_heard=self._on_heard, on_snapshot=self._snapshot, on_lost=self._lost
+        )
 
         async def watch() -> None:
             try:
@@ -216,7 +218,6 @@ class Fleet:
                 log.info("worker let go", address=link.address)
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
-        self._on_heard(link.address)
         worker = WorkerId.of(snapshot)
         if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
