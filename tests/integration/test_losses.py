@@ -73,6 +73,7 @@ class Cluster:
                 "router", MODEL, *addresses, f"--listen={LOCAL}", f"--metrics-listen={LOCAL}"
             )
             stack.callback(router.close)
+            router.wait_until_ready()
             self.routers.append(router)
         self.clients = [stack.enter_context(Client(router.address)) for router in self.routers]
         self.wait_for_workers(WORKERS)
