@@ -60,9 +60,10 @@ class Fleet:
         self._worker_metrics = worker_metrics
         self._on_heard = on_heard
         self._changed = asyncio.Event()
-        self._links: dict[str, WorkerLink] = {}
         self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
-        # Those that answer. Links that are not among `_links` any more are followed to their end.
+        # At addresses that are named now; others are followed to their end.
+        self._named: set[WorkerLink] = set()
+        # Those that answer.
         self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
 
@@ -83,8 +84,8 @@ class Fleet:
         A worker at an address that is not named any more serves for as long as it answers.
         """
         known = {link.address: link for link in self._watching}
-        self._links = {
-            address: known.get(address) or self._follow(address) for address in addresses
+        self._named = {
+            known.get(address) or self._follow(address) for address in dict.fromkeys(addresses)
         }
         self._let_go()
 
@@ -211,8 +212,7 @@ class Fleet:
 
     def _let_go(self) -> None:
         """Lets go of workers whose addresses have vanished and that do nothing any more."""
-        kept = set(self._links.values())
-        for link in set(self._watching) - kept - set(self._workers):
+        for link in set(self._watching) - self._named - set(self._workers):
             if not link.running:
                 self._watching.pop(link).cancel()
                 log.info("worker let go", address=link.address)
@@ -226,7 +226,8 @@ class Fleet:
             return
         self._ignored.discard(link)
         if self._workers.get(link) != worker:
-            self._lost(link)
+            if link in self._workers:
+                self._lost(link)
             log.info(
                 "worker ready", worker=worker.name, device=snapshot.device, address=link.address
             )
