@@ -1,16 +1,20 @@
 """Slots and queues: bounded, freed by cancelling, and unharmed by a graph that fails."""
 
+import threading
+
 import pytest
 
-from harness.engine import GOLDENS, Bench
+from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
+from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import (
     GraphFailedError,
     GraphRefusedError,
     QueueFullError,
     StartupError,
+    StoppingError,
 )
 from shaperouter_service.graphs import CompileMode, GraphState
 from shaperouter_service.messages import signature_from_proto
@@ -273,3 +277,31 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
     assert [run.token_ids for run in together] == [run.token_ids for run in alone]
     served = [{s.length for _, s in run.run.uses if s.kind == "decode"} for run in together]
     assert served == [{64}, {128}]
+
+
+def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs() -> None:
+    bench = Bench(MODELS, slots=1, ladders=few_rungs)
+    running = bench.submit(MODEL, [1], max_new_tokens=LONG)
+    while not isinstance(running.next(), NewTokens):
+        pass
+    waiting = bench.submit(MODEL, [1], max_new_tokens=2)
+    bench.engine.drain()
+    with pytest.raises(StoppingError):
+        waiting.wait()
+    with pytest.raises(StoppingError):
+        bench.submit(MODEL, [1], max_new_tokens=2)
+    running.wait()
+    assert len(running.token_ids) == LONG
+
+
+def test_a_device_call_that_does_not_come_back_ends_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(MODELS, slots=1, ladders=few_rungs, hang_timeout=0.5)
+    bench.submit(MODEL, [1], max_new_tokens=2).wait()
+    assert not bench.defects
+    released = threading.Event()
+    monkeypatch.setattr(PrefillProgram, "__call__", lambda *_: released.wait())
+    bench.submit(MODEL, [1], max_new_tokens=2)
+    wait_until(lambda: bench.defects == ["defect"])
+    released.set()

@@ -31,8 +31,8 @@ def daemon(*arguments: str, **settings: Any) -> "subprocess.Popen[str]":
     )
 
 
-class Service:
-    """A running `shaperouterd`, and what it logs."""
+class Daemon:
+    """A running `shaperouterd` of any role, and what it logs."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
         # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users.
@@ -41,13 +41,6 @@ class Service:
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        try:
-            listening = self.wait_for_log("listening")
-        except BaseException:
-            self.close()
-            raise
-        self.address = f"127.0.0.1:{listening['grpc_port']}"
-        self.metrics_url = listening["metrics"]
 
     def _read(self) -> None:
         assert self.process.stderr
@@ -76,6 +69,38 @@ class Service:
         wait_until(logged)
         return self.events(event, **fields)[count - 1]
 
+    def stop(self) -> int:
+        """Asks it to stop, and returns its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(TIMEOUT)
+
+    def close(self) -> None:
+        """Ends it, one way or the other."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join()
+        assert self.process.stderr
+        self.process.stderr.close()
+
+
+class Service(Daemon):
+    """A running `shaperouterd` that clients can call."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        super().__init__(*arguments, env=env)
+        try:
+            listening = self.wait_for_log("listening")
+        except BaseException:
+            self.close()
+            raise
+        self.address = f"127.0.0.1:{listening['grpc_port']}"
+        self.metrics_url = listening["metrics"]
+
     def wait_until_ready(self, *, count: int = 1) -> None:
         """Waits until every model has had a worker for the `count`-th time."""
         self.wait_for_log("ready", count=count)
@@ -101,24 +126,6 @@ class Service:
             for (found, found_labels), value in self.metrics().items()
             if found == name and labels.items() <= dict(found_labels).items()
         )
-
-    def stop(self) -> int:
-        """Asks it to stop, and returns its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(TIMEOUT)
-
-    def close(self) -> None:
-        """Ends it, one way or the other."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self._reader.join()
-        assert self.process.stderr
-        self.process.stderr.close()
 
 
 @contextmanager

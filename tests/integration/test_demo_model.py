@@ -10,7 +10,7 @@ import pytest
 
 from harness.service import GOLDENS, Service, serving
 from harness.waiting import wait_until
-from shaperouter import Client, UnavailableError
+from shaperouter import Client
 
 EXPECTED = json.loads((GOLDENS / "demo.json").read_text(encoding="utf-8"))
 # Long enough to be caught in the middle, and with an end token that does not come up.
@@ -42,21 +42,19 @@ def test_text_equals_the_reference_and_its_pieces_make_the_whole(
     assert whole.text == "".join(pieces) == case["text"]
 
 
-def test_a_worker_killed_in_mid_stream_costs_a_retriable_error_and_comes_back_by_itself(
+def test_a_worker_killed_in_mid_stream_costs_a_pause_and_comes_back_by_itself(
     demo: Service, demo_client: Client
 ) -> None:
+    whole = demo_client.generate("TensorFlow is", **ENDLESS)
     pid = demo.worker_pid()
     compiled = demo.metric("shaperouter_graph_compiles_total", result="compiled")
     with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
-        next(stream)
+        first = next(stream)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(UnavailableError, match="worker-0 was lost") as error:
-            for _ in stream:
-                pass
-    assert error.value.retriable
-    assert error.value.retry_after is not None
-    # Sent at once: it waits for the new worker instead of failing.
-    assert demo_client.generate("TensorFlow is", max_new_tokens=5).token_ids
+        tokens = [*first.token_ids, *(token for delta in stream for token in delta.token_ids)]
+    assert tokens == list(whole.token_ids)
+    assert stream.result.text == whole.text
+    assert demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1
     assert demo.worker_pid() != pid
     assert demo.wait_for_log("worker died")["reason"] == "SIGKILL"
     # What the dead worker counted stays counted.

@@ -58,14 +58,16 @@ class WorkerServiceServicer(object):
 
     def Run(self, request, context):
         """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
+        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
+        the reason STOPPING when the worker drains, also for runs that still wait for a slot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The worker's state: whole, at once, whenever it has changed, and every two seconds.
+        """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
+        when the worker begins to drain: it takes no more runs, and ends those that have slots.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

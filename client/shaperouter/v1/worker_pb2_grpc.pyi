@@ -35,10 +35,13 @@ class WorkerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
     Run: _grpc.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]
     """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
+    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
+    the reason STOPPING when the worker drains, also for runs that still wait for a slot.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]
-    """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+    """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
+    when the worker begins to drain: it takes no more runs, and ends those that have slots.
+    """
     Want: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]
     """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
 
@@ -49,10 +52,13 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Run: _aio.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]  # type: ignore[assignment]
     """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
+    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
+    the reason STOPPING when the worker drains, also for runs that still wait for a slot.
     """
     Watch: _aio.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]  # type: ignore[assignment]
-    """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+    """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
+    when the worker begins to drain: it takes no more runs, and ends those that have slots.
+    """
     Want: _aio.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]  # type: ignore[assignment]
     """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
 
@@ -66,7 +72,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.RunResponse], _abc.AsyncIterator[_worker_pb2.RunResponse]]:
         """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full.
+        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
+        the reason STOPPING when the worker drains, also for runs that still wait for a slot.
         """
 
     @_abc_1.abstractmethod
@@ -75,7 +82,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.WatchResponse], _abc.AsyncIterator[_worker_pb2.WatchResponse]]:
-        """The worker's state: whole, at once, whenever it has changed, and every two seconds."""
+        """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
+        when the worker begins to drain: it takes no more runs, and ends those that have slots.
+        """
 
     @_abc_1.abstractmethod
     def Want(

@@ -68,9 +68,10 @@ class Fleet:
         self._on_heard = on_heard
         self._changed = asyncio.Event()
         self._changes_ended = False
-        self._links: dict[str, WorkerLink] = {}
         self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
-        # Those that answer. Links that are not among `_links` any more are followed to their end.
+        # At addresses that are named now; others are followed to their end.
+        self._named: set[WorkerLink] = set()
+        # Those that answer.
         self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
 
@@ -91,8 +92,8 @@ class Fleet:
         A worker at an address that is not named any more serves for as long as it answers.
         """
         known = {link.address: link for link in self._watching}
-        self._links = {
-            address: known.get(address) or self._follow(address) for address in addresses
+        self._named = {
+            known.get(address) or self._follow(address) for address in dict.fromkeys(addresses)
         }
         self._let_go()
 
@@ -265,7 +266,9 @@ class Fleet:
     # Its workers.
 
     def _follow(self, address: str) -> WorkerLink:
-        link = WorkerLink(address, on_snapshot=self._snapshot, on_lost=self._lost)
+        link = WorkerLink(
+            address, on_heard=self._on_heard, on_snapshot=self._snapshot, on_lost=self._lost
+        )
 
         async def watch() -> None:
             try:
@@ -278,14 +281,12 @@ class Fleet:
 
     def _let_go(self) -> None:
         """Lets go of workers whose addresses have vanished and that do nothing any more."""
-        kept = set(self._links.values())
-        for link in set(self._watching) - kept - set(self._workers):
+        for link in set(self._watching) - self._named - set(self._workers):
             if not link.running:
                 self._watching.pop(link).cancel()
                 log.info("worker let go", address=link.address)
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
-        self._on_heard(link.address)
         worker = WorkerId.of(snapshot)
         if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
@@ -294,7 +295,8 @@ class Fleet:
             return
         self._ignored.discard(link)
         if self._workers.get(link) != worker:
-            self._lost(link)
+            if link in self._workers:
+                self._lost(link)
             log.info(
                 "worker ready", worker=worker.name, device=snapshot.device, address=link.address
             )

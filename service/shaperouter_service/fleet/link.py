@@ -35,7 +35,8 @@ _CHANNEL_OPTIONS = [
     # Snapshots of many graphs; workers are trusted.
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", int(PING_INTERVAL * 1000)),
-    ("grpc.keepalive_timeout_ms", int(PING_TIMEOUT * 1000)),
+    # What gRPC goes by; grpc.keepalive_timeout_ms leaves it at a minute.
+    ("grpc.http2.ping_timeout_ms", int(PING_TIMEOUT * 1000)),
     # A router only listens for long times, and by default stops asking after two pings then.
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -69,6 +70,7 @@ class WorkerLink:
         self,
         address: str,
         *,
+        on_heard: Callable[[str], None],
         on_snapshot: Callable[["WorkerLink", worker_pb2.WatchResponse], None],
         on_lost: Callable[["WorkerLink"], None],
     ) -> None:
@@ -76,10 +78,12 @@ class WorkerLink:
 
         Args:
             address: Of the worker, as gRPC writes it.
+            on_heard: Told the address whenever the worker says something, be it that it drains.
             on_snapshot: Told each snapshot.
             on_lost: Told when the worker takes no more runs: it is gone, silent, or drains.
         """
         self.address = address
+        self._on_heard = on_heard
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
         self._channel = aio.insecure_channel(address, _CHANNEL_OPTIONS)
@@ -112,6 +116,7 @@ class WorkerLink:
             snapshot = await call.read()
             while isinstance(snapshot, worker_pb2.WatchResponse):
                 self._draining = False
+                self._on_heard(self.address)
                 self._on_snapshot(self, snapshot)
                 snapshot = await _unless_silent(call.read())
         except TimeoutError:
@@ -126,6 +131,7 @@ class WorkerLink:
             return Loss.LOST
         finally:
             call.cancel()
+        self._on_heard(self.address)
         return Loss.DRAINING
 
     def _interrupt_runs(self, loss: Loss) -> None:

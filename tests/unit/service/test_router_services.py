@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from harness.router import deltas, read_events
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -277,6 +279,48 @@ def test_running_requests_finish_when_the_router_stops(play: Play) -> None:
         assert (await call.read()).HasField("completion")
 
     play(scenario, grace=5.0)
+
+
+def test_a_router_that_stops_refuses_new_requests_and_says_when_to_try_again(
+    play: Play, retry_seconds: RetrySeconds
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        running = router.stream()
+        await running.read()
+        router.stop.set()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        for call in (router.generate(), router.stream()):
+            error = await router.error(call)
+            assert error.code() is StatusCode.UNAVAILABLE
+            assert error.details() == "the service is being stopped; send the request again"
+            assert retry_seconds(error) > 0
+        worker.released.set()
+        events, _ = await read_events(running)
+        assert [list(delta.token_ids) for delta in deltas(events)] == [[7, 8]]
+
+    play(scenario, grace=5.0)
+
+
+def test_a_router_stops_as_soon_as_its_last_request_has_ended(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate()
+        router.stop.set()
+
+    before = time.monotonic()
+    play(scenario, grace=60.0)
+    assert time.monotonic() - before < 30
+
+
+def test_what_runs_beyond_the_grace_is_ended(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        call = router.stream()
+        await call.read()
+        router.stop.set()
+        assert (await router.error(call)).code() is StatusCode.UNAVAILABLE
+
+    play(scenario, grace=0.1)
 
 
 def test_readiness_goes_before_a_router_stops(play: Play) -> None:
