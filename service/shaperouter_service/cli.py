@@ -12,7 +12,11 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.cache.command import cache_command
+from shaperouter_service.cache.flags import set_flags
+from shaperouter_service.cache.location import default_directory
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.sizes import parse_size
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
 
@@ -146,6 +150,21 @@ _engine = _together(
         help="Graphs that a worker compiles at a time. Default: 2, or 1 on a single core.",
         show_default=False,
     ),
+    _option(
+        "--compile-cache",
+        default=str(default_directory() or OFF),
+        show_default="shaperouter in the user's cache home",
+        metavar="DIRECTORY|off",
+        help="Where compiled graphs are kept, for workers that start after. What is there is code "
+        "that workers run: nobody else may write there.",
+    ),
+    _option(
+        "--compile-cache-size",
+        type=parse_size,
+        default="10GB",
+        metavar="SIZE",
+        help="Most that --compile-cache may take; what is worth least is removed above it.",
+    ),
 )
 
 
@@ -179,6 +198,8 @@ def serve(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    compile_cache: str,
+    compile_cache_size: int,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -203,6 +224,8 @@ def serve(
         f"--slots={slots}",
         f"--queue-limit={queue_limit}",
         f"--compile-threads={compile_threads}",
+        f"--compile-cache={compile_cache}",
+        f"--compile-cache-size={compile_cache_size}",
         "--exit-with-parent",
     )
     asyncio.run(run_serve(config, LocalWorkers(count=workers, arguments=arguments)))
@@ -273,11 +296,15 @@ def worker(
     slots: int,
     queue_limit: int,
     compile_threads: int,
+    compile_cache: str,
+    compile_cache_size: int,
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
     configure_logs(log_level, log_format, worker=name)
     sources: list[ModelSource] = parse_models(models)
+    if compile_cache != OFF:
+        set_flags()
     # TensorFlow greets with pages of hardware notes otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # It speeds up what XLA does not compile, of which we have only copies, and announces itself in
@@ -299,10 +326,15 @@ def worker(
         slots=slots,
         queue_limit=queue_limit,
         compile_threads=compile_threads,
+        compile_cache=None if compile_cache == OFF else Path(compile_cache),
+        compile_cache_size=compile_cache_size,
         grace=grace,
         exit_with_parent=exit_with_parent,
     )
     asyncio.run(run_worker(config))
+
+
+cli.add_command(cache_command)
 
 
 def main() -> None:

@@ -77,6 +77,11 @@ class DecodeProgram(Program):
         return logprobs
 
     @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"decode_{self.rows}x{self.length}_beams{self.beams}"
+
+    @property
     def _specs(self) -> Sequence[Any]:
         family = self.model.family
         return [

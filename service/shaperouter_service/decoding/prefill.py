@@ -58,6 +58,11 @@ class PrefillProgram(Program):
         return True
 
     @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"prefill_{self.rows}x{self.length}_piece{self.piece}"
+
+    @property
     def _specs(self) -> Sequence[Any]:
         return [
             tf.TensorSpec([self.rows, self.piece], tf.int32),

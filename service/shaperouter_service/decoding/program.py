@@ -23,7 +23,6 @@ class Program(abc.ABC):
     which nobody writes.
 
     Attributes:
-        name: Tells it from the other programs of its model.
         model: The model it runs.
         rows: R.
         beams: B; 1 without beam search, and for prefill, which all lanes share.
@@ -35,13 +34,13 @@ class Program(abc.ABC):
         """Describes the function; nothing is traced yet.
 
         Args:
-            name: Of the function, in profiles, HLO dumps and the compile cache.
+            name: Of the function, for profiles and HLO dumps.
             model: The model it runs.
             rows: R.
             beams: B.
             length: T.
         """
-        self.name = name
+        self._name = name
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
         self.traces = 0
@@ -52,6 +51,11 @@ class Program(abc.ABC):
     def shape(self) -> tuple[int, int]:
         """Rows and length, which a batch must have."""
         return self.rows, self.length
+
+    @property
+    @abc.abstractmethod
+    def label(self) -> str:
+        """Tells it from all programs of its model that compute anything else."""
 
     @property
     @abc.abstractmethod
@@ -82,7 +86,7 @@ class Program(abc.ABC):
             self.traces += 1
             return self._body(*arguments)
 
-        traced.__name__ = self.name
+        traced.__name__ = self._name
         function = tf.function(traced, jit_compile=True, autograph=False)
         concrete = function.get_concrete_function(*self._specs, self._handle_specs)
         batch = self._new_batch()
@@ -97,7 +101,7 @@ class Program(abc.ABC):
             name: Of the compiled function; by default, one that no other function ever has.
         """
         call = calling(lowered, self.model, results=self._results, cache_shape=self._cache_shape)
-        call.__name__ = self.name
+        call.__name__ = self._name
         self._function = tf.function(call, jit_compile=True, autograph=False)
         concrete = self._function.get_concrete_function(*self._specs, self._handle_specs)
         self._concrete = concrete if name is None else named(concrete, name)

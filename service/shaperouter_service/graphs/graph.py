@@ -37,9 +37,11 @@ class Graph:
         program: What it runs.
         state: Where it is in its life.
         compiles: Times it was compiled with success.
+        loads: Times it was loaded from the compile cache instead.
         failures: Times tracing or compiling failed.
         trace_seconds: Time tracing took.
         compile_seconds: Time compilations took.
+        load_seconds: Time loads took.
         stall_seconds: Time requests waited for it.
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
@@ -52,9 +54,11 @@ class Graph:
         self.program = program
         self.state = GraphState.TRACING
         self.compiles = 0
+        self.loads = 0
         self.failures = 0
         self.trace_seconds = 0.0
         self.compile_seconds = Durations(COMPILE_BOUNDS)
+        self.load_seconds = 0.0
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None

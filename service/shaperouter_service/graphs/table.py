@@ -11,6 +11,7 @@ import structlog
 
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs.graph import Graph, GraphState
+from shaperouter_service.graphs.making import Making
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 # XLA's recursive passes overflow the usual 8 MB of stack on large graphs.
@@ -40,6 +41,7 @@ class GraphTable:
         *,
         threads: int,
         on_change: Callable[[], None],
+        making: Callable[[Program], Making] = Making,
     ) -> None:
         """Starts the compile threads.
 
@@ -47,8 +49,10 @@ class GraphTable:
             build: Makes the untraced program of a signature.
             threads: Compilations at a time.
             on_change: Called from a compile thread after each change of a graph's state.
+            making: How a program is made ready.
         """
         self._build = build
+        self._making = making
         self._on_change = on_change
         self._lock = threading.Lock()
         # Tracing is Python code. Two traces at a time would pass the interpreter to and fro, and
@@ -129,14 +133,16 @@ class GraphTable:
             self._make_ready(graph)
 
     def _make_ready(self, graph: Graph) -> None:
+        making = self._making(graph.program)
         try:
             with self._tracing:
                 started = time.monotonic()
-                graph.program.trace()
+                making.trace()
                 traced = time.monotonic()
-            graph.trace_seconds = traced - started
+            if graph.program.traces:
+                graph.trace_seconds = traced - started
             self._move(graph, GraphState.COMPILING)
-            graph.program.compile()
+            loaded = making.compile()
         # Whatever TensorFlow raises, the thread must live on and requests must learn of it.
         except Exception as error:
             graph.failures += 1
@@ -144,13 +150,19 @@ class GraphTable:
             log.exception("graph failed", graph=str(graph.signature))
             self._move(graph, GraphState.FAILED)
         else:
-            graph.compiles += 1
-            graph.compile_seconds.observe(time.monotonic() - traced)
+            seconds = time.monotonic() - started - graph.trace_seconds
+            if loaded:
+                graph.loads += 1
+                graph.load_seconds += seconds
+            else:
+                graph.compiles += 1
+                graph.compile_seconds.observe(seconds)
             log.info(
                 "graph ready",
                 graph=str(graph.signature),
+                result="loaded" if loaded else "compiled",
                 trace_seconds=round(graph.trace_seconds, 3),
-                compile_seconds=round(graph.compile_seconds.sum, 3),
+                **{"load_seconds" if loaded else "compile_seconds": round(seconds, 3)},
             )
             self._move(graph, GraphState.READY)
 

@@ -13,6 +13,7 @@ from typing import Literal, NoReturn
 import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
@@ -39,6 +40,8 @@ class WorkerConfig:
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
+        compile_cache: Directory of the compile cache; None is without.
+        compile_cache_size: Most that it may take, in bytes.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -51,6 +54,8 @@ class WorkerConfig:
     slots: int
     queue_limit: int
     compile_threads: int
+    compile_cache: Path | None
+    compile_cache_size: int
     grace: float
     exit_with_parent: bool
 
@@ -70,6 +75,11 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         server = make_server(services)
         async with stopped_at_end(server, grace=config.grace):
             listen(server, config.listen)
+            compile_cache = None
+            if config.compile_cache is not None:
+                compile_cache = CompileCache.open(
+                    config.compile_cache, max_bytes=config.compile_cache_size
+                )
             engine = await asyncio.to_thread(
                 Engine,
                 config.models,
@@ -77,6 +87,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,
+                compile_cache=compile_cache,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

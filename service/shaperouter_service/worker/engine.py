@@ -8,9 +8,10 @@ import structlog
 import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
+from shaperouter_service.cache import CompileCache, Section
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
 from shaperouter_service.errors import UnknownModelError
-from shaperouter_service.graphs import GraphTable
+from shaperouter_service.graphs import CachedMaking, GraphTable, Making, cache_key
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -36,6 +37,7 @@ class Engine:
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
         prefill_piece: int = PREFILL_PIECE,
+        compile_cache: CompileCache | None = None,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -48,6 +50,7 @@ class Engine:
             on_change: Called from other threads when `snapshot` would tell something new.
             on_defect: Called from the device thread if it can't go on.
             prefill_piece: Tokens of a prompt that are read at a time.
+            compile_cache: What graphs are loaded from and kept in, if anything.
 
         Raises:
             StartupError: A model cannot be loaded.
@@ -60,8 +63,12 @@ class Engine:
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         self._lanes: dict[tuple[str, int], LaneScheduler] = {}
+        self._sections: dict[str, Section] = {}
         self._graphs = GraphTable(
-            self._build, threads=compile_threads, on_change=self._graph_changed
+            self._build,
+            threads=compile_threads,
+            on_change=self._graph_changed,
+            making=self._making,
         )
         for name, directory in models.items():
             log.info("loading model", model=name, directory=str(directory))
@@ -71,6 +78,8 @@ class Engine:
                 max_length=model.family.max_length, slots=slots, prefill_piece=prefill_piece
             )
             self._models[name], self._ladders[name] = model, ladders
+            if compile_cache is not None:
+                self._sections[name] = compile_cache.section(cache_key(model))
             for lane in ladders.lanes:
                 self._lanes[name, lane.beams] = LaneScheduler(
                     model, ladders, self._graphs, beams=lane.beams, queue_limit=queue_limit
@@ -136,6 +145,10 @@ class Engine:
             return PrefillProgram(name, model, rows=rows, length=length, piece=self._prefill_piece)
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
+
+    def _making(self, program: Program) -> Making:
+        section = self._sections.get(program.model.name)
+        return Making(program) if section is None else CachedMaking(program, section)
 
     def _graph_changed(self) -> None:
         self._thread.wake()
