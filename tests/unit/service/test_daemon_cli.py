@@ -1,5 +1,6 @@
 """The `shaperouterd` command line."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,14 @@ from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.sources import ModelSource
 
 COMMON = ["--model", "--metrics-listen", "--grace", "--log-level", "--log-format", "--config"]
-ENGINE = ["--dtype", "--slots", "--queue-limit", "--compile-threads"]
+ENGINE = [
+    "--dtype",
+    "--slots",
+    "--queue-limit",
+    "--compile-threads",
+    "--compile-cache",
+    "--compile-cache-size",
+]
 OPTIONS = {
     "serve": [*COMMON, "--listen", "--workers", *ENGINE],
     "router": [*COMMON, "--listen", "--worker"],
@@ -61,6 +69,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     )
     # Set by the worker's command for TensorFlow: put back afterwards.
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("TF_XLA_FLAGS", "")
     return started
 
 
@@ -271,6 +280,7 @@ def test_a_bad_value_of_the_file_is_refused(
         "--slots=257",
         "--queue-limit=0",
         "--compile-threads=0",
+        "--compile-cache-size=much",
         "--workers=0",
         "--workers=65",
         "--log-level=loud",
@@ -308,6 +318,8 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--slots=4",
         "--queue-limit=5",
         "--compile-threads=6",
+        "--compile-cache=/cache",
+        "--compile-cache-size=1kB",
         "--grace=7",
         "--log-level=warning",
         "--log-format=json",
@@ -323,6 +335,8 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--slots=4",
             "--queue-limit=5",
             "--compile-threads=6",
+            "--compile-cache=/cache",
+            "--compile-cache-size=1000",
             "--grace=7.0",
             "--log-level=warning",
             "--log-format=json",
@@ -341,6 +355,31 @@ def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
     assert config.dtype == "float32"
     assert config.metrics_listen is None
     assert config.exit_with_parent
+
+
+def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memory(
+    started: Started, run: Run
+) -> None:
+    run("worker", "--compile-cache=/cache", "--compile-cache-size=5MB")
+    assert started.config.compile_cache == Path("/cache")
+    assert started.config.compile_cache_size == 5_000_000
+    assert "ram://" in os.environ["TF_XLA_FLAGS"]
+
+
+def test_the_flags_of_the_user_stay(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
+    for _ in range(2):
+        run("worker", "--compile-cache=/cache")
+    assert os.environ["TF_XLA_FLAGS"].split()[0] == "--tf_xla_clustering_debug"
+    assert len(os.environ["TF_XLA_FLAGS"].split()) == 2
+
+
+def test_a_worker_without_a_compile_cache_leaves_nothing(started: Started, run: Run) -> None:
+    run("worker", "--compile-cache=off")
+    assert started.config.compile_cache is None
+    assert os.environ["TF_XLA_FLAGS"] == ""
 
 
 def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(
