@@ -13,8 +13,9 @@ import shaperouter_service
 from harness import cached_engine
 from harness.engine import GOLDENS
 from shaperouter_service.cache import CompileCache, Part, sealed
+from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
-from shaperouter_service.graphs import cache_key
+from shaperouter_service.graphs import CachedMaking, cache_key
 from shaperouter_service.graphs.keys import SOURCES
 from shaperouter_service.models import Model, load_model
 
@@ -22,6 +23,11 @@ GRAPHS = ("prefill1", "decode1", "decode2")
 
 COMPILED = {"traces": 1, "compiles": 1, "loads": 0, "failures": 0, "error": ""}
 LOADED = {"traces": 0, "compiles": 0, "loads": 1, "failures": 0, "error": ""}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model("tiny", GOLDENS / "gpt2-odd-heads", "float32")
 
 
 def assert_right(report: dict[str, Any]) -> None:
@@ -85,6 +91,14 @@ def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part]
     assert len(list(cache.paths())) == len(files)
 
 
+def test_nothing_that_is_kept_names_a_file_of_the_installation(
+    files: dict[tuple[str, Part], Path],
+) -> None:
+    """Which would make another installation's graphs others."""
+    for path in files.values():
+        assert b".py" not in sealed.read(path).payload
+
+
 def test_what_tensorflow_refuses_is_compiled_and_not_kept(
     filled: Path, files: dict[tuple[str, Part], Path]
 ) -> None:
@@ -103,12 +117,21 @@ def test_what_tensorflow_refuses_is_compiled_and_not_kept(
     )
 
 
+def test_where_functions_cannot_be_named_graphs_are_compiled_all_the_same(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shaperouter_service.decoding.program.named", lambda function, _: function)
+    section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
+    for traces in (1, 0):
+        program = PrefillProgram("prefill", model, rows=1, length=16, piece=16)
+        making = CachedMaking(program, section)
+        making.trace()
+        assert making.compile() is False
+        assert program.traces == traces
+    assert [path.suffix for path in tmp_path.glob("*/prefill*")] == [".module"]
+
+
 # --- What it rests on ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return load_model("tiny", GOLDENS / "gpt2-odd-heads", "float32")
 
 
 def test_the_key_knows_neither_a_models_name_nor_its_weights(model: Model) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import gen_resource_variable_ops as resources
@@ -70,7 +71,18 @@ def portable(text: str) -> str:
     # Names and lines of source.
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
     word = r'(?:[^()"]|"[^"]*")'
-    return re.sub(rf" loc\((?:{word}|\({word}*\))*\)", "", text)
+    text = re.sub(rf" loc\((?:{word}|\({word}*\))*\)", "", text)
+    return re.sub(
+        r'stablehlo\.constant dense<"0x(\w+)"> : (tensor<(?:1x)*(\d+)xu?i32>)', _iota, text
+    )
+
+
+def _iota(constant: re.Match[str]) -> str:
+    """The numbers of a vocabulary's tokens, which TensorFlow writes out: megabytes otherwise."""
+    content, kind, size = constant.groups()
+    if bytes.fromhex(content) != np.arange(int(size), dtype="<u4").tobytes():
+        return constant[0]
+    return f"stablehlo.iota dim = {kind.count('x') - 1} : {kind}"
 
 
 def calling(

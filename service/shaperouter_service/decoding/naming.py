@@ -1,12 +1,16 @@
 """Names of compiled functions.
 
-TensorFlow ends every function's name with a count of all there have been, and XLA's compilations
-are stored by that name: traced in another order, none would be found again. This module alone goes
-below TensorFlow's public API to give a function a name of ours; a test tells when that has changed.
+TensorFlow ends every function's name with a count of all there have been, and notes where in its
+Python code each operation was made; XLA's compilations are stored by both. So in another order, or
+installed elsewhere, none would be found again. This module alone goes below TensorFlow's public API
+to give a function a name of ours and no past; tests tell when that can't be done any more.
 """
 
+import importlib
+
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function import atomic_function, concrete_function
+
+_EAGER = "tensorflow.python.eager"
 
 
 def named(
@@ -18,16 +22,28 @@ def named(
     compilation, too.
 
     Args:
-        function: A trace, which the caller keeps: they share its graph.
+        function: A trace that calls no others. The caller keeps it: they share its graph.
         name: The new name, of letters, digits and underscores.
     """
     try:
-        renamed = concrete_function.ConcreteFunction(
-            atomic_function.from_func_graph(
-                name, function.graph, function._attrs, function.function_type
+        context = importlib.import_module(f"{_EAGER}.context").context()
+        functions = f"{_EAGER}.polymorphic_function"
+        atomic = importlib.import_module(f"{functions}.atomic_function")
+        concrete = importlib.import_module(f"{functions}.concrete_function")
+        definition = type(function.function_def)()
+        definition.CopyFrom(function.function_def)
+        definition.signature.name = name
+        context.add_function_def(definition)
+        inner = function.inference_fn
+        return concrete.ConcreteFunction(
+            atomic.AtomicFunction(
+                name,
+                context,
+                inner.function_type,
+                call_options=inner.call_options,
+                cached_graph=inner.graph,
             )
         )
     # Of another version of TensorFlow, or another function has the name.
-    except (AttributeError, TypeError, tf.errors.InvalidArgumentError):
+    except (ImportError, AttributeError, TypeError, tf.errors.InvalidArgumentError):
         return function
-    return renamed

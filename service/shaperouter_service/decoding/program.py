@@ -120,12 +120,6 @@ class Program(abc.ABC):
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
 
-    def compiler_ir(self, stage: str) -> str:
-        """The compiler's view of the loaded graph, e.g. `optimized_hlo`, to inspect in tests."""
-        batch = self._new_batch()
-        arguments = (*self._idle_arguments(batch), batch.caches.handles)
-        return str(self._function.experimental_get_compiler_ir(*arguments)(stage=stage))
-
     @property
     def _handle_specs(self) -> list[tf.TensorSpec]:
         return [tf.TensorSpec([], tf.resource)] * (2 * self.model.family.layers)

@@ -4,11 +4,15 @@ import functools
 import threading
 import time
 
+import structlog
+
 from shaperouter_service.cache import Part, Section
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import staging
 from shaperouter_service.graphs.staging import Executable
+
+log = structlog.get_logger(__name__)
 
 
 class Making:
@@ -71,7 +75,8 @@ class CachedMaking(Making):
     def compile(self) -> bool:
         """Takes the executable of the cache; without, compiles and keeps it."""
         if self._program.compiled_name != self._name or not staging.available():
-            # It would never be found again.
+            # TensorFlow can't be told its name, or was started without a place for it.
+            log.warning("executable can't be kept", graph=self._program.label)
             self._compile_unkept()
             return False
         with _lock(self._name):
