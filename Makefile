@@ -13,7 +13,7 @@ SETTINGS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill bench-products gpu-export clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill bench-products bench-restart gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
+
+bench-restart: setup ## Measures what the compile cache saves a worker that starts.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py
 
 gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs a GPU, to build/gpu.
 	$(BIN)/python tests/benchmarks/gpu/export.py

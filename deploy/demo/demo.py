@@ -43,7 +43,8 @@ class Addresses:
 def service() -> Iterator[Addresses]:
     """Runs the service on the embedded model until the end of the context."""
     command = [sys.executable, "-m", "shaperouter_service", "serve", "--log-format=json"]
-    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"]
+    # Without the compile cache: the first request is to show what compiling takes.
+    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--compile-cache=off"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     log = Log(process)
     try:

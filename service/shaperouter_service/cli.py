@@ -12,11 +12,15 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
+from shaperouter_service.cache.command import cache_command
+from shaperouter_service.cache.flags import set_flags
+from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 from shaperouter_service.lengths import ChosenLengths, lengths_of_models
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.sizes import parse_size
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
 
@@ -253,6 +257,21 @@ _engine = _together(
         "process ends. A local worker that says nothing for as long is killed. Each is replaced, "
         "and its requests go on.",
     ),
+    _option(
+        "--compile-cache",
+        default=str(default_directory() or OFF),
+        show_default="shaperouter in the user's cache home",
+        metavar="DIRECTORY|off",
+        help="Where compiled graphs are kept, for workers that start after. What is there is code "
+        "that workers run: nobody else may write there.",
+    ),
+    _option(
+        "--compile-cache-size",
+        type=parse_size,
+        default="10GB",
+        metavar="SIZE",
+        help="Most that --compile-cache may take; what is worth least is removed above it.",
+    ),
 )
 
 
@@ -296,6 +315,8 @@ def serve(
     decode_lengths: tuple[ChosenLengths, ...],
     threads: int | None,
     hang_timeout: float,
+    compile_cache: str,
+    compile_cache_size: int,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -333,6 +354,8 @@ def serve(
         *(f"--decode-lengths={lengths}" for lengths in decode_lengths),
         f"--threads={threads or max(1, usable_cores() // workers)}",
         f"--hang-timeout={hang_timeout}",
+        f"--compile-cache={compile_cache}",
+        f"--compile-cache-size={compile_cache_size}",
         "--exit-with-parent",
     )
     local = LocalWorkers(
@@ -421,12 +444,16 @@ def worker(
     decode_lengths: tuple[ChosenLengths, ...],
     threads: int | None,
     hang_timeout: float,
+    compile_cache: str,
+    compile_cache_size: int,
     exit_with_parent: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
     configure_logs(log_level, log_format, worker=name)
     sources: list[ModelSource] = parse_models(models)
     names = [source.name for source in sources]
+    if compile_cache != OFF:
+        set_flags()
     # TensorFlow greets with pages of hardware notes otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # It speeds up what XLA does not compile, of which we have only copies, and announces itself in
@@ -456,6 +483,8 @@ def worker(
         decode_lengths=lengths_of_models("decode-lengths", decode_lengths, names),
         threads=threads,
         hang_timeout=hang_timeout,
+        compile_cache=None if compile_cache == OFF else Path(compile_cache),
+        compile_cache_size=compile_cache_size,
         grace=grace,
         exit_with_parent=exit_with_parent,
     )
@@ -477,6 +506,7 @@ def parse_warm(texts: Sequence[str], mode: CompileModeName) -> list[Signature]:
 
 
 cli.add_command(ladder)
+cli.add_command(cache_command)
 
 
 def main() -> None:

@@ -35,8 +35,10 @@ class Daemon:
     """A running `shaperouterd` of any role, and what it logs."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users.
+        # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users, and each
+        # test's anew.
         inherited = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        inherited["SHAPEROUTER_COMPILE_CACHE"] = "off"
         self.process = daemon(*arguments, "--log-format=json", env=inherited | (env or {}))
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

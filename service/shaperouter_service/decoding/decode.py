@@ -77,6 +77,11 @@ class DecodeProgram(Program):
         return logprobs
 
     @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"decode_{self.rows}x{self.length}_beams{self.beams}"
+
+    @property
     def _specs(self) -> Sequence[Any]:
         family = self.model.family
         return [
@@ -94,6 +99,11 @@ class DecodeProgram(Program):
             )
         ]
 
+    @property
+    def _results(self) -> tuple[State, Logprobs]:
+        (inputs,) = self._specs
+        return inputs.state, Logprobs.specs(self.rows, MAX_STEPS)
+
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         nobody = np.zeros([self.rows], np.bool_)
         return [_Inputs(batch.state, batch.options, self._no_logits, nobody, np.int32(0))]
@@ -101,10 +111,8 @@ class DecodeProgram(Program):
     def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tuple[State, Logprobs]:
         """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
         state, options, pending, active, steps = inputs
-        family = self.model.family
         # Read outside of the loop, so that weights are its constants.
         weights = self.model.weights.read()
-        shape = [self.rows, family.heads, self.length, family.head_size]
 
         def unfinished(
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
@@ -146,7 +154,7 @@ class DecodeProgram(Program):
                 tf.constant(0),
                 state,
                 Logprobs.none(self.rows, MAX_STEPS),
-                caches.read(handles, self.model, shape),
+                caches.read(handles, self.model, self._cache_shape),
             ),
         )
         caches.write(handles, values)

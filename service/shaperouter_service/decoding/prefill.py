@@ -61,6 +61,11 @@ class PrefillProgram(Program):
         return True
 
     @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"prefill_{self.rows}x{self.length}_piece{self.piece}"
+
+    @property
     def _specs(self) -> Sequence[Any]:
         return [
             tf.TensorSpec([self.rows, self.piece], tf.int32),
@@ -68,6 +73,10 @@ class PrefillProgram(Program):
             tf.TensorSpec([self.rows], tf.bool),
             tf.TensorSpec([], tf.int32),
         ]
+
+    @property
+    def _results(self) -> tf.TensorSpec:
+        return tf.TensorSpec([self.rows, self.model.family.vocab_size], tf.float32)
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         tokens = np.zeros([self.rows, self.piece], np.int32)
@@ -95,23 +104,30 @@ class PrefillProgram(Program):
         """
         family = self.model.family
         weights = self.model.weights.read()
-        shape = [self.rows, family.heads, self.length, family.head_size]
-        values = caches.read(handles, self.model, shape)
+        values = caches.read(handles, self.model, self._cache_shape)
 
-        def read() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def read(
+            index: tf.Tensor, logits: tf.Tensor, values: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+            # It is the only round; what did not depend on it, XLA would compute before the loop.
+            first = start + index
             attend = PromptAttention(
-                values[: family.layers], values[family.layers :], start, self.piece
+                values[: family.layers], values[family.layers :], first, self.piece
             )
-            positions = tf.broadcast_to(start + tf.range(self.piece), tokens.shape)
+            positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
             hidden = family.forward(weights, tokens, positions, attend)
             last = tf.clip_by_value(lengths - 1 - start, 0, self.piece - 1)
             last_hidden = tf.gather(hidden, last, axis=1, batch_dims=1)  # [R, E]
-            return family.logits(weights, last_hidden), [*attend.keys, *attend.values]
+            logits = family.logits(weights, last_hidden)
+            return index + 1, logits, [*attend.keys, *attend.values]
 
-        def skip() -> tuple[tf.Tensor, list[tf.Tensor]]:
-            return tf.zeros([self.rows, family.vocab_size]), values
-
-        # The call that compiles the graph has no active row, and need not read a prompt.
-        logits, values = tf.cond(tf.reduce_any(active), read, skip)
+        # The call that compiles the graph has no active row, and need not read a prompt. A loop of
+        # one round or none rather than a condition: of what a condition's branches leave alone or
+        # change, XLA may make copies.
+        rounds = tf.cast(tf.reduce_any(active), tf.int32)
+        nothing = tf.zeros([self.rows, family.vocab_size])
+        _, logits, values = tf.while_loop(
+            lambda index, *_: index < rounds, read, (tf.constant(0), nothing, values)
+        )
         caches.write(handles, values)
         return logits

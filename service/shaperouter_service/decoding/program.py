@@ -7,22 +7,27 @@ from typing import Any
 import tensorflow as tf
 
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.lowering import Lowered, calling, lower
+from shaperouter_service.decoding.naming import named
 from shaperouter_service.models import Model
 
 
 class Program(abc.ABC):
     """A function over batches of R rows and T places, that is traced once and compiled once.
 
+    What runs is always StableHLO, just traced or kept from another process: both compile alike.
+
     Holds one ConcreteFunction and calls it directly: a `tf.function` would take a lock that tracing
-    another signature holds. `trace` and `compile` run on a compile thread, everything else on the
-    device thread, and only after both. They share nothing but the weights, which nobody writes.
+    another signature holds. `lower`, `load`, `trace` and `compile` run on a compile thread,
+    everything else on the device thread, and only after these. They share nothing but the weights,
+    which nobody writes.
 
     Attributes:
         model: The model it runs.
         rows: R.
         beams: B; 1 without beam search, and for prefill, which all lanes share.
         length: T.
-        traces: Times TensorFlow has run the Python code; anything but 1 after `trace` is a defect.
+        traces: Times TensorFlow has run the Python code; more than 1 is a defect.
     """
 
     def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
@@ -35,17 +40,12 @@ class Program(abc.ABC):
             beams: B.
             length: T.
         """
+        self._name = name
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
         self.traces = 0
+        self._function: Any = None
         self._concrete: Callable[..., Any] | None = None
-
-        def traced(*args: Any) -> Any:
-            self.traces += 1
-            return self._body(*args)
-
-        traced.__name__ = name
-        self._function = tf.function(traced, jit_compile=True, autograph=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,8 +54,18 @@ class Program(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def label(self) -> str:
+        """Tells it from all programs of its model that compute anything else."""
+
+    @property
+    @abc.abstractmethod
     def _specs(self) -> Sequence[Any]:
         """The static shapes of the arguments but for the caches' handles, which come last."""
+
+    @property
+    @abc.abstractmethod
+    def _results(self) -> Any:
+        """The static shapes of the results, in their structure."""
 
     @abc.abstractmethod
     def _body(self, *args: Any) -> Any:
@@ -66,20 +76,64 @@ class Program(abc.ABC):
         """Arguments with which a batch of free rows is not changed, and little is computed."""
 
     def trace(self) -> None:
-        """Turns the Python code into a TensorFlow graph."""
-        handles = [tf.TensorSpec([], tf.resource)] * (2 * self.model.family.layers)
-        self._concrete = self._function.get_concrete_function(*self._specs, handles)
+        """Turns the Python code into what `compile` compiles."""
+        self.load(self.lower())
+
+    def lower(self) -> Lowered:
+        """Runs the Python code, and returns what it comes to."""
+
+        def traced(*arguments: Any) -> Any:
+            self.traces += 1
+            return self._body(*arguments)
+
+        traced.__name__ = self._name
+        function = tf.function(traced, jit_compile=True, autograph=False)
+        concrete = function.get_concrete_function(*self._specs, self._handle_specs)
+        batch = self._new_batch()
+        arguments = (*self._idle_arguments(batch), batch.caches.handles)
+        return lower(function, concrete, arguments, self.model)
+
+    def load(self, lowered: Lowered, name: str | None = None) -> None:
+        """Takes what `lower` returned, here or in another process, for `compile` to compile.
+
+        Args:
+            lowered: Of the same code, dimensions and signature.
+            name: Of the compiled function; by default, one that no other function ever has.
+        """
+        call = calling(lowered, self.model, results=self._results, cache_shape=self._cache_shape)
+        call.__name__ = self._name
+        self._function = tf.function(call, jit_compile=True, autograph=False)
+        concrete = self._function.get_concrete_function(*self._specs, self._handle_specs)
+        self._concrete = concrete if name is None else named(concrete, name)
+
+    @property
+    def compiled_name(self) -> str:
+        """What TensorFlow calls the loaded function.
+
+        Raises:
+            RuntimeError: None was loaded.
+        """
+        return str(self._loaded.name.decode())
 
     def compile(self) -> None:
         """Compiles the graph, which XLA does at its first call: one of a batch of its own."""
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
 
-    def compiler_ir(self, stage: str) -> str:
-        """The compiler's view of the graph, e.g. `hlo` or `optimized_hlo`, to inspect in tests."""
-        batch = self._new_batch()
-        arguments = (*self._idle_arguments(batch), batch.caches.handles)
-        return str(self._function.experimental_get_compiler_ir(*arguments)(stage=stage))
+    @property
+    def _handle_specs(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([], tf.resource)] * (2 * self.model.family.layers)
+
+    @property
+    def _cache_shape(self) -> list[int]:
+        family = self.model.family
+        return [self.rows, family.heads, self.length, family.head_size]
+
+    @property
+    def _loaded(self) -> Any:
+        if self._concrete is None:
+            raise RuntimeError("a program must be traced or loaded before it is called")
+        return self._concrete
 
     def _new_batch(self) -> Batch:
         return Batch(self.model, rows=self.rows, beams=self.beams, length=self.length)
@@ -88,11 +142,9 @@ class Program(abc.ABC):
         """Runs the compiled graph and waits for its result, as NumPy arrays.
 
         Raises:
-            RuntimeError: It was not traced.
+            RuntimeError: It was neither traced nor loaded.
         """
-        if self._concrete is None:
-            raise RuntimeError("a program must be traced before it is called")
         # Tensors in their structure: whatever else TensorFlow accepts costs milliseconds a call.
         tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
-        result = self._concrete(*tensors, batch.caches.handles)
+        result = self._loaded(*tensors, batch.caches.handles)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)

@@ -24,13 +24,21 @@ class Logprobs(NamedTuple):
     top: Any
 
     @classmethod
+    def specs(cls, *shape: int) -> "Logprobs":
+        """Their static shapes, with leading dimensions of `shape`."""
+        return cls(
+            chosen=tf.TensorSpec(shape, tf.float32),
+            top_tokens=tf.TensorSpec([*shape, MAX_TOP_LOGPROBS], tf.int32),
+            top=tf.TensorSpec([*shape, MAX_TOP_LOGPROBS], tf.float32),
+        )
+
+    @classmethod
     def none(cls, *shape: int) -> "Logprobs":
         """Those of nobody, with leading dimensions of `shape`."""
-        return cls(
-            chosen=tf.zeros(shape),
-            top_tokens=tf.zeros([*shape, MAX_TOP_LOGPROBS], tf.int32),
-            top=tf.zeros([*shape, MAX_TOP_LOGPROBS]),
+        zeros: Logprobs = tf.nest.map_structure(
+            lambda spec: tf.zeros(spec.shape, spec.dtype), cls.specs(*shape)
         )
+        return zeros
 
 
 class Search(abc.ABC):

@@ -2,15 +2,20 @@
 
 from shaperouter_service.graphs.budget import CompileBudget, CompileMode, memory_bytes
 from shaperouter_service.graphs.graph import Graph
+from shaperouter_service.graphs.keys import cache_key
+from shaperouter_service.graphs.making import CachedMaking, Making
 from shaperouter_service.graphs.table import GraphTable, NoCover
 from shaperouter_service.routing.views import GraphState
 
 __all__ = [
+    "CachedMaking",
     "CompileBudget",
     "CompileMode",
     "Graph",
     "GraphState",
     "GraphTable",
+    "Making",
     "NoCover",
+    "cache_key",
     "memory_bytes",
 ]

@@ -25,9 +25,11 @@ class Graph:
         since: When its state changed, on the monotonic clock in seconds.
         retry_at: Until when it is not tried again, likewise; only while it has failed.
         compiles: Times it was compiled with success.
+        loads: Times it was loaded from the compile cache instead.
         failures: Times tracing or compiling failed.
         trace_seconds: Time tracing took.
         compile_seconds: Time compilations took.
+        load_seconds: Time loads took.
         stall_seconds: Time requests waited for it.
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
@@ -45,9 +47,11 @@ class Graph:
         self.retry_at = 0.0
         self._traces_before = 0
         self.compiles = 0
+        self.loads = 0
         self.failures = 0
         self.trace_seconds = 0.0
         self.compile_seconds = Durations(COMPILE_BOUNDS)
+        self.load_seconds = 0.0
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None

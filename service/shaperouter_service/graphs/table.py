@@ -11,6 +11,7 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
+from shaperouter_service.graphs.making import Making
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -48,6 +49,7 @@ class GraphTable:
         budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
+        making: Callable[[Program], Making] = Making,
     ) -> None:
         """Starts the compile threads.
 
@@ -57,11 +59,13 @@ class GraphTable:
             budget: What may be made.
             threads: Compilations at a time.
             on_change: Called after each change of a graph's state, from any thread.
+            making: How a program is made ready.
         """
         self.budget = budget
         self.threads = threads
         self._build = build
         self._costs = costs
+        self._making = making
         self._on_change = on_change
         self._frozen = False
         self._lock = threading.Lock()
@@ -233,17 +237,18 @@ class GraphTable:
             self._make_ready(graph)
 
     def _make_ready(self, graph: Graph) -> None:
-        program = graph.program
-        if program is None:
+        if graph.program is None:
             raise TypeError(f"{graph.signature} has no program")
+        making = self._making(graph.program)
         try:
             with self._tracing:
                 started = time.monotonic()
-                program.trace()
+                making.trace()
                 traced = time.monotonic()
-            graph.trace_seconds += traced - started
+            if graph.program.traces:
+                graph.trace_seconds += traced - started
             self._moved(graph, GraphState.COMPILING)
-            program.compile()
+            loaded = making.compile()
         # Whatever TensorFlow raises, the thread must live on and requests must learn of it.
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
@@ -251,18 +256,23 @@ class GraphTable:
             log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
             self._moved(graph, GraphState.FAILED)
         else:
-            now = time.monotonic()
-            graph.compiles += 1
-            graph.compile_seconds.observe(now - traced)
+            seconds = time.monotonic() - started
             graph.error = ""
+            if loaded:
+                graph.loads += 1
+                graph.load_seconds += seconds
+            else:
+                graph.compiles += 1
+                graph.compile_seconds.observe(time.monotonic() - traced)
             log.info(
                 "graph ready",
                 graph=str(graph.signature),
-                trace_seconds=round(traced - started, 3),
-                compile_seconds=round(now - traced, 3),
+                result="loaded" if loaded else "compiled",
+                seconds=round(seconds, 3),
+                trace_seconds=round(graph.trace_seconds, 3),
             )
             with self._lock:
-                self._costs.compiled(graph.signature, now - started)
+                self._costs.compiled(graph.signature, seconds)
             self._moved(graph, GraphState.READY)
 
     def _moved(self, graph: Graph, state: GraphState) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, NoReturn
 import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.graphs import CompileMode
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.signatures import Signature
@@ -50,6 +51,8 @@ class WorkerConfig:
         decode_lengths: Likewise.
         threads: That compute one graph on a CPU; None is one a core.
         hang_timeout: Seconds after which a call of a graph has hung, and the process ends.
+        compile_cache: Directory of the compile cache; None is without.
+        compile_cache_size: Most that it may take, in bytes.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
     """
@@ -70,6 +73,8 @@ class WorkerConfig:
     decode_lengths: Mapping[str, Sequence[int]]
     threads: int | None
     hang_timeout: float
+    compile_cache: Path | None
+    compile_cache_size: int
     grace: float
     exit_with_parent: bool
 
@@ -90,6 +95,11 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         server = make_server([service], admission)
         async with stopped_at_end(server, admission, grace=config.grace):
             listen(server, config.listen)
+            compile_cache = None
+            if config.compile_cache is not None:
+                compile_cache = CompileCache.open(
+                    config.compile_cache, max_bytes=config.compile_cache_size
+                )
             engine = await asyncio.to_thread(
                 Engine,
                 config.models,
@@ -105,6 +115,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 decode_lengths=config.decode_lengths,
                 threads=config.threads,
                 hang_timeout=config.hang_timeout,
+                compile_cache=compile_cache,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

@@ -66,6 +66,7 @@ class _GraphTotals:
 
     traces: int = 0
     compiles: int = 0
+    loads: int = 0
     failures: int = 0
     compile_seconds: _Counts = field(default_factory=_Counts)
     stall_seconds: _Counts = field(default_factory=_Counts)
@@ -73,6 +74,7 @@ class _GraphTotals:
     def add(self, graph: graph_pb2.Graph) -> None:
         self.traces += graph.traces
         self.compiles += graph.compiles
+        self.loads += graph.loads
         self.failures += graph.failures
         self.compile_seconds.add(graph.compile_seconds)
         self.stall_seconds.add(graph.stall_seconds)
@@ -174,6 +176,7 @@ def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
     for labels, total in totals.items():
         traces.add_metric(labels, total.traces)
         compiles.add_metric([*labels, "compiled"], total.compiles)
+        compiles.add_metric([*labels, "loaded"], total.loads)
         compiles.add_metric([*labels, "failed"], total.failures)
         stalls.add_metric(labels, total.stall_seconds.total)
     yield from (traces, compiles, stalls)

@@ -8,9 +8,18 @@ import structlog
 import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
+from shaperouter_service.cache import CompileCache, Section
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
 from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
-from shaperouter_service.graphs import CompileBudget, CompileMode, GraphState, GraphTable
+from shaperouter_service.graphs import (
+    CachedMaking,
+    CompileBudget,
+    CompileMode,
+    GraphState,
+    GraphTable,
+    Making,
+    cache_key,
+)
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
@@ -53,6 +62,7 @@ class Engine:
         prefill_piece: int = PREFILL_PIECE,
         prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
+        compile_cache: CompileCache | None = None,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -76,6 +86,7 @@ class Engine:
             prefill_lengths: Chosen rungs of models, by name; others have those of
                 `Ladders.default`.
             decode_lengths: Likewise.
+            compile_cache: What graphs are loaded from and kept in, if anything.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -88,6 +99,7 @@ class Engine:
         self._device = _device_name()
         self._on_change = on_change
         self._first: list[Signature] = []
+        self._sections: dict[str, Section] = {}
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         for name, directory in models.items():
@@ -105,6 +117,8 @@ class Engine:
             except ValueError as error:
                 raise StartupError(f"{error} (model {name})") from error
             self._models[name], self._ladders[name] = model, ladders
+            if compile_cache is not None:
+                self._sections[name] = compile_cache.section(cache_key(model))
             log.info(
                 "model loaded",
                 model=name,
@@ -118,6 +132,7 @@ class Engine:
             budget=self._budget(mode, max_graphs, max_memory_bytes),
             threads=compile_threads,
             on_change=self._graph_changed,
+            making=self._making,
         )
         watchdog = Watchdog(hang_timeout, on_hang=on_defect)
         self._lanes = {
@@ -264,6 +279,10 @@ class Engine:
             return PrefillProgram(name, model, rows=rows, length=length, piece=piece)
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
+
+    def _making(self, program: Program) -> Making:
+        section = self._sections.get(program.model.name)
+        return Making(program) if section is None else CachedMaking(program, section)
 
     def _graph_changed(self) -> None:
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:

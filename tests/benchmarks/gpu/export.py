@@ -159,9 +159,10 @@ def named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def export(program: Program, kind: str, precision: str, directory: Path) -> Graph:
-    """Writes the StableHLO of a traced program."""
-    inputs = program._idle_arguments(program._new_batch())
-    outputs = program._concrete.structured_outputs
+    """Writes the StableHLO of a program, and makes it ready to be compiled."""
+    inputs, outputs = program._idle_arguments(program._new_batch()), program._results
+    lowered = program.lower()
+    program.load(lowered)
     if isinstance(program, PrefillProgram):
         taken = zip(("tokens", "lengths", "active", "start"), inputs, strict=True)
         given = [("logits", outputs)]
@@ -172,15 +173,12 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
     family, dtype = program.model.family, program.model.dtype.name
     shape = (program.rows, family.heads, program.length, family.head_size)
     caches = [_array(f"cache/{index}", shape, dtype) for index in range(2 * family.layers)]
-    names = {id(weight.handle): name for name, weight in program.model.weights.items()}
-    captured = [names[id(handle)] for handle in program._concrete.captured_inputs]
     arguments += caches
     arguments += [
-        _array(f"weight/{name}", program.model.weights[name].shape, dtype) for name in captured
+        _array(f"weight/{name}", program.model.weights[name].shape, dtype)
+        for name in lowered.weights
     ]
     results = _arrays(given) + caches
-    text = program.compiler_ir("stablehlo")
-    aliases = _aliases(text)
     graph = Graph(
         kind=kind,
         precision=precision,
@@ -189,33 +187,13 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
         piece=program.piece if isinstance(program, PrefillProgram) else 0,
         arguments=tuple(arguments),
         results=tuple(results),
-        aliases=tuple(aliases.get(index) for index in range(len(results))),
+        # Caches take the memory of their arguments.
+        aliases=tuple(arguments.index(array) if array in caches else None for array in results),
     )
-    text = portable(text)
-    _check(text, graph)
+    _check(lowered.module, graph)
     with gzip.GzipFile(directory / graph.module, "wb", mtime=0) as file:
-        file.write(text.encode())
+        file.write(lowered.module.encode())
     return graph
-
-
-def portable(text: str) -> str:
-    """StableHLO alone: drops what other dialects, and only this machine, have a use for."""
-    # The module's attributes; aliases among them are in the manifest.
-    text = re.sub(r"^(module @\S+) attributes \{.*\} \{$", r"\1 {", text, flags=re.MULTILINE)
-    # Hints for gradients.
-    text = re.sub(r" \{mhlo\.frontend_attributes = \{[^{}]*\}\}", "", text)
-    # Copies of what is read; XLA makes those it needs itself.
-    text = re.sub(r"mhlo\.copy (%\S+) : (tensor<\S+>)", r"stablehlo.reshape \1 : (\2) -> \2", text)
-    # Names and lines of source.
-    text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
-    word = r'(?:[^()"]|"[^"]*")'
-    return re.sub(rf" loc\((?:{word}|\({word}*\))*\)", "", text)
-
-
-def _aliases(text: str) -> dict[int, int]:
-    """The argument whose memory a result takes, by the result's index."""
-    pairs = re.findall(r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>", text)
-    return {int(result): int(argument) for argument, result in pairs}
 
 
 def _check(text: str, graph: Graph) -> None:
@@ -234,11 +212,6 @@ def _check(text: str, graph: Graph) -> None:
         types = re.findall(r"tensor<(\w+)>", found)
         if types != [_type(array) for array in arrays]:
             raise ValueError(f"{graph.module}: has other arguments or results than expected")
-    for array, alias in zip(graph.results, graph.aliases, strict=True):
-        if array.name.startswith("cache/") and (
-            alias is None or graph.arguments[alias].name != array.name
-        ):
-            raise ValueError(f"{graph.module}: {array.name} is not updated in place")
 
 
 def _arrays(parts: Iterable[tuple[str, Any]]) -> list[Array]:
@@ -272,7 +245,6 @@ def export_precision(
     model = make_model(config, arguments.seed, tf.as_dtype(precision))
     length = arguments.length
     prefill = PrefillProgram("prefill", model, rows=1, length=length, piece=PREFILL_PIECE)
-    prefill.trace()
     yield export(prefill, PREFILL, precision, arguments.output)
     for beams in arguments.beams:
         decodes = [
@@ -280,7 +252,6 @@ def export_precision(
             for rows in arguments.rows
         ]
         for decode in decodes:
-            decode.trace()
             yield export(decode, DECODE, precision, arguments.output)
         compute(prefill, decodes, arguments, beams)
 

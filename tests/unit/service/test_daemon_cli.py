@@ -1,5 +1,6 @@
 """The `shaperouterd` command line."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,8 @@ ENGINE = [
     "--decode-lengths",
     "--threads",
     "--hang-timeout",
+    "--compile-cache",
+    "--compile-cache-size",
 ]
 PUBLIC = ["--listen", "--max-queue-seconds"]
 OPTIONS = {
@@ -75,6 +78,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     )
     # Set by the worker's command for TensorFlow: put back afterwards.
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("TF_XLA_FLAGS", "")
     return started
 
 
@@ -297,6 +301,7 @@ def test_a_bad_value_of_the_file_is_refused(
         "--decode-lengths=demo=64,",
         "--threads=0",
         "--hang-timeout=0.5",
+        "--compile-cache-size=much",
         "--workers=0",
         "--workers=all",
         "--workers=65",
@@ -374,6 +379,8 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--decode-lengths=64,100",
         "--threads=2",
         "--hang-timeout=8",
+        "--compile-cache=/cache",
+        "--compile-cache-size=1kB",
         "--grace=7",
         "--log-level=warning",
         "--log-format=json",
@@ -401,6 +408,8 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--decode-lengths=64,100",
             "--threads=2",
             "--hang-timeout=8.0",
+            "--compile-cache=/cache",
+            "--compile-cache-size=1000",
             "--grace=7.0",
             "--log-level=warning",
             "--log-format=json",
@@ -495,6 +504,31 @@ def test_lengths_that_no_model_can_have_are_refused_by_name(
 ) -> None:
     with pytest.raises(StartupError, match=f"{option.removeprefix('--')}: .*{message}"):
         run(role, *(f"{option}={lengths}" for lengths in given))
+
+
+def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memory(
+    started: Started, run: Run
+) -> None:
+    run("worker", "--compile-cache=/cache", "--compile-cache-size=5MB")
+    assert started.config.compile_cache == Path("/cache")
+    assert started.config.compile_cache_size == 5_000_000
+    assert "ram://" in os.environ["TF_XLA_FLAGS"]
+
+
+def test_the_flags_of_the_user_stay(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
+    for _ in range(2):
+        run("worker", "--compile-cache=/cache")
+    assert os.environ["TF_XLA_FLAGS"].split()[0] == "--tf_xla_clustering_debug"
+    assert len(os.environ["TF_XLA_FLAGS"].split()) == 2
+
+
+def test_a_worker_without_a_compile_cache_leaves_nothing(started: Started, run: Run) -> None:
+    run("worker", "--compile-cache=off")
+    assert started.config.compile_cache is None
+    assert os.environ["TF_XLA_FLAGS"] == ""
 
 
 def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(

@@ -233,12 +233,16 @@ def test_graphs_are_counted_by_state(scraped: Scraped) -> None:
 
 
 def test_compilations_are_counted_by_result(scraped: Scraped) -> None:
-    scraped.metrics.observe(snapshot(graph(16), graph(24, compiles=0, failures=1)))
+    scraped.metrics.observe(
+        snapshot(graph(16), graph(24, compiles=0, failures=1), graph(32, compiles=0, loads=1))
+    )
     name = "shaperouter_graph_compiles_total"
     assert scraped.value(name, length="16", result="compiled") == 1
     assert scraped.value(name, length="16", result="failed") == 0
     assert scraped.value(name, length="24", result="compiled") == 0
     assert scraped.value(name, length="24", result="failed") == 1
+    assert scraped.value(name, length="32", result="compiled") == 0
+    assert scraped.value(name, length="32", result="loaded") == 1
 
 
 def test_padding_is_counted_by_kind(scraped: Scraped) -> None:

@@ -1,0 +1,167 @@
+"""`shaperouterd cache`: shows, checks and shrinks the compile cache. Needs no TensorFlow."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from shaperouter_service.cache.cache import CompileCache, Entry, least_valuable
+from shaperouter_service.cache.location import default_directory
+from shaperouter_service.sizes import format_size, parse_size
+
+DAY_SECONDS = 24 * 3600.0
+
+# Units of ages, from coarse to fine, in seconds.
+_UNITS = (("d", DAY_SECONDS), ("h", 3600.0), ("min", 60.0))
+
+
+def _open(_: click.Context, __: click.Parameter, value: str | None) -> CompileCache:
+    directory = default_directory() if value is None else Path(value)
+    if directory is None or value == "off":
+        raise click.UsageError("--compile-cache must be a directory, got off")
+    return CompileCache(directory, max_bytes=sys.maxsize)
+
+
+_cache = click.option(
+    "--compile-cache",
+    "cache",
+    envvar="SHAPEROUTER_COMPILE_CACHE",
+    show_envvar=True,
+    metavar="DIRECTORY",
+    callback=_open,
+    help="The cache's directory. Default: shaperouter in the user's cache home.",
+)
+
+
+@click.group("cache")
+def cache_command() -> None:
+    """Shows, checks and shrinks the compile cache."""
+
+
+@cache_command.command("list")
+@_cache
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def list_command(*, cache: CompileCache, as_json: bool) -> None:
+    """Lists the graphs that are kept, the newest first.
+
+    Graphs are in sections: one for each combination of a model's dimensions and what it was
+    compiled with. SECONDS is how long it took to trace and compile them.
+    """
+    entries = cache.entries()
+    click.echo(_as_json(cache, entries) if as_json else _as_table(cache, entries))
+
+
+@cache_command.command()
+@_cache
+def verify(*, cache: CompileCache) -> None:
+    """Reads every file. Exit code 1 if any is damaged, with a line for each.
+
+    Damage costs a compilation: workers find it, remove it and compile.
+    """
+    checked = len(list(cache.paths()))
+    damaged = list(cache.damage())
+    for path, reason in damaged:
+        click.echo(f"{path}: {reason}")
+    click.echo(f"{checked} files, {len(damaged)} damaged")
+    if damaged:
+        raise click.exceptions.Exit(1)
+
+
+@cache_command.command()
+@_cache
+@click.option(
+    "--max-size", type=parse_size, metavar="SIZE", help="Remove what is worth least above this."
+)
+@click.option(
+    "--unused-for",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Remove what was not written or loaded for so many days.",
+)
+@click.option("--all", "everything", is_flag=True, help="Remove all graphs.")
+def prune(
+    *, cache: CompileCache, max_size: int | None, unused_for: float | None, everything: bool
+) -> None:
+    """Removes graphs. Workers that run keep those they have."""
+    if max_size is None and unused_for is None and not everything:
+        raise click.UsageError("one of --max-size, --unused-for and --all must be given")
+    now, entries = time.time(), cache.entries()
+    removed = [
+        entry
+        for entry in entries
+        if everything or (unused_for is not None and now - entry.used >= unused_for * DAY_SECONDS)
+    ]
+    if max_size is not None:
+        rest = [entry for entry in entries if entry not in removed]
+        removed += least_valuable(rest, max_size, now)
+    freed = cache.remove(removed)
+    left = [path for entry in removed for path in entry.paths if path.exists()]
+    for entry in removed:
+        click.echo(f"{entry.section}/{entry.graph}")
+    click.echo(f"removed {len(removed)} of {len(entries)} graphs, freed {format_size(freed)}")
+    if left:
+        raise click.ClickException(f"{len(left)} files can't be removed, e.g. {left[0]}")
+
+
+def _as_table(cache: CompileCache, entries: Sequence[Entry]) -> str:
+    now = time.time()
+    rows = [("SECTION", "GRAPH", "SIZE", "SECONDS", "AGE", "UNUSED")]
+    rows += [
+        (
+            entry.section,
+            entry.graph,
+            format_size(entry.bytes),
+            f"{entry.seconds:.1f}" if entry.created else "damaged",
+            _age(now - entry.created) if entry.created else "",
+            _age(now - entry.used) if entry.created else "",
+        )
+        for entry in entries
+    ]
+    lines = []
+    if entries:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [
+                # Names to the left, numbers to the right.
+                cell.ljust(width) if index < 2 else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+    total = (
+        f"{len(entries)} graphs, {format_size(sum(entry.bytes for entry in entries))}, "
+        f"{sum(entry.seconds for entry in entries):.0f} s of compiling in {cache.directory}"
+    )
+    return "\n".join([*lines, total])
+
+
+def _as_json(cache: CompileCache, entries: Sequence[Entry]) -> str:
+    sections = {entry.section for entry in entries}
+    return json.dumps(
+        {
+            "directory": str(cache.directory),
+            "bytes": sum(entry.bytes for entry in entries),
+            "sections": {section: dict(cache.about(section)) for section in sorted(sections)},
+            "graphs": [
+                {
+                    "section": entry.section,
+                    "graph": entry.graph,
+                    "bytes": entry.bytes,
+                    "seconds": round(entry.seconds, 3),
+                    "created": entry.created,
+                    "used": entry.used,
+                }
+                for entry in entries
+            ],
+        },
+        indent=1,
+    )
+
+
+def _age(seconds: float) -> str:
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

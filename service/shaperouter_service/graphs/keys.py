@@ -1,0 +1,62 @@
+"""What compiled graphs of a model depend on."""
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import shaperouter_service
+from shaperouter_service.cache import CacheKey
+from shaperouter_service.cache.host import processor
+from shaperouter_service.models import Model
+
+# The code that makes graphs; a test holds it to importing nothing else of ours that matters.
+SOURCES = ("decoding", "models", "limits.py")
+
+
+def cache_key(model: Model) -> CacheKey:
+    """The key of a model: its dimensions, but neither its weights nor its name."""
+    device, family = model.weights.device, model.family
+    size = f"{model.parameters / 1e6:.0f}m"
+    return CacheKey(
+        label=f"{family.name}-{size}-{model.dtype.name}-{device.lower()}",
+        parts={
+            "family": family.name,
+            # Families are dataclasses of their dimensions.
+            "dimensions": dataclasses.asdict(family),  # type: ignore[call-overload]
+            "dtype": model.dtype.name,
+            "weights": {name: weight.shape.as_list() for name, weight in model.weights.items()},
+            "code": _code(),
+            "service": shaperouter_service.__version__,
+            "tensorflow": [
+                tf.version.VERSION,
+                tf.version.GIT_VERSION,
+                tf.version.COMPILER_VERSION,
+            ],
+            "flags": {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "TF_XLA_FLAGS")},
+            "processor": processor(),
+            "device": str(device),
+            "accelerators": [
+                _details(accelerator) for accelerator in tf.config.list_physical_devices("GPU")
+            ],
+        },
+    )
+
+
+def _details(device: Any) -> dict[str, str]:
+    details = tf.config.experimental.get_device_details(device)
+    return {name: str(value) for name, value in details.items()}
+
+
+def _code() -> str:
+    """A digest of the sources."""
+    digest = hashlib.blake2b(digest_size=16)
+    root = Path(shaperouter_service.__file__).parent
+    for source in SOURCES:
+        for path in sorted((root / source).rglob("*.py")) or [root / source]:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()

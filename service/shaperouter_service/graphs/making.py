@@ -1,0 +1,135 @@
+"""How a graph becomes ready: by tracing and compiling it, or from the compile cache."""
+
+import functools
+import threading
+import time
+
+import structlog
+
+from shaperouter_service.cache import Part, Section
+from shaperouter_service.decoding.lowering import Lowered
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.graphs import staging
+from shaperouter_service.graphs.staging import Executable
+
+log = structlog.get_logger(__name__)
+
+
+class Making:
+    """One graph on its way to ready. A compile thread calls `trace`, and then `compile`."""
+
+    def __init__(self, program: Program) -> None:
+        """Begins with a program that was neither traced nor loaded."""
+        self._program = program
+
+    def trace(self) -> None:
+        """Gives the program what is to be compiled."""
+        self._program.trace()
+
+    def compile(self) -> bool:
+        """Makes the program ready; returns whether it was loaded instead of compiled."""
+        self._program.compile()
+        return False
+
+
+class CachedMaking(Making):
+    """The same with the compile cache, which has two parts of a graph.
+
+    Its StableHLO spares the trace, its executable the compilation. What one process has made is of
+    use to any other, whatever they traced and compiled before.
+    """
+
+    def __init__(self, program: Program, section: Section) -> None:
+        """Begins with a program that was neither traced nor loaded.
+
+        Args:
+            program: It.
+            section: Of the cache, for programs of its model.
+        """
+        super().__init__(program)
+        self._section = section
+        # By this name TensorFlow finds the executable. Graphs of two models share it if they have
+        # the same dimensions, and are compiled once then.
+        self._name = f"{program.label}_{section.key.digest}"
+        self._traced: Lowered | None = None
+
+    def trace(self) -> None:
+        """Takes the StableHLO of the cache; without, traces and keeps it."""
+        kept = self._section.read(self._program.label, Part.MODULE)
+        if kept is not None:
+            lowered = Lowered(module=kept.payload.decode(), weights=tuple(kept.details["weights"]))
+            self._program.load(lowered, self._name)
+            return
+        started = time.monotonic()
+        self._traced = self._program.lower()
+        seconds = time.monotonic() - started
+        self._program.load(self._traced, self._name)
+        self._section.write(
+            self._program.label,
+            Part.MODULE,
+            self._traced.module.encode(),
+            seconds=seconds,
+            weights=self._traced.weights,
+        )
+
+    def compile(self) -> bool:
+        """Takes the executable of the cache; without, compiles and keeps it."""
+        if self._program.compiled_name != self._name or not staging.available():
+            # TensorFlow can't be told its name, or was started without a place for it.
+            log.warning("executable can't be kept", graph=self._program.label)
+            self._compile_unkept()
+            return False
+        with _lock(self._name):
+            return self._compile()
+
+    def _compile(self) -> bool:
+        placed = self._place()
+        started = time.monotonic()
+        try:
+            self._program.compile()
+        # Whatever TensorFlow has against what the cache had, it must not be the end.
+        except Exception as error:
+            staging.take(self._name)
+            if placed is None and self._traced is not None:
+                raise
+            self._start_over(error)
+            return False
+        seconds = time.monotonic() - started
+        made = [executable for executable in staging.take(self._name) if executable != placed]
+        for executable in made:
+            self._section.write(
+                self._program.label,
+                Part.EXECUTABLE,
+                executable.content,
+                seconds=seconds,
+                file=executable.file,
+            )
+        return placed is not None and not made
+
+    def _place(self) -> Executable | None:
+        kept = self._section.read(self._program.label, Part.EXECUTABLE)
+        if kept is None:
+            return None
+        executable = Executable(file=str(kept.details["file"]), content=kept.payload)
+        staging.place(executable)
+        return executable
+
+    def _start_over(self, error: Exception) -> None:
+        for part in Part:
+            self._section.drop(self._program.label, part, reason=str(error))
+        # Under its name, TensorFlow would go on failing it. Under another, it is not kept now.
+        if self._traced is None:
+            self._program.trace()
+        else:
+            self._program.load(self._traced)
+        self._compile_unkept()
+
+    def _compile_unkept(self) -> None:
+        self._program.compile()
+        staging.take(self._program.compiled_name)
+
+
+@functools.cache
+def _lock(_: str) -> threading.Lock:
+    """The lock of a name: executables of one name must not be placed and taken by two threads."""
+    return threading.Lock()

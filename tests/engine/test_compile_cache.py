@@ -1,0 +1,205 @@
+"""A worker that finds its graphs in the compile cache traces and compiles nothing."""
+
+import ast
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import shaperouter_service
+from harness import cached_engine
+from harness.engine import GOLDENS
+from shaperouter_service.cache import CompileCache, Part, sealed
+from shaperouter_service.decoding import PrefillProgram
+from shaperouter_service.decoding.naming import named
+from shaperouter_service.graphs import CachedMaking, cache_key
+from shaperouter_service.graphs.keys import SOURCES
+from shaperouter_service.models import Model, load_model
+
+GRAPHS = ("prefill1", "decode1", "decode2")
+
+COMPILED = {"traces": 1, "compiles": 1, "loads": 0, "failures": 0, "error": ""}
+LOADED = {"traces": 0, "compiles": 0, "loads": 1, "failures": 0, "error": ""}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model("tiny", GOLDENS / "gpt2-odd-heads", "float32")
+
+
+def assert_right(report: dict[str, Any]) -> None:
+    """The run itself has compared the tokens with the golden cases."""
+    assert report["cases"] > 10
+    assert report["caches_moved"] == []
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the graphs."""
+    directory = tmp_path_factory.mktemp("cache")
+    report, _ = cached_engine.run(directory, list(GRAPHS))
+    assert_right(report)
+    assert report["graphs"] == dict.fromkeys(GRAPHS, COMPILED)
+    return directory
+
+
+@pytest.fixture
+def files(filled: Path) -> dict[tuple[str, Part], Path]:
+    """The files of the cache, by kind of graph and part."""
+    found = {
+        (f"{kind}{beams}", part): next(filled.glob(f"*/{kind}_*{suffix}.{part}"))
+        for kind, beams, suffix in (
+            ("prefill", 1, ""),
+            ("decode", 1, "_beams1"),
+            ("decode", 2, "_beams2"),
+        )
+        for part in Part
+    }
+    assert sorted(found.values()) == sorted(filled.glob("*/*_*"))
+    return found
+
+
+def test_in_another_order_and_under_another_name_all_graphs_are_loaded(filled: Path) -> None:
+    report, errors = cached_engine.run(filled, list(reversed(GRAPHS)), name="renamed")
+    assert_right(report)
+    assert report["graphs"] == dict.fromkeys(GRAPHS, LOADED)
+    # What TensorFlow takes for errors where it loads, and is none.
+    assert "text-format" not in errors
+    assert "SIGILL" not in errors
+
+
+def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part], Path]) -> None:
+    module, executable = files["prefill1", Part.MODULE], files["decode1", Part.EXECUTABLE]
+    os.truncate(module, module.stat().st_size // 2)
+    content = executable.read_bytes()
+    executable.write_bytes(content[:-9] + bytes(9))
+    for part in Part:
+        os.truncate(files["decode2", part], 0)
+    report, _ = cached_engine.run(filled, list(GRAPHS))
+    assert_right(report)
+    assert report["graphs"] == {
+        # The trace came to the very same, so the executable was found.
+        "prefill1": LOADED | {"traces": 1},
+        "decode1": COMPILED | {"traces": 0},
+        "decode2": COMPILED,
+    }
+    cache = CompileCache(filled, max_bytes=10**9)
+    assert list(cache.damage()) == []
+    assert len(list(cache.paths())) == len(files)
+
+
+def test_nothing_that_is_kept_names_a_file_of_the_installation(
+    files: dict[tuple[str, Part], Path],
+) -> None:
+    """Which would make another installation's graphs others."""
+    for path in files.values():
+        assert b".py" not in sealed.read(path).payload
+
+
+def test_what_tensorflow_refuses_is_compiled_and_not_kept(
+    filled: Path, files: dict[tuple[str, Part], Path]
+) -> None:
+    """As no damage could be: whole files, of which nothing can be made."""
+    for path, change in (
+        (files["prefill1", Part.EXECUTABLE], lambda payload: payload[:-100]),
+        (files["decode1", Part.MODULE], lambda _: b"module {"),
+    ):
+        kept = sealed.read(path)
+        sealed.write(path, change(kept.payload), graph=path.stem, seconds=1.0, details=kept.details)
+    report, _ = cached_engine.run(filled, list(GRAPHS))
+    assert_right(report)
+    assert report["graphs"] == {"prefill1": COMPILED, "decode1": COMPILED, "decode2": LOADED}
+    assert not any(
+        files[graph, part].exists() for graph in ("prefill1", "decode1") for part in Part
+    )
+
+
+def test_where_functions_cannot_be_named_graphs_are_compiled_all_the_same(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shaperouter_service.decoding.program.named", lambda function, _: function)
+    section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
+    for traces in (1, 0):
+        program = PrefillProgram("prefill", model, rows=1, length=16, piece=16)
+        making = CachedMaking(program, section)
+        making.trace()
+        assert making.compile() is False
+        assert program.traces == traces
+    assert [path.suffix for path in tmp_path.glob("*/prefill*")] == [".module"]
+
+
+# --- What it rests on ----------------------------------------------------------------------------
+
+
+def test_the_key_knows_neither_a_models_name_nor_its_weights(model: Model) -> None:
+    other = load_model("other", GOLDENS / "gpt2-odd-heads", "float32")
+    other.weights["wte.weight"].assign_add(tf.ones_like(other.weights["wte.weight"]))
+    assert cache_key(other) == cache_key(model)
+
+
+@pytest.mark.parametrize("changed", [{"layer_norm_epsilon": 1e-6}, {"scale_attn_weights": False}])
+def test_the_key_knows_every_dimension(model: Model, changed: dict[str, Any]) -> None:
+    family = dataclasses.replace(model.family, **changed)
+    other = dataclasses.replace(model, family=family)
+    assert cache_key(other).name != cache_key(model).name
+
+
+def test_the_key_knows_the_type_and_the_flags_of_xla(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = load_model("tiny", GOLDENS / "gpt2-odd-heads", "bfloat16")
+    assert cache_key(other).name != cache_key(model).name
+    before = cache_key(model).name
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    assert cache_key(model).name != before
+
+
+def test_the_code_that_the_key_knows_is_all_that_makes_graphs() -> None:
+    """Modules of ours that it imports are part of it, or make no difference to graphs."""
+    root = Path(shaperouter_service.__file__).parent
+    imported = {
+        node.module.removeprefix("shaperouter_service.").split(".")[0]
+        for source in SOURCES
+        for path in [root / source, *(root / source).rglob("*.py")]
+        if path.is_file()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and node.module is not None
+        and node.module.startswith("shaperouter_service.")
+    }
+    assert imported - {source.removesuffix(".py") for source in SOURCES} == {"errors"}
+
+
+def test_a_compiled_function_gets_the_name_it_is_given() -> None:
+    """Depends on private parts of TensorFlow: without them, executables are never found again."""
+    variables = [tf.Variable(factor) for factor in (2.0, 3.0)]
+
+    def make(variable: tf.Variable) -> Any:
+        function = tf.function(
+            lambda structure: {"product": structure["x"] * variable.read_value()},
+            jit_compile=True,
+            autograph=False,
+        )
+        traced = function.get_concrete_function({"x": tf.TensorSpec([2])})
+        return named(traced, "ours"), traced
+
+    # Equal but for what they have captured, two functions may share the name.
+    for variable, (function, _) in [(variable, make(variable)) for variable in variables]:
+        assert function.name == b"ours"
+        product = function({"x": tf.ones([2])})["product"]
+        assert product.numpy().tolist() == [variable.numpy()] * 2
+
+
+def test_a_function_that_differs_from_the_owner_of_the_name_keeps_its_own() -> None:
+    functions = [
+        tf.function(lambda x, n=number: x + n, autograph=False).get_concrete_function(
+            tf.TensorSpec([])
+        )
+        for number in range(2)
+    ]
+    renamed = [named(function, "taken") for function in functions]
+    assert renamed[0].name == b"taken"
+    assert renamed[1] is functions[1]

@@ -1,0 +1,141 @@
+"""An engine with a compile cache in a process of its own, since TensorFlow keeps all it compiled.
+
+Makes graphs ready in the order asked for, runs golden cases on them, and prints a report as JSON.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shaperouter_service.cache import CompileCache
+from shaperouter_service.cache.flags import set_flags
+
+MODEL = "gpt2-odd-heads"
+
+# Of the graphs' ladders: prompts of the cases have more tokens than the rung below has.
+PROMPT_RUNG, LOWER_RUNG = 48, 16
+
+
+def run(directory: Path, order: list[str], *, name: str = MODEL) -> tuple[dict[str, Any], str]:
+    """Runs this module.
+
+    Args:
+        directory: Of the cache.
+        order: Graphs to make ready, e.g. `prefill` and `decode2`, of two beams.
+        name: What to call the model.
+
+    Returns:
+        The report, and what the process wrote to standard error.
+    """
+    root = Path(__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, "-m", "harness.cached_engine", str(directory), name, *order],
+        env={
+            name: value
+            for name, value in os.environ.items()
+            # Set for this process; a worker's command sets its own.
+            if name != "TF_CPP_MIN_LOG_LEVEL"
+        }
+        | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1]), ended.stderr
+
+
+def _report(directory: Path, name: str, order: list[str]) -> dict[str, Any]:
+    # After the flags are set: TensorFlow reads them now.
+    from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, few_rungs
+    from harness.waiting import wait_until
+    from shaperouter_service.graphs import GraphState
+    from shaperouter_service.routing.signatures import GraphKind
+
+    golden = Golden.read(MODEL)
+    bench = Bench(
+        {name: CHECKPOINTS[MODEL]},
+        slots=1,
+        ladders=few_rungs,
+        compile_cache=CompileCache.open(directory, max_bytes=10**9),
+    )
+    table = bench.engine._graphs
+    signatures = {
+        f"{signature.kind}{signature.beams}": signature
+        for signature in bench.engine._ladders[name].signatures(name)
+        if signature.kind is GraphKind.DECODE or signature.length == PROMPT_RUNG
+    }
+    for wanted in order:
+        graph = table.want(signatures[wanted], urgent=False)
+        wait_until(lambda graph=graph: graph.state in (GraphState.READY, GraphState.FAILED))
+
+    cases = [
+        case
+        for case in (*golden.cases, *golden.option_cases)
+        if LOWER_RUNG < len(case["prompt_token_ids"]) <= PROMPT_RUNG
+        and f"decode{case.get('options', {}).get('num_beams', 1)}" in order
+    ]
+    for case in cases:
+        assert_equals(bench.submit(name, case["prompt_token_ids"], **golden.options(case)), case)
+    moved = [
+        wanted
+        for wanted in order
+        if not _stays(table.want(signatures[wanted], urgent=False).program)
+    ]
+    bench.stop_compiling()
+    return {
+        "cases": len(cases),
+        "caches_moved": moved,
+        "graphs": {
+            f"{graph.signature.kind}{graph.signature.beams}": {
+                "traces": graph.program.traces,
+                "compiles": graph.compiles,
+                "loads": graph.loads,
+                "failures": graph.failures,
+                "error": graph.error,
+            }
+            for graph in table.graphs()
+        },
+    }
+
+
+def _stays(program: Any) -> bool:
+    """Whether a call leaves the caches where they are in memory."""
+    import tensorflow as tf
+
+    def addresses() -> list[int]:
+        return [
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype)
+            .numpy()
+            .__array_interface__["data"][0]
+            for handle in batch.caches.handles
+        ]
+
+    batch = program._new_batch()
+    # The first call gives each cache memory of its own: TensorFlow's zeros may share theirs.
+    program._run(batch, *program._idle_arguments(batch))
+    before = addresses()
+    program._run(batch, *program._idle_arguments(batch))
+    return before == addresses()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("graphs", nargs="+")
+    arguments = parser.parse_args()
+    set_flags()
+    report = _report(arguments.directory, arguments.model, arguments.graphs)
+    print(json.dumps(report), flush=True)
+    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""The compile cache's directory: whole files or none, and never a failure for the disk's state."""
+
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shaperouter_service.cache import CacheKey, CompileCache, Part, Section, sealed
+from shaperouter_service.cache.cache import (
+    HALF_LIFE_SECONDS,
+    UNFINISHED_SECONDS,
+    least_valuable,
+)
+from shaperouter_service.cache.host import processor
+from shaperouter_service.cache.location import default_directory
+
+KEY = CacheKey(label="gpt2", parts={"n_layer": 2})
+GRAPH = "decode_1x128_beams1"
+PAYLOAD = bytes(range(256)) * 40
+
+
+def open_cache(directory: Path, max_bytes: int = 10**9) -> CompileCache:
+    cache = CompileCache.open(directory, max_bytes=max_bytes)
+    assert cache is not None
+    return cache
+
+
+@pytest.fixture
+def section(tmp_path: Path) -> Section:
+    return open_cache(tmp_path).section(KEY)
+
+
+def keep(section: Section, graph: str = GRAPH, payload: bytes = PAYLOAD) -> None:
+    for part in Part:
+        section.write(graph, part, payload, seconds=1.5, of=part)
+
+
+def path_of(directory: Path, part: Part, graph: str = GRAPH) -> Path:
+    return directory / KEY.name / f"{graph}.{part}"
+
+
+@pytest.mark.parametrize("part", Part)
+def test_what_was_kept_is_found_by_others(tmp_path: Path, part: Part) -> None:
+    keep(open_cache(tmp_path).section(KEY))
+    found = open_cache(tmp_path).section(KEY).read(GRAPH, part)
+    assert found == sealed.Sealed(payload=PAYLOAD, details={"of": part})
+
+
+def test_what_was_never_kept_is_not_there(section: Section) -> None:
+    assert section.read(GRAPH, Part.MODULE) is None
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def _replace_by_directory(path: Path) -> None:
+    path.unlink()
+    (path / "within").mkdir(parents=True)
+
+
+def _replace_by_foreign_file(path: Path) -> None:
+    path.write_text("something else altogether, of another program\n" * 10)
+
+
+def _replace_by_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent)
+
+
+DAMAGE = [
+    _truncate,
+    _empty,
+    _lengthen,
+    _replace_by_directory,
+    _replace_by_foreign_file,
+    _replace_by_link,
+]
+
+
+@pytest.mark.parametrize("part", Part)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_logged_removed_and_kept_anew(
+    tmp_path: Path, section: Section, part: Part, damage: Callable[[Path], None]
+) -> None:
+    keep(section)
+    path = path_of(tmp_path, part)
+    damage(path)
+    with capture_logs() as logs:
+        assert section.read(GRAPH, part) is None
+        assert section.read(GRAPH, part) is None
+    assert [entry["path"] for entry in logs] == [str(path)]
+    assert not path.exists()
+    (other,) = set(Part) - {part}
+    assert section.read(GRAPH, other) is not None
+    keep(section)
+    assert section.read(GRAPH, part) is not None
+
+
+def test_any_flipped_bit_is_found(tmp_path: Path, section: Section) -> None:
+    section.write(GRAPH, Part.MODULE, b"module", seconds=1.0)
+    path = path_of(tmp_path, Part.MODULE)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(sealed.DamagedFileError):
+            sealed.read(path)
+
+
+def test_a_file_cut_anywhere_is_found(tmp_path: Path, section: Section) -> None:
+    section.write(GRAPH, Part.MODULE, b"module", seconds=1.0)
+    path = path_of(tmp_path, Part.MODULE)
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(sealed.DamagedFileError):
+            sealed.read(path)
+
+
+def test_a_file_that_cannot_be_read_costs_a_compilation(
+    section: Section, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(section)
+
+    def fail(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with capture_logs() as logs:
+        assert section.read(GRAPH, Part.MODULE) is None
+    assert "Permission denied" in logs[0]["reason"]
+
+
+def test_a_full_disk_is_said_once_and_leaves_nothing(
+    tmp_path: Path, section: Section, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_half)
+        with capture_logs() as logs:
+            keep(section)
+            keep(section, "decode_2x128_beams1")
+    assert ["No space left" in entry["reason"] for entry in logs] == [True]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "CACHEDIR.TAG"]
+    keep(section)
+    assert section.read(GRAPH, Part.MODULE) is not None
+
+
+def _deny(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Lets methods of paths fail as on a read-only file system; we may be root, who may all."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in names:
+        monkeypatch.setattr(Path, name, fail)
+
+
+def test_what_cannot_be_written_is_read_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(open_cache(tmp_path).section(KEY))
+    _deny(monkeypatch, "write_bytes", "unlink", "replace")
+    with capture_logs() as logs:
+        section = open_cache(tmp_path).section(KEY)
+        assert section.read(GRAPH, Part.EXECUTABLE) is not None
+        keep(section, "decode_2x128_beams1")
+    assert ["Read-only file system" in entry["reason"] for entry in logs] == [True]
+
+
+def test_without_a_directory_that_can_be_read_there_is_no_cache(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with capture_logs() as logs:
+        assert CompileCache.open(file / "cache", max_bytes=1) is None
+    assert len(logs) == 1
+
+
+def test_a_missing_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    open_cache(tmp_path / "new" / "cache")
+    assert (tmp_path / "new" / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_readers_find_a_whole_file_while_many_write(tmp_path: Path) -> None:
+    payloads = [bytes([number]) * 100_000 for number in range(8)]
+    ended = threading.Event()
+    found: list[bytes | None] = []
+
+    def read() -> None:
+        section = open_cache(tmp_path).section(KEY)
+        while not ended.is_set():
+            kept = section.read(GRAPH, Part.MODULE)
+            found.append(kept and kept.payload)
+
+    def write(payload: bytes) -> None:
+        section = open_cache(tmp_path).section(KEY)
+        for _ in range(20):
+            section.write(GRAPH, Part.MODULE, payload, seconds=1.0)
+
+    write(payloads[0])
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=write, args=[payload]) for payload in payloads]
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    ended.set()
+    reader.join()
+    assert found
+    assert set(found) <= set(payloads)
+    assert not list(tmp_path.rglob(sealed.UNFINISHED))
+
+
+def test_keys_differ_with_any_part_and_not_with_the_order_of_parts() -> None:
+    one = CacheKey(label="gpt2", parts={"n_layer": 2, "n_head": 3})
+    assert one.name == CacheKey(label="gpt2", parts={"n_head": 3, "n_layer": 2}).name
+    for parts in ({"n_layer": 3, "n_head": 3}, {"n_layer": 2}, {"n_layer": "2", "n_head": 3}):
+        assert CacheKey(label="gpt2", parts=parts).name != one.name
+    assert CacheKey.names(one.name)
+
+
+def test_a_section_says_what_its_key_was_made_of(tmp_path: Path, section: Section) -> None:
+    keep(section)
+    assert open_cache(tmp_path).about(KEY.name) == KEY.parts
+    (tmp_path / KEY.name / "key.json").write_text("[")
+    assert open_cache(tmp_path).about(KEY.name) == {}
+    keep(section)
+    assert open_cache(tmp_path).about(KEY.name) == KEY.parts
+
+
+def test_the_processor_is_known_by_what_code_depends_on() -> None:
+    found = processor()
+    assert found["cores"] >= 1
+    assert json.dumps(found) == json.dumps(processor())
+
+
+# --- Size ----------------------------------------------------------------------------------------
+
+
+def keep_some(cache: CompileCache, *, seconds: dict[str, float], size: int = 10_000) -> None:
+    section = cache.section(KEY)
+    for graph, duration in seconds.items():
+        section.write(graph, Part.EXECUTABLE, os.urandom(size), seconds=duration)
+
+
+def graphs(cache: CompileCache) -> set[str]:
+    return {entry.graph for entry in cache.entries()}
+
+
+def test_what_is_worth_least_goes_when_there_is_too_much(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path, max_bytes=25_000)
+    keep_some(cache, seconds={"dear": 9.0, "cheap": 1.0})
+    keep_some(cache, seconds={"middle": 5.0})
+    assert graphs(cache) == {"dear", "middle"}
+
+
+def test_a_use_makes_an_entry_worth_more(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    keep_some(cache, seconds={"used": 1.0, "unused": 1.0})
+    for graph in ("used", "unused"):
+        long_ago = cache.entries()[0].used - 2 * HALF_LIFE_SECONDS
+        os.utime(path_of(tmp_path, Part.EXECUTABLE, graph), (long_ago, long_ago))
+    assert cache.section(KEY).read("used", Part.EXECUTABLE) is not None
+    entries = cache.entries()
+    (removed,) = least_valuable(entries, 15_000, max(entry.used for entry in entries))
+    assert removed.graph == "unused"
+
+
+def test_what_a_byte_saves_counts_and_not_the_size_alone(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    keep_some(cache, seconds={"large": 9.0}, size=50_000)
+    keep_some(cache, seconds={"small": 1.0}, size=1_000)
+    entries = cache.entries()
+    (removed,) = least_valuable(entries, 50_500, max(entry.used for entry in entries))
+    assert removed.graph == "large"
+
+
+def test_what_a_killed_writer_left_goes_after_a_while(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    keep(cache.section(KEY))
+    left = [tmp_path / KEY.name / f"{name}.unfinished" for name in ("old", "new")]
+    for path in left:
+        path.touch()
+    old = left[1].stat().st_mtime - 2 * UNFINISHED_SECONDS
+    os.utime(left[0], (old, old))
+    cache.make_room()
+    assert [path.exists() for path in left] == [False, True]
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    foreign = [tmp_path / "plugins" / "a.module", tmp_path / "notes.txt"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(1000))
+    cache = open_cache(tmp_path, max_bytes=1)
+    keep_some(cache, seconds={"one": 1.0})
+    assert graphs(cache) == set()
+    assert all(path.exists() for path in foreign)
+
+
+def test_a_section_without_graphs_goes(tmp_path: Path, section: Section) -> None:
+    keep(section)
+    cache = open_cache(tmp_path)
+    assert cache.remove(cache.entries()) > 0
+    assert not (tmp_path / KEY.name).exists()
+    keep(section)
+    assert graphs(cache) == {GRAPH}
+
+
+def test_a_cache_that_is_deleted_under_a_worker_is_made_anew(
+    tmp_path: Path, section: Section
+) -> None:
+    keep(section)
+    shutil.rmtree(tmp_path / KEY.name)
+    assert section.read(GRAPH, Part.MODULE) is None
+    keep(section)
+    assert section.read(GRAPH, Part.MODULE) is not None
+
+
+def test_the_default_directory_is_in_the_users_cache_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert default_directory() == Path("/caches/shaperouter")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert default_directory() == Path("/home/somebody/.cache/shaperouter")
