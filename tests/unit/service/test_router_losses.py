@@ -315,7 +315,7 @@ def test_a_request_that_kills_workers_does_not_go_on_to_kill_them_all(
         await call.read()
         alive = list(workers)
         for _ in range(fleet.ATTEMPTS):
-            await until(lambda: any(worker.running for worker in workers))
+            await until(lambda alive=alive: any(worker.running for worker in alive))
             killed, alive = busy(*alive)
             await killed.kill()
         error = await router.error(call)
@@ -371,7 +371,7 @@ def test_a_full_queue_ends_a_run_whose_deadline_is_near(play: Play) -> None:
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are heard from often, and given up soon."""
     monkeypatch.setattr(fake_worker, "HEARTBEAT", 0.02)
-    monkeypatch.setattr(link, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(link, "HEARTBEAT", 0.5)
 
 
 @pytest.mark.usefixtures("quick_hearts")
