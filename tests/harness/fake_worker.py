@@ -20,6 +20,7 @@ from shaperouter.v1 import (
     worker_pb2_grpc,
 )
 from shaperouter_service.errors import StoppingError, UnknownModelError
+from shaperouter_service.messages import ladders_from_proto, signature_to_proto
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 
@@ -145,6 +146,17 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         """A signature of one row."""
         return signature_pb2.Signature(model="tiny", kind=kind, rows=1, length=length, beams=1)
 
+    async def make_first_graphs(self) -> None:
+        """Has graphs that cover every request without beam search, as a warm worker does."""
+        for model in self.models:
+            ladders = ladders_from_proto(model.ladders)
+            for signature in (
+                ladders.first_prefill(model.name),
+                ladders.first_decode(model.name, 1),
+            ):
+                self.graphs.append(self.graph(signature_to_proto(signature)))
+        await self.change()
+
     def graph(self, signature: signature_pb2.Signature) -> graph_pb2.Graph:
         """A ready graph on this worker."""
         return graph_pb2.Graph(
@@ -238,7 +250,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                             model=model.name,
                             beams=lane.beams,
                             active_slots=self.running if lane.beams == 1 else 0,
-                            total_slots=SLOTS,
+                            # SLOTS in all.
+                            total_slots=SLOTS - 1 if lane.beams == 1 else 1,
                         )
                         for model in self.models
                         for lane in model.ladders.lanes
@@ -349,6 +362,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             max_length=MAX_LENGTH,
             default_options=default_options(max_new_tokens=MAX_LENGTH, eos_token_ids=[0]),
             dtype="float32",
+            weight_bytes=1_000_000,
+            kv_cache_bytes_per_token=100,
             slots=SLOTS,
             ladders=model_pb2.Ladders(
                 prefill_lengths=[16, 24, 40, MAX_LENGTH],

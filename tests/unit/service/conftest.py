@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import tokenizers
 from google.protobuf.message import Message
@@ -24,6 +25,10 @@ from harness.router import PATIENCE, Play, Router, Scenario, wait_until
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.text import Tokenizer, load_tokenizer
+
+# How long an example takes says something about the machine, and nothing about the code.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 END = "<|endoftext|>"
 

@@ -237,6 +237,9 @@ def test_a_run_that_had_only_stalled_goes_to_another_worker(play: Play) -> None:
 def test_only_the_lost_sequences_of_a_request_go_on_elsewhere(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(1, *workers)
+        for worker in workers:
+            await worker.make_first_graphs()
+        await until(lambda: router.metric("graphs", state="ready") == 4)
         call = router.generate(options=options(do_sample=True, num_return_sequences=2, seed=1))
         await until(lambda: all(worker.running for worker in workers))
         await until(lambda: router.metric("generation_tokens_total", model="tiny") == 2)

@@ -93,8 +93,11 @@ def test_sequences_grow_side_by_side(play: Play) -> None:
     play(scenario)
 
 
-def test_sequences_are_spread_over_workers(play: Play) -> None:
+def test_sequences_are_spread_over_workers(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            await worker.make_first_graphs()
+        await until(lambda: router.metric("graphs", state="ready") == 4)
         await router.generate(options=options(do_sample=True, num_return_sequences=4))
         assert [len(worker.requests) for worker in workers] == [2, 2]
 

@@ -29,6 +29,8 @@ def test_the_least_busy_worker_is_picked(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         for worker in workers:
             worker.script.insert(0, worker.hold)
+            await worker.make_first_graphs()
+        await until(lambda: router.metric("graphs", state="ready") == 6)
         calls: list[Awaitable[object]] = []
         for _ in range(6):
             calls.append(router.generate())
@@ -46,6 +48,8 @@ def test_a_worker_is_free_again_when_its_run_was_cancelled(play: Play, until: Un
     async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
         for worker in (first, second):
             worker.script.insert(0, worker.hold)
+            await worker.make_first_graphs()
+        await until(lambda: router.metric("graphs", state="ready") == 4)
         calls = [router.generate(), router.generate()]
         await until(lambda: first.running == second.running == 1)
         calls[0].cancel()
@@ -148,12 +152,22 @@ def test_a_full_queue_is_passed_on_with_when_to_try_again(
     play(scenario)
 
 
-def test_a_full_queue_is_not_tried_again_elsewhere(play: Play) -> None:
+def test_a_full_queue_is_told_once_every_worker_has_been_asked(play: Play) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         for worker in workers:
             worker.script = [QueueFullError("tiny", 256)]
-        await router.error(router.generate())
-        assert sum(len(worker.requests) for worker in workers) == 1
+        error = await router.error(router.generate())
+        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert [len(worker.requests) for worker in workers] == [1, 1]
+
+    play(scenario, workers=2)
+
+
+def test_a_request_goes_to_a_worker_that_has_room_when_another_has_none(play: Play) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        workers[0].script = [QueueFullError("tiny", 256)]
+        for _ in range(3):
+            assert (await router.generate()).completion.worker == "worker-1"
 
     play(scenario, workers=2)
 
