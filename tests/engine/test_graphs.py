@@ -20,7 +20,9 @@ from shaperouter_service.graphs import (
     NoCover,
 )
 from shaperouter_service.models import Model, load_model
+from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, Dimensions
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 ROWS = 2
@@ -208,6 +210,7 @@ class Table:
         self.table = GraphTable(
             self._build,
             costs=Costs({"m": DIMENSIONS}),
+            recorder=TrafficRecorder(None, {"m": Ladders.default(max_length=1024, slots=4)}),
             budget=CompileBudget(mode=CompileMode.LAZY, max_graphs=max_graphs, first=first),
             threads=1,
             on_change=self._changed,

@@ -61,6 +61,10 @@ class Section:
         self._on_written = on_written
         self._on_failure = on_failure
 
+    def has(self, graph: str) -> bool:
+        """Whether a graph is kept, as far as can be seen without reading it."""
+        return all(self._path(graph, part).is_file() for part in Part)
+
     def read(self, graph: str, part: Part) -> Sealed | None:
         """Returns what is kept of a graph, and notes that it was used.
 

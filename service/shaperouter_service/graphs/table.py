@@ -12,6 +12,7 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
+from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -46,6 +47,7 @@ class GraphTable:
         build: Callable[[Signature], Program],
         *,
         costs: Costs,
+        recorder: TrafficRecorder,
         budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
@@ -56,6 +58,7 @@ class GraphTable:
         Args:
             build: Makes the untraced program of a signature.
             costs: Told what graphs take, and asked; nobody else may use it.
+            recorder: Told what graphs take, for workers to come.
             budget: What may be made.
             threads: Compilations at a time.
             on_change: Called after each change of a graph's state, from any thread.
@@ -65,6 +68,7 @@ class GraphTable:
         self.threads = threads
         self._build = build
         self._costs = costs
+        self._recorder = recorder
         self._making = making
         self._on_change = on_change
         self._frozen = False
@@ -156,9 +160,23 @@ class GraphTable:
     def record(self, graph: Graph, seconds: float, steps: int | None = None) -> None:
         """Counts a call that served requests; see `Graph.record_call`."""
         graph.record_call(seconds, steps)
+        self._recorder.served(graph.signature, seconds, steps=steps or 0)
         if graph.step_seconds is not None:
             with self._lock:
                 self._costs.measured(graph.signature, graph.step_seconds)
+
+    def miss(self, asked: Signature, served: Graph, seconds: float) -> None:
+        """Counts what a call took longer than it would have on a graph that is not ready.
+
+        Args:
+            asked: The tight cover.
+            served: The graph that was called.
+            seconds: How much longer it took.
+        """
+        self.graph(asked).missed_seconds += seconds
+        self._recorder.missed(asked, seconds)
+        if served.signature.covers(asked):
+            served.padded_seconds += seconds
 
     def step_seconds(self, signature: Signature) -> float:
         """Device time of a step, measured or estimated."""
@@ -264,6 +282,8 @@ class GraphTable:
             else:
                 graph.compiles += 1
                 graph.compile_seconds.observe(time.monotonic() - traced)
+                if graph.program.traces:
+                    self._recorder.compiled(graph.signature, seconds)
             log.info(
                 "graph ready",
                 graph=str(graph.signature),

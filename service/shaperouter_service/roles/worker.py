@@ -29,6 +29,12 @@ log = structlog.get_logger(__name__)
 # sysexits.h EX_SOFTWARE: a defect; starting again is the way out.
 EXIT_DEFECT = 70
 
+# Directory of the record of traffic, beside the graphs of the compile cache.
+RECORD = "traffic"
+
+# Seconds between two times that the record is written: what a worker that is killed forgets.
+RECORD_INTERVAL = 30.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
@@ -116,12 +122,13 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 threads=config.threads,
                 hang_timeout=config.hang_timeout,
                 compile_cache=compile_cache,
+                record=config.compile_cache / RECORD if config.compile_cache else None,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
             servicer = WorkerServicer(engine, changes, config.name)
             worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
-            async with _observed(servicer, metrics):
+            async with _observed(servicer, metrics), _recorded(engine):
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()
@@ -164,3 +171,20 @@ async def _observed(servicer: WorkerServicer, metrics: WorkerMetrics | None) -> 
         yield
     finally:
         task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _recorded(engine: Engine) -> AsyncIterator[None]:
+    """Writes the record of traffic down now and then, and at the end."""
+
+    async def save() -> None:
+        while True:
+            await asyncio.sleep(RECORD_INTERVAL)
+            await asyncio.to_thread(engine.save_record)
+
+    task = asyncio.create_task(save())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.to_thread(engine.save_record)

@@ -21,9 +21,11 @@ from shaperouter_service.graphs import (
     cache_key,
 )
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
+from shaperouter_service.record import TrafficRecorder, read_record
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.worth import worth_order
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
@@ -63,6 +65,7 @@ class Engine:
         prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         compile_cache: CompileCache | None = None,
+        record: Path | None = None,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -87,6 +90,7 @@ class Engine:
                 `Ladders.default`.
             decode_lengths: Likewise.
             compile_cache: What graphs are loaded from and kept in, if anything.
+            record: Directory of the record of traffic, if there is to be one.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -126,8 +130,10 @@ class Engine:
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
+        self._recorder = TrafficRecorder(record, self._ladders)
         self._graphs = GraphTable(
             self._build,
+            recorder=self._recorder,
             costs=Costs({name: self._dimensions(name) for name in self._models}),
             budget=self._budget(mode, max_graphs, max_memory_bytes),
             threads=compile_threads,
@@ -143,6 +149,7 @@ class Engine:
                 beams=lane.beams,
                 queue_limit=queue_limit,
                 watchdog=watchdog,
+                recorder=self._recorder,
             )
             for name, ladders in self._ladders.items()
             for lane in ladders.lanes
@@ -151,7 +158,7 @@ class Engine:
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
         self._thread.start()
-        self._make_first(warm)
+        self._make_first(warm, record)
         watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
@@ -222,20 +229,47 @@ class Engine:
             for signature in self._first
         )
 
-    def _make_first(self, warm: Iterable[Signature]) -> None:
-        """Asks for what covers every request, and then for what was declared."""
-        for name, ladders in self._ladders.items():
-            self._first += [ladders.first_prefill(name), ladders.first_decode(name, beams=1)]
-        for signature in self._first:
-            self._graphs.want(signature, urgent=True)
+    def save_record(self) -> None:
+        """Writes down what traffic there was; it takes some milliseconds, and files."""
+        self._recorder.save()
+
+    def _make_first(self, warm: Sequence[Signature], record: Path | None) -> None:
+        """Asks for what covers every request, for what was declared, and for what there was before.
+
+        Raises:
+            StartupError: A declared signature is none of the ladders', or has no room.
+        """
+        covers = [
+            signature
+            for name, ladders in self._ladders.items()
+            for signature in (ladders.first_prefill(name), ladders.first_decode(name, beams=1))
+        ]
         for signature in warm:
             if not self._is_ours(signature):
                 raise StartupError(f"warm: {signature} is none of the ladders' signatures")
+        recorded = self._recorded(record)
+        is_lazy = self._graphs.budget.mode is CompileMode.LAZY
+        # Whole before anything is made: once all of it is, nothing more may be.
+        self._first = [*covers, *(warm or ([] if is_lazy else recorded))]
+        for signature in self._first:
             try:
-                self._graphs.want(signature, urgent=False)
+                self._graphs.want(signature, urgent=signature in covers)
             except GraphRefusedError as error:
                 raise StartupError(f"warm: {error}") from error
-            self._first.append(signature)
+        if is_lazy:
+            # What the cache has takes a moment. Everything else must prove its worth again.
+            self.want(signature for signature in recorded if self._is_kept(signature))
+
+    def _recorded(self, record: Path | None) -> list[Signature]:
+        """What the record says is worth making, as much as there is room for."""
+        if record is None:
+            return []
+        traffic = read_record(record).values()
+        return worth_order(traffic, self._ladders, limit=self._graphs.room)
+
+    def _is_kept(self, signature: Signature) -> bool:
+        section = self._sections.get(signature.model)
+        return section is not None and section.has(self._build(signature).label)
 
     def _is_ours(self, signature: Signature) -> bool:
         ladders = self._ladders.get(signature.model)

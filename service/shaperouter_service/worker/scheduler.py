@@ -34,6 +34,7 @@ from shaperouter_service.errors import (
 )
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.models import Model
+from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.fair_queue import FairQueue
@@ -101,6 +102,7 @@ class LaneScheduler:
         beams: int,
         queue_limit: int,
         watchdog: Watchdog,
+        recorder: TrafficRecorder,
     ) -> None:
         """Starts with every slot free.
 
@@ -111,6 +113,7 @@ class LaneScheduler:
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
             watchdog: Watches the calls of graphs.
+            recorder: Told what is asked for.
         """
         self.model = model
         self.ladders = ladders
@@ -121,6 +124,7 @@ class LaneScheduler:
         self.cache_bytes = 0
         self._graphs = graphs
         self._watchdog = watchdog
+        self._recorder = recorder
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
         self._draining = False
@@ -233,6 +237,14 @@ class LaneScheduler:
             run.timings.admitted = now
             run.phase = Phase.PREFILL
             self._runs.append(run)
+            self._record(run)
+
+    def _record(self, run: Run) -> None:
+        """Records what a run asks for, unless another worker has recorded it."""
+        if run.generated_token_ids:
+            return
+        self._recorder.prompt(self.model.name, len(run.token_ids))
+        self._recorder.run(self.model.name, self.beams, run.final_attended(self.beams))
 
     def _missing_or_error(self, run: Run) -> Graph | ServiceError | None:
         """What keeps a run from starting: a graph on the way, or for good."""
@@ -298,6 +310,7 @@ class LaneScheduler:
         if not waiting:
             return None
         alike, together = self._alike(waiting)
+        self._recorder.asked(together)
         runs = alike[: self._rows_to_read(together)]
         asked = self._prefill_signature(runs)
         graph = self._graphs.cover(asked)
@@ -373,6 +386,7 @@ class LaneScheduler:
             length=max(run.final_attended(self.beams) for run in runs),
             beams=self.beams,
         )
+        self._recorder.asked(asked)
         rest = runs
         while rest:
             graph, covered = self._best_cover(rest)
@@ -421,9 +435,7 @@ class LaneScheduler:
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if graph.state is GraphState.READY or missed <= 0:
             return
-        graph.missed_seconds += missed
-        if served.signature.covers(asked):
-            served.padded_seconds += missed
+        self._graphs.miss(asked, served, missed)
 
     def _decode(self, runs: list[Run], asked: Signature, graph: Graph, *, share: float) -> None:
         program = graph.program
