@@ -13,7 +13,7 @@ from typing import Final
 from shaperouter_service.routing.costs import cheapest
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import LaneView, WorkerView
+from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
 
 # Options that are expected to end within such a share of the soonest are as good: estimates are not
 # more exact. Of these, requests of one shape go to one worker, so that it compiles for them.
@@ -132,14 +132,19 @@ def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | No
 
 
 def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
-    """One option for each lane that is wide enough."""
-    for lane in worker.ladders[ask.model].lanes:
+    """An option for the narrowest lane, and for wider ones that have a graph already."""
+    ladders = worker.ladders[ask.model]
+    narrowest = ladders.lane(ask.num_beams).beams
+    for lane in ladders.lanes:
         # Beams pad, too; but without beam search there is another graph than with it.
-        if lane.beams < ask.num_beams or (lane.beams > 1) != (ask.num_beams > 1):
+        if lane.beams < narrowest or (lane.beams > 1) != (ask.num_beams > 1):
             continue
         load = worker.lanes.get((ask.model, lane.beams))
-        if load is not None:
-            yield _option(ask, worker, lane.beams, load, now)
+        if load is None:
+            continue
+        option = _option(ask, worker, lane.beams, load, now)
+        if lane.beams == narrowest or worker.state(option.decode) is GraphState.READY:
+            yield option
 
 
 def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:

@@ -158,7 +158,7 @@ class Engine:
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
         self._thread.start()
-        self._make_first(warm, record)
+        self._make_first(list(warm), record)
         watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
