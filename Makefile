@@ -66,16 +66,16 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
-BENCH_CODE := tests/benchmarks/generation
+BENCHMARKS := tests/benchmarks
 
-.venvs/bench-%/.ready: $(BENCH_CODE)/requirements-%.txt
+.venvs/bench-%/.ready: $(BENCHMARKS)/common/requirements-%.txt
 	@echo "==> Making $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
 	@touch $@
 
 bench: setup $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
-	@PYTHONPATH=$(dir $(BENCH_CODE)) .venvs/bench-conductor/bin/python -m generation $(BENCH)
+	@PYTHONPATH=$(BENCHMARKS) .venvs/bench-conductor/bin/python -m generation $(BENCH)
 
 bench-prefill: setup ## Measures what long prompts cost running streams, and reading short ones together.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py

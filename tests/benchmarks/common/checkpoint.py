@@ -1,7 +1,8 @@
-"""The model of the benchmark: GPT-2's small size with random weights, drawn from a seed."""
+"""The model of the benchmarks: GPT-2's small size with random weights, drawn from a seed."""
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from .places import WORK, environment_python
 from .protocol import token_text
+
+CHECKPOINT = WORK / "gpt2-small"
+CONVERTED = WORK / "gpt2-small-ctranslate2"
 
 SEED = 0
 LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 12, 768, 12, 1024, 50257
@@ -40,6 +45,21 @@ def make_checkpoint(directory: Path) -> None:
     }.items():
         (unfinished / name).write_text(json.dumps(content), encoding="utf-8")
     unfinished.rename(directory)
+
+
+def convert_checkpoint(directory: Path, converted: Path) -> None:
+    """Has CTranslate2's own converter write the model, unless it is there."""
+    if converted.exists():
+        return
+    unfinished = converted.with_name(f"{converted.name}.unfinished")
+    converter = environment_python(".venvs/bench-torch").with_name("ct2-transformers-converter")
+    subprocess.run(
+        [str(converter), "--force", f"--model={directory}", f"--output_dir={unfinished}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    unfinished.rename(converted)
 
 
 def _weights() -> dict[str, NDArray[np.float32]]:
