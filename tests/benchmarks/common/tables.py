@@ -1,5 +1,6 @@
 """Figures and targets as tables, for terminals and for documents."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,12 @@ from rich.table import Table as RichTable
 NOTHING = "–"
 # Of cells that are kept on one line: enough for every figure, while reasons of failures wrap.
 LONGEST_FIGURE = 24
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so large a share does not exceed; nothing has none."""
+    known = sorted(values)
+    return known[math.ceil(share * len(known)) - 1] if known else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

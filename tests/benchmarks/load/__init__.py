@@ -3,6 +3,5 @@
 Contestants are servers in environments and processes of their own (`server_*.py`) that speak the
 same public gRPC API. A generator in a process of its own (`generator.py`) sends them the same
 requests at the same times, whatever becomes of those before. The conductor calls them in turn, so
-that whatever the machine is doing meets all of them alike. `python -m load --help` tells the rest;
-`python -m load.overload` is the service alone, far beyond what it can do: `make bench-overload`.
+that whatever the machine is doing meets all of them alike. `python -m load --help` tells the rest.
 """

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from common.processes import PeerError
 from common.terminal import Tell
 
+from .closed_loops import SETTLE_SECONDS, measured_capacity, warm_up
 from .contestant import Contestant, LoadGenerator, Model
 from .contestants import SHAPEROUTER, Entry
 from .limits import CLASSES, REPEATS, class_name, class_requests
-from .outcomes import End, Outcome
+from .outcomes import End
 from .result import Result, Run, State
-from .traffic import any_time, open_loop
+from .traffic import Seed, open_loop
 
-CONCURRENCY = 8
 # Of the capacity.
 RATE_SHARES = (0.25, 0.5, 0.8)
 # Seconds at most for requests without others: who compiles for each class may not get to all.
 UNLOADED_SECONDS = 60.0
-# Seconds at most for a server to rest; until then, it would slow down whoever comes next.
-SETTLE_SECONDS = 180.0
-RAMP_SHARE = 0.25
-# More than any contestant answers in a closed loop.
-MOST_A_SECOND = 100
 WARM_UP_SEED, CAPACITY_SEED, COLD_SEED, WARM_SEED = range(4)
 
 
@@ -49,9 +44,9 @@ class Settings:
     deadline: float
     seed: int
 
-    def seed_of(self, purpose: int) -> int:
-        """Another seed for each purpose: warm-up and measurement must not be the same requests."""
-        return 10 * self.seed + purpose
+    def seed_of(self, *purpose: float) -> Seed:
+        """Another seed for each purpose: what is measured must not be what was seen before."""
+        return [self.seed, *map(round, purpose)]
 
 
 class Benchmark:
@@ -74,19 +69,15 @@ class Benchmark:
         """Measures everything of these contestants."""
         with ExitStack() as stack:
             self._generator = stack.enter_context(LoadGenerator(self._settings.deadline))
-            rates = self._settings.rates or [
-                share * self._measured_capacity() for share in RATE_SHARES
-            ]
-            self._result.rates = sorted(rates)
+            self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
             servers = []
             for entry in entries:
-                with self._noting(entry, "cold"):
+                with self._noting(entry, "cold, and warming up"):
                     server = stack.enter_context(self._start(entry))
                     self._open_loop(server, State.COLD, self._middle_rate)
-                    servers.append(server)
-                with self._noting(entry, "warm-up"):
                     self._unloaded(server)
                     self._warm_up(server)
+                    servers.append(server)
             for number, rate in enumerate(self._result.rates):
                 # Everybody comes after everybody else some time.
                 first = number % max(1, len(servers))
@@ -104,22 +95,18 @@ class Benchmark:
         self._result.versions[entry.name] = dict(server.versions)
         return server
 
-    def _measured_capacity(self) -> float:
-        """Requests a second that the service answers when so many are always under way."""
+    def _rates_of_capacity(self) -> list[float]:
         with self._start(SHAPEROUTER) as server:
             self._warm_up(server)
             self._tell("measuring the capacity")
-            ramp = RAMP_SHARE * self._settings.seconds
-            end = ramp + self._settings.seconds
-            outcomes = self._closed_loop(server, CAPACITY_SEED, end)
-        answered = sum(
-            outcome.end is End.COMPLETED and ramp < outcome.sent + outcome.total <= end
-            for outcome in outcomes
-        )
-        if not answered:
-            raise PeerError(f"{SHAPEROUTER.label} answered no request within {end:.0f} s")
-        self._result.capacity = answered / self._settings.seconds
-        return self._result.capacity
+            capacity = measured_capacity(
+                server,
+                self._generator,
+                seed=self._settings.seed_of(CAPACITY_SEED),
+                seconds=self._settings.seconds,
+            )
+        self._result.capacity = capacity
+        return [share * capacity for share in RATE_SHARES]
 
     def _unloaded(self, server: Contestant) -> None:
         """Sends requests of each class without others."""
@@ -135,22 +122,20 @@ class Benchmark:
                 found[class_name(*shape)] = seconds
 
     def _warm_up(self, server: Contestant) -> None:
-        """Sends traffic of the same kind, and lets the server finish what it makes of it."""
         self._tell(f"{server.entry.label}: warming up")
-        self._closed_loop(server, WARM_UP_SEED, self._settings.warm_up_seconds)
-        self._tell(f"{server.entry.label}: waiting until it rests")
-        server.settle(SETTLE_SECONDS)
-
-    def _closed_loop(self, server: Contestant, purpose: int, seconds: float) -> list[Outcome]:
-        requests = any_time(self._settings.seed_of(purpose), round(seconds * MOST_A_SECOND))
-        return self._generator.closed(server, requests, concurrency=CONCURRENCY, seconds=seconds)
+        warm_up(
+            server,
+            self._generator,
+            seed=self._settings.seed_of(WARM_UP_SEED),
+            seconds=self._settings.warm_up_seconds,
+        )
 
     def _open_loop(self, server: Contestant, state: State, rate: float) -> None:
         settings = self._settings
         cold = state is State.COLD
         seconds = settings.cold_seconds if cold else settings.seconds
-        purpose = COLD_SEED if cold else WARM_SEED
-        requests = open_loop(settings.seed_of(purpose), rate=rate, seconds=seconds)
+        seed = settings.seed_of(COLD_SEED) if cold else settings.seed_of(WARM_SEED, 1e3 * rate)
+        requests = open_loop(seed, rate=rate, seconds=seconds)
         self._tell(f"{server.entry.label}, {state}: {rate:.2f} requests/s for {seconds:.0f} s")
         before = server.counters()
         outcomes = self._generator.open(server, requests)

@@ -31,7 +31,11 @@ def plot(result: Result, path: Path) -> None:
     latency.set_yscale("log")
     latency.set_title("Warm: p99 latency, s", fontsize=8, loc="left")
     _draw_rates(goodput, result, lambda run: run.goodput(result.unloaded))
-    goodput.plot(result.rates, result.rates, color="black", linewidth=0.6, linestyle=":")
+    sent = [
+        (run.rate, run.requests / run.seconds) for run in result.runs if run.state is State.WARM
+    ]
+    goodput.plot(*_columns(sorted(sent)), color="black", linewidth=0.6, linestyle=":")
+    goodput.set_ylim(bottom=0)
     goodput.set_title("Warm: answers in time a second (dotted: requests)", fontsize=8, loc="left")
     goodput.legend(frameon=False, fontsize=7)
     save(figure, path)
@@ -62,7 +66,6 @@ def _draw_rates(panel: Axes, result: Result, figure_of: Callable[[Run], float]) 
             *_columns(points), marker="o", markersize=3, color=COLORS[entry], label=entry.label
         )
     panel.set_xlabel("requests a second")
-    panel.set_ylim(bottom=0)
 
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

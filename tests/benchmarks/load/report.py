@@ -11,6 +11,8 @@ from .limits import CLASSES, FACTOR, FEW_TOKENS, REPEATS, TOKEN_SECONDS, class_n
 from .outcomes import End
 from .result import Result, Run, State
 
+MISSING = (End.REFUSED, End.TIMED_OUT, End.FAILED)
+
 
 def tables(result: Result) -> list[Table]:
     """All that have something to show."""
@@ -67,7 +69,8 @@ def _run_table(result: Result, state: State, rate: float) -> Table:
         rows.append(
             [
                 entry.label,
-                *(str(run.ends.get(end, 0)) for end in End),
+                f"{run.ends.get(End.COMPLETED, 0)}",
+                ", ".join(f"{run.ends.get(end, 0)}" for end in MISSING),
                 f"{run.first_latency(0.5):.2f}",
                 *(f"{run.latency(share):.2f}" for share in (0.5, 0.95, 0.99)),
                 _share(run.useful(result.unloaded), run.requests),
@@ -78,7 +81,17 @@ def _run_table(result: Result, state: State, rate: float) -> Table:
     return Table(
         title=f"{state.capitalize()}: {rate:.2f} requests a second for {some.seconds:.0f} s, "
         f"{some.requests} in all",
-        head=["", *End, "first p50", "p50", "p95", "p99", "in time", "goodput/s"],
+        head=[
+            "",
+            "completed",
+            "refused, timed out, failed",
+            "first p50",
+            "p50",
+            "p95",
+            "p99",
+            "in time",
+            "goodput",
+        ],
         rows=rows,
         note="Seconds, of all requests: those that did not complete count with their deadline of "
         f"{some.deadline:.0f} s; p99 of fewer than 100 is the slowest. {SHAPEROUTER.label} "

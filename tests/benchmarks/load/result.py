@@ -1,7 +1,6 @@
 """Everything that was measured, as it goes into the JSON file: raw, in seconds."""
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.files import write_figures
+from common.tables import quantile
 
 from .limits import Unloaded, limit
 from .outcomes import End, Outcome
@@ -111,8 +111,7 @@ class Run:
 
     def _quantile(self, seconds: Sequence[float | None], share: float) -> float:
         """Of all requests, those that did not complete counted with the whole deadline."""
-        known = sorted(self.deadline if each is None else each for each in seconds)
-        return known[math.ceil(share * len(known)) - 1] if known else math.nan
+        return quantile([self.deadline if each is None else each for each in seconds], share)
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,7 @@ tokens. Options come from a handful of values each, as those of applications do,
 everything a float can be: whoever compiles or groups by options has it the easier for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -23,6 +23,9 @@ TEMPERATURES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 TOP_PS = (0.8, 0.9, 0.95, 1.0)
 REPETITION_PENALTIES = (1.0, 1.1, 1.2)
 CLIENTS = 8
+
+# Numbers that together make a seed.
+Seed = Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +55,12 @@ class Request:
         return int(self.options["max_new_tokens"])
 
 
-def open_loop(seed: int, *, rate: float, seconds: float) -> list[Request]:
+def open_loop(seed: Seed, *, rate: float, seconds: float) -> list[Request]:
     """Poisson arrivals at `rate` requests a second, for so many seconds."""
     return list(takewhile(lambda request: request.at < seconds, _requests(seed, rate)))
 
 
-def any_time(seed: int, count: int) -> list[Request]:
+def any_time(seed: Seed, count: int) -> list[Request]:
     """So many requests, for those who send them when they like."""
     requests = _requests(seed, 1.0)
     return [next(requests) for _ in range(count)]
@@ -73,8 +76,8 @@ def plain_request(*, prompt: int, new_tokens: int, beams: int = 1) -> Request:
     )
 
 
-def _requests(seed: int, rate: float) -> Iterator[Request]:
-    # When and what are drawn apart, so that at every rate the same requests come.
+def _requests(seed: Seed, rate: float) -> Iterator[Request]:
+    # When and what are drawn apart: to send sooner is not to send something else.
     whens, whats = np.random.default_rng(seed).spawn(2)
     at = 0.0
     while True:
