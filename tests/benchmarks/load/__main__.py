@@ -117,6 +117,7 @@ def _measured(arguments: argparse.Namespace) -> Result:
     with telling() as tell:
         tell("making the checkpoint, and converting it for CTranslate2")
         settings.model.make()
+        settings.model.convert()
         Benchmark(settings, result, tell).run(entries)
     result.conditions["minutes"] = round((time.monotonic() - started) / 60, 1)
     result.write(RESULT)

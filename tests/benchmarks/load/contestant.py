@@ -46,8 +46,11 @@ class Model:
         return WORK / f"{self.name}-ctranslate2"
 
     def make(self) -> None:
-        """Writes both, unless they are there."""
+        """Writes it, unless it is there."""
         make_checkpoint(self.checkpoint, self.size)
+
+    def convert(self) -> None:
+        """Has CTranslate2's converter write it again, unless that is there."""
         convert_checkpoint(self.checkpoint, self.converted)
 
 
