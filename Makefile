@@ -13,7 +13,7 @@ SETTINGS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-prefill bench-products bench-restart gpu-export clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-load bench-overload bench-router bench-prefill bench-products bench-restart gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,16 +66,28 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
-BENCH_CODE := tests/benchmarks/generation
+BENCHMARKS := tests/benchmarks
 
-.venvs/bench-%/.ready: $(BENCH_CODE)/requirements-%.txt
+.venvs/bench-%/.ready: $(BENCHMARKS)/common/requirements-%.txt
 	@echo "==> Making $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
 	@touch $@
 
-bench: setup $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
-	@PYTHONPATH=$(dir $(BENCH_CODE)) .venvs/bench-conductor/bin/python -m generation $(BENCH)
+BENCH_READY := $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready)
+CONDUCT = PYTHONPATH=$(BENCHMARKS) .venvs/bench-conductor/bin/python -m
+
+bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
+	@$(CONDUCT) generation $(BENCH)
+
+bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help'.
+	@$(CONDUCT) load $(BENCH)
+
+bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service under five times the load it can bear; BENCH='--help'.
+	@$(CONDUCT) overload $(BENCH)
+
+bench-router: setup ## Measures what the router itself costs a request; BENCH='--profile' for where.
+	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
 
 bench-prefill: setup ## Measures what long prompts cost running streams, and reading short ones together.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py

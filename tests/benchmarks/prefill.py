@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from generation.checkpoint import VOCABULARY, make_checkpoint
 
+from common.checkpoint import VOCABULARY, make_checkpoint
 from harness.engine import Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.decoding import Batch, Options, PrefillProgram

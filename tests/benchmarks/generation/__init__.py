@@ -1,6 +1,6 @@
 """Generation with a GPT-2 of the small size, against what else runs it on a CPU: `make bench`.
 
-Contestants run in environments and processes of their own (`peer_*.py`) and speak one line protocol
-(`protocol.py`). The conductor calls them in turn, round after round, so that whatever the machine
+Contestants run in environments and processes of their own (`peer_*.py`) and answer questions
+(`contestant.py`). The conductor calls them in turn, round after round, so that whatever the machine
 is doing meets all of them alike. `python -m generation --help` tells the rest.
 """

@@ -6,33 +6,27 @@ docs/bench.svg and their section in docs/measurements.md.
 
 import argparse
 import shutil
-import subprocess
 import sys
 import time
 
-from rich.console import Console
-from rich.status import Status
+from common.checkpoint import CHECKPOINT, CONVERTED, convert_checkpoint, make_checkpoint
+from common.conditions import conditions
+from common.places import DOCS, LOGS, REPOSITORY, WORK
+from common.publishing import publish_section
+from common.terminal import console, telling
 
-from .checkpoint import make_checkpoint
 from .contestants import ENTRIES
 from .measuring import measure_first_calls, measure_option_sets, measure_rounds
-from .peers import CHECKPOINT, CONVERTED, REPOSITORY, WORK
 from .plot import plot
 from .report import tables
-from .result import Result, conditions
+from .result import Result
 from .workloads import Kind, workloads
 
 ROUNDS = 7
 FIRST, OPTIONS = "first", "options"
 RESULT, PLOT, REPORT = WORK / "result.json", WORK / "plot.svg", WORK / "report.md"
-DOCS = REPOSITORY / "docs"
 HEADING = "## Generation against others (`make bench`)"
 BEFORE = "## What was missed, and why"
-
-# The tables need so many columns; what is not a terminal would get 80.
-WIDTH = 100
-
-console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 
 
 def main() -> int:
@@ -93,16 +87,12 @@ def _arguments() -> argparse.Namespace:
 def _measured(arguments: argparse.Namespace) -> Result:
     started = time.monotonic()
     result = Result(conditions=conditions(), rounds=arguments.rounds)
-    shutil.rmtree(WORK / "logs", ignore_errors=True)
-    with console.status("") as status:
-
-        def tell(what: str) -> None:
-            _tell(status, time.monotonic() - started, what)
-
+    shutil.rmtree(LOGS, ignore_errors=True)
+    with telling() as tell:
         tell("making the checkpoint")
         make_checkpoint(CHECKPOINT)
         tell("converting it for CTranslate2")
-        _convert()
+        convert_checkpoint(CHECKPOINT, CONVERTED)
         taking_part = [entry for entry in ENTRIES if entry.name in arguments.contestant]
         asked = [workload for workload in workloads() if workload.kind in arguments.only]
         first = workloads()[0]
@@ -117,29 +107,6 @@ def _measured(arguments: argparse.Namespace) -> Result:
     return result
 
 
-def _tell(status: Status, seconds: float, what: str) -> None:
-    line = f"{int(seconds) // 60:3}:{int(seconds) % 60:02}  {what}"
-    if console.is_terminal:
-        status.update(line)
-    else:
-        console.print(line)
-
-
-def _convert() -> None:
-    """Has CTranslate2's own converter write the model, unless it is there."""
-    if CONVERTED.exists():
-        return
-    unfinished = CONVERTED.with_name(f"{CONVERTED.name}.unfinished")
-    converter = REPOSITORY / ".venvs" / "bench-torch" / "bin" / "ct2-transformers-converter"
-    subprocess.run(
-        [str(converter), "--force", f"--model={CHECKPOINT}", f"--output_dir={unfinished}"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    unfinished.rename(CONVERTED)
-
-
 def _conditions(result: Result) -> str:
     found = result.conditions
     return (
@@ -152,15 +119,9 @@ def _conditions(result: Result) -> str:
 def _publish(text: str) -> None:
     shutil.copyfile(RESULT, DOCS / "bench.json")
     shutil.copyfile(PLOT, DOCS / "bench.svg")
-    measurements = DOCS / "measurements.md"
-    section = f"{HEADING}\n\n{text}\n\n![Ratios](bench.svg)\n\n[Raw figures](bench.json)\n\n"
-    content = measurements.read_text(encoding="utf-8")
-    start = content.find(HEADING)
-    if start < 0:
-        start = end = content.index(BEFORE)
-    else:
-        end = content.index("\n## ", start) + 1
-    measurements.write_text(content[:start] + section + content[end:], encoding="utf-8")
+    publish_section(
+        HEADING, f"{text}\n\n![Ratios](bench.svg)\n\n[Raw figures](bench.json)", before=BEFORE
+    )
     console.print("Published in docs/.")
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import PARAMETERS
+from common.checkpoint import PARAMETERS
 
 Share = NDArray[np.float32]
 

@@ -1,12 +1,10 @@
 """Who takes part, in which environment, and in what."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .workloads import Kind
 
-THREADS = len(os.sched_getaffinity(0))
 # As many requests as the widest workload sends at once, and as the service runs by default.
 SLOTS = 8
 

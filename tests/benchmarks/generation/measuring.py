@@ -2,12 +2,16 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from common.places import THREADS
+from common.processes import PeerError
+from common.terminal import Tell
+
 from .bandwidth import MemoryReader
-from .contestants import ENGINE, REFERENCE, SERVICE, THREADS, TRANSFORMERS_XLA, Entry
-from .peers import Peer, PeerError
+from .contestants import ENGINE, REFERENCE, SERVICE, TRANSFORMERS_XLA, Entry
+from .peers import Peer
 from .result import Result
 from .workloads import Workload, option_sets, service_option_sets
 
@@ -20,9 +24,6 @@ OPTION_SETS = 100
 # Transformers traces and compiles for each set: a few show it, and new ones start within this time.
 TRANSFORMERS_OPTION_SETS = 5
 TRANSFORMERS_OPTION_SECONDS = 100.0
-
-# Takes a line on what is being done.
-Tell = Callable[[str], None]
 
 
 def measure_rounds(

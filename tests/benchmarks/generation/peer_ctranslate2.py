@@ -8,7 +8,9 @@ from typing import Any
 
 import ctranslate2
 
-from .protocol import Contestant, Generated, arguments, serve, token_text
+from common.protocol import arguments, token_text
+
+from .contestant import Contestant, Generated, serve
 
 
 class CTranslate2(Contestant):

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from common.protocol import arguments
 from harness.engine import Bench
 from harness.waiting import wait_until
 from shaperouter.v1 import graph_pb2, worker_pb2
 from shaperouter_service.messages import signature_from_proto
 
-from .protocol import Contestant, Generated, arguments, serve
+from .contestant import Contestant, Generated, serve
 
 MODEL = "bench"
 BUSY = (graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING)

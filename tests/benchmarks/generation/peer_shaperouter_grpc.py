@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from common.protocol import arguments
 from harness.service import serving
 from harness.waiting import wait_until
 from shaperouter import Client, Generation, GraphState
 
-from .protocol import Contestant, Generated, arguments, serve
+from .contestant import Contestant, Generated, serve
 
 BUSY = (GraphState.TRACING, GraphState.COMPILING)
 

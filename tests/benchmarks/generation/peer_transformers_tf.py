@@ -15,7 +15,9 @@ from safetensors.numpy import load_file
 from transformers import GPT2Config, TFGPT2LMHeadModel
 from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
 
-from .protocol import Contestant, Generated, arguments, serve
+from common.protocol import arguments
+
+from .contestant import Contestant, Generated, serve
 
 
 class TransformersTF(Contestant):

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from transformers import GPT2LMHeadModel
 
-from .protocol import Contestant, Generated, arguments, serve
+from common.protocol import arguments
+
+from .contestant import Contestant, Generated, serve
 
 
 class TransformersTorch(Contestant):

@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("svg")
-
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+
+from common.plots import OTHERS, OURS, plt, save
 
 from .contestants import ENGINE, ENTRIES, SERVICE, Entry
 from .report import ratios
@@ -16,19 +13,6 @@ from .workloads import Workload, workloads
 
 # Bars that are longer end here, and say how long they are.
 LONGEST = 4.0
-OURS, OTHERS = "#3566a8", "#a9b4c2"
-
-# Text stays text, and the same figures give the same file.
-mpl.rcParams.update(
-    {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "bench",
-        "font.family": "sans-serif",
-        "font.size": 8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-)
 
 
 def plot(result: Result, path: Path) -> None:
@@ -45,8 +29,7 @@ def plot(result: Result, path: Path) -> None:
     for panel, workload in zip(panels.flat, measured, strict=False):
         _draw(panel, result, workload)
     figure.suptitle(f"Time when that of {ENGINE.label}, is 1; shorter is faster", fontsize=9)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def _draw(panel: Axes, result: Result, workload: Workload) -> None:

@@ -1,13 +1,9 @@
 """What the measurements say: tables, and whether the targets are met."""
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
+from common.tables import NOTHING, Spread, Table, Target, targets_table
 
 from .bandwidth import BYTES
 from .contestants import (
@@ -26,103 +22,6 @@ from .workloads import NEW_TOKENS, Kind, Workload, workloads
 
 # Each new token takes a pass over all weights, the first one's being the prefill.
 PASSES = NEW_TOKENS
-NOTHING = "–"
-# Of cells that are kept on one line: enough for every figure, while reasons of failures wrap.
-LONGEST_FIGURE = 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """Values of one figure.
-
-    Attributes:
-        median: In the middle.
-        least: The smallest.
-        most: The largest.
-    """
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Sums values up."""
-        return cls(median=statistics.median(values), least=min(values), most=max(values))
-
-    def show(self, form: str = ".2f", *, factor: float = 1) -> str:
-        """The median, and the largest deviation from it if there are several values."""
-        if self.least == self.most:
-            return f"{self.median * factor:{form}}"
-        deviation = max(self.most - self.median, self.median - self.least) / self.median
-        return f"{self.median * factor:{form}} ±{deviation:.0%}"
-
-    def show_range(self, form: str = ".3f") -> str:
-        """The median, and from where to where."""
-        return f"{self.median:{form}} ({self.least:{form}}–{self.most:{form}})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table, for terminals and for Markdown.
-
-    Attributes:
-        title: What it shows.
-        head: Of its columns.
-        rows: Cells; the first of each row is its name.
-        note: How to read it.
-    """
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-    def show(self, console: Console) -> None:
-        """Prints it."""
-        table = RichTable(box=box.SIMPLE, title=self.title, caption=self.note or None)
-        for index, name in enumerate(self.head):
-            # Figures stay on one line; names may take several, but do not break words.
-            whole = [row[index] for row in self.rows] if index else []
-            names = [name] if index else [row[0] for row in self.rows]
-            words = " ".join(names).split()
-            table.add_column(
-                name,
-                justify="right" if index else "left",
-                min_width=min(LONGEST_FIGURE, max(map(len, whole + words), default=0)),
-                overflow="fold",
-            )
-        for row in self.rows:
-            table.add_row(*row)
-        console.print(table)
-
-    def markdown(self) -> str:
-        """The same for a document."""
-        lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
-        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return "\n\n".join(part for part in (f"**{self.title}**", table, self.note) if part)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A target, and what was measured of it.
-
-    Attributes:
-        text: What it asks.
-        limit: Not to be exceeded by the median.
-        figure: What was measured; None if it was not.
-    """
-
-    text: str
-    limit: float
-    figure: Spread | None
-
-    @property
-    def verdict(self) -> str:
-        """In a word or two."""
-        if self.figure is None:
-            return "not measured"
-        return "met" if self.figure.median <= self.limit else "missed"
 
 
 def ratios(result: Result, workload: str, entry: Entry, other: Entry) -> Spread | None:
@@ -179,7 +78,7 @@ def tables(result: Result) -> list[Table]:
         _options(result),
         _agreement(result),
         _failures(result),
-        _targets(result),
+        targets_table(targets(result)),
     ]
     return [table for table in made if table.rows]
 
@@ -350,22 +249,6 @@ def _failures(result: Result) -> Table:
         if (traces := result.traces_in_rounds.get(entry.name, 0))
     ]
     return Table(title="What did not work", head=["", "why"], rows=rows)
-
-
-def _targets(result: Result) -> Table:
-    return Table(
-        title="Targets",
-        head=["", "at most", "measured", "verdict"],
-        rows=[
-            [
-                target.text,
-                f"{target.limit:g}",
-                target.figure.show_range() if target.figure else NOTHING,
-                target.verdict,
-            ]
-            for target in targets(result)
-        ],
-    )
 
 
 def _cost(graph: Mapping[str, float]) -> float:

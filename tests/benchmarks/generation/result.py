@@ -1,41 +1,14 @@
 """Everything that was measured, as it goes into the JSON file: raw, in seconds."""
 
 import json
-import os
-import platform
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from common.files import write_figures
+
 from .workloads import workloads
-
-# A list of nothing but numbers and nulls.
-NUMBERS = re.compile(r"\[[^][{}\"]*]")
-# What decides how fast matrix products are.
-VECTOR_FLAGS = ("avx2", "fma", "f16c", "avx512", "avx_vnni", "amx")
-
-
-def conditions() -> dict[str, Any]:
-    """Where and when it is measured."""
-    cpu: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        cpu[name.strip()] = value.strip()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="minutes"),
-        "cpu": cpu.get("model name", platform.processor()),
-        "cpu_flags": [
-            flag for flag in cpu.get("flags", "").split() if flag.startswith(VECTOR_FLAGS)
-        ],
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(memory / 2**30, 1),
-        "system": platform.system(),
-        "load_before": os.getloadavg()[0],
-    }
 
 
 def _by_workload_and_contestant() -> dict[str, dict[str, Any]]:
@@ -87,25 +60,10 @@ class Result:
         return bool(rounds and self.fresh and self.option_sets)
 
     def write(self, path: Path) -> None:
-        """Writes the file: each list of numbers on one line."""
-        text = json.dumps(_rounded(vars(self)), indent=1)
-        text = NUMBERS.sub(lambda found: " ".join(found.group().split()), text)
-        path.write_text(text + "\n", encoding="utf-8")
+        """Writes the file."""
+        write_figures(vars(self), path)
 
     @classmethod
     def read(cls, path: Path) -> "Result":
         """Reads it again."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
-
-
-def _rounded(value: Any) -> Any:
-    """Microseconds are finer than anything here repeats."""
-    match value:
-        case float():
-            return round(value, 6)
-        case dict():
-            return {key: _rounded(inner) for key, inner in value.items()}
-        case list():
-            return [_rounded(inner) for inner in value]
-        case _:
-            return value

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .checkpoint import END_TOKEN
+from common.checkpoint import END_TOKEN
 
 SEED = 1
 PROMPT_LENGTHS = (16, 128)

@@ -1,7 +1,9 @@
-"""The model of the benchmark: GPT-2's small size with random weights, drawn from a seed."""
+"""The model of the benchmarks: GPT-2's small size with random weights, drawn from a seed."""
 
 import json
 import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from .places import WORK, environment_python
 from .protocol import token_text
 
+CHECKPOINT = WORK / "gpt2-small"
+CONVERTED = WORK / "gpt2-small-ctranslate2"
+
 SEED = 0
-LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 12, 768, 12, 1024, 50257
+POSITIONS, VOCABULARY = 1024, 50257
 PARAMETERS = 124_439_808
 END_TOKEN = VOCABULARY - 1
 # GPT-2's own initial deviation, and larger ones that make attention choose and layers outweigh the
@@ -20,16 +26,30 @@ END_TOKEN = VOCABULARY - 1
 DEVIATION, ATTENTION_DEVIATION, FEED_FORWARD_DEVIATION = 0.02, 0.08, 0.04
 
 
-def make_checkpoint(directory: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large the model is."""
+
+    layers: int
+    width: int
+    heads: int
+
+
+SMALL = Size(layers=12, width=768, heads=12)
+# For trying out benchmarks; its figures mean nothing.
+TINY = Size(layers=2, width=64, heads=4)
+
+
+def make_checkpoint(directory: Path, size: Size = SMALL) -> None:
     """Writes the checkpoint in the Hugging Face layout, unless it is there."""
     if directory.exists():
         return
     unfinished = directory.with_name(f"{directory.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    save_file(_weights(), unfinished / "model.safetensors", metadata={"format": "pt"})
+    save_file(_weights(size), unfinished / "model.safetensors", metadata={"format": "pt"})
     for name, content in {
-        "config.json": _config(),
+        "config.json": _config(size),
         "tokenizer.json": _tokenizer(),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -42,8 +62,23 @@ def make_checkpoint(directory: Path) -> None:
     unfinished.rename(directory)
 
 
-def _weights() -> dict[str, NDArray[np.float32]]:
-    rng = np.random.default_rng(SEED)
+def convert_checkpoint(directory: Path, converted: Path) -> None:
+    """Has CTranslate2's own converter write the model, unless it is there."""
+    if converted.exists():
+        return
+    unfinished = converted.with_name(f"{converted.name}.unfinished")
+    converter = environment_python(".venvs/bench-torch").with_name("ct2-transformers-converter")
+    subprocess.run(
+        [str(converter), "--force", f"--model={directory}", f"--output_dir={unfinished}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    unfinished.rename(converted)
+
+
+def _weights(size: Size) -> dict[str, NDArray[np.float32]]:
+    rng, width = np.random.default_rng(SEED), size.width
     weights: dict[str, NDArray[np.float32]] = {}
 
     def draw(name: str, *shape: int, mean: float = 0, deviation: float = DEVIATION) -> None:
@@ -51,22 +86,22 @@ def _weights() -> dict[str, NDArray[np.float32]]:
         weights[f"transformer.{name}"] = drawn + np.float32(mean)
 
     def draw_norm(name: str) -> None:
-        draw(f"{name}.weight", WIDTH, mean=1)
-        draw(f"{name}.bias", WIDTH)
+        draw(f"{name}.weight", width, mean=1)
+        draw(f"{name}.bias", width)
 
     def draw_linear(name: str, inputs: int, outputs: int, deviation: float = DEVIATION) -> None:
         draw(f"{name}.weight", inputs, outputs, deviation=deviation)
         draw(f"{name}.bias", outputs)
 
-    draw("wte.weight", VOCABULARY, WIDTH)
-    draw("wpe.weight", POSITIONS, WIDTH)
-    for layer in range(LAYERS):
+    draw("wte.weight", VOCABULARY, width)
+    draw("wpe.weight", POSITIONS, width)
+    for layer in range(size.layers):
         draw_norm(f"h.{layer}.ln_1")
-        draw_linear(f"h.{layer}.attn.c_attn", WIDTH, 3 * WIDTH, ATTENTION_DEVIATION)
-        draw_linear(f"h.{layer}.attn.c_proj", WIDTH, WIDTH)
+        draw_linear(f"h.{layer}.attn.c_attn", width, 3 * width, ATTENTION_DEVIATION)
+        draw_linear(f"h.{layer}.attn.c_proj", width, width)
         draw_norm(f"h.{layer}.ln_2")
-        draw_linear(f"h.{layer}.mlp.c_fc", WIDTH, 4 * WIDTH, FEED_FORWARD_DEVIATION)
-        draw_linear(f"h.{layer}.mlp.c_proj", 4 * WIDTH, WIDTH, FEED_FORWARD_DEVIATION)
+        draw_linear(f"h.{layer}.mlp.c_fc", width, 4 * width, FEED_FORWARD_DEVIATION)
+        draw_linear(f"h.{layer}.mlp.c_proj", 4 * width, width, FEED_FORWARD_DEVIATION)
     draw_norm("ln_f")
     # Its logit is always 0, far below the best of 50 000 random ones: whatever a contestant makes
     # of end tokens, none comes, and all make the same number of tokens.
@@ -74,13 +109,13 @@ def _weights() -> dict[str, NDArray[np.float32]]:
     return weights
 
 
-def _config() -> dict[str, Any]:
+def _config(size: Size) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        "n_layer": LAYERS,
-        "n_embd": WIDTH,
-        "n_head": HEADS,
+        "n_layer": size.layers,
+        "n_embd": size.width,
+        "n_head": size.heads,
         "n_positions": POSITIONS,
         "vocab_size": VOCABULARY,
         "activation_function": "gelu_new",

@@ -1,4 +1,4 @@
-"""A contestant's side of the line protocol: one JSON object a line, a question and its answer.
+"""A contestant: one way to generate, and how it answers the conductor.
 
 ::
 
@@ -8,28 +8,17 @@
     -> {"task": "graphs"}
     <- {"graphs": [{"signature": …, "traces": 1, …}]}
 
-An answer of `{"failed": …}` says why there is no other. Needs the standard library alone: it is
-imported in every environment.
+Needs the standard library alone: it is imported in every environment.
 """
 
-import argparse
-import importlib.metadata
-import json
-import os
-import sys
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-
-def token_text(token: int) -> str:
-    """The text of a token in the checkpoint's vocabulary, for libraries that take texts."""
-    return f"<{token}>"
+from common.protocol import converse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,33 +56,9 @@ class Contestant(ABC):
         return []
 
 
-def arguments(parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
-    """Reads a contestant's command line: the model, the threads, and what `parser` adds."""
-    parser = parser or argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path, required=True, help="directory of the checkpoint")
-    parser.add_argument("--threads", type=int, required=True, help="of one operation")
-    return parser.parse_args()
-
-
 def serve(loading: AbstractContextManager[Contestant]) -> None:
     """Loads a contestant, and answers until the standard input ends."""
-    # Libraries print to the standard output: keep it for answers, and give them the log.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    def answer(message: Mapping[str, Any]) -> None:
-        print(json.dumps(message), file=answers, flush=True)
-
-    with loading as contestant:
-        versions = {name: importlib.metadata.version(name) for name in contestant.packages}
-        answer({"versions": versions})
-        for line in sys.stdin:
-            try:
-                answer(_answer_to(json.loads(line), contestant))
-            # Whatever it is, it belongs into the report.
-            except Exception as error:
-                traceback.print_exc()
-                answer({"failed": f"{type(error).__name__}: {error}"})
+    converse(loading, _answer_to)
 
 
 def _answer_to(question: Mapping[str, Any], contestant: Contestant) -> Mapping[str, Any]:

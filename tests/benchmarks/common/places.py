@@ -1,0 +1,19 @@
+"""Where things are, and what the machine gives."""
+
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[3]
+DOCS = REPOSITORY / "docs"
+WORK = REPOSITORY / "build" / "bench"
+LOGS = WORK / "logs"
+# Of this checkout, whatever is installed: the benchmarks, the harness, the stubs and the service.
+PYTHON_PATH = os.pathsep.join(
+    str(REPOSITORY / room) for room in ("tests/benchmarks", "tests", "client", "service")
+)
+THREADS = len(os.sched_getaffinity(0))
+
+
+def environment_python(environment: str) -> Path:
+    """The interpreter of an environment, a folder from the repository's root."""
+    return REPOSITORY / environment / "bin" / "python"

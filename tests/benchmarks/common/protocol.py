@@ -1,0 +1,79 @@
+"""A contestant's side of the line protocol: one JSON object a line, a question and its answer.
+
+::
+
+    <- {"versions": {…}, …}                                                    once it has loaded
+    -> {"task": …}
+    <- {…}
+
+What the tasks are is each benchmark's own. An answer of `{"failed": …}` says why there is no other.
+Needs the standard library alone: it is imported in every environment.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+
+def token_text(token: int) -> str:
+    """The text of a token in the checkpoint's vocabulary, for libraries that take texts."""
+    return f"<{token}>"
+
+
+class Loaded(Protocol):
+    """What every contestant tells of itself.
+
+    Attributes:
+        packages: Those whose versions are told.
+    """
+
+    packages: Sequence[str]
+
+
+Contestant = TypeVar("Contestant", bound=Loaded)
+
+
+def arguments(parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
+    """Reads a contestant's command line: the model, the threads, and what `parser` adds."""
+    parser = parser or argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True, help="directory of the checkpoint")
+    parser.add_argument("--threads", type=int, required=True, help="of one operation")
+    return parser.parse_args()
+
+
+def converse(
+    loading: AbstractContextManager[Contestant],
+    answer: Callable[[Mapping[str, Any], Contestant], Mapping[str, Any]],
+    greeting: Callable[[Contestant], Mapping[str, Any]] = lambda _: {},
+) -> None:
+    """Loads a contestant, and answers until the standard input ends.
+
+    Args:
+        loading: The contestant.
+        answer: Answers a question.
+        greeting: What is told besides the versions once it has loaded.
+    """
+    # Libraries print to the standard output: keep it for answers, and give them the log.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def say(message: Mapping[str, Any]) -> None:
+        print(json.dumps(message), file=answers, flush=True)
+
+    with loading as contestant:
+        versions = {name: importlib.metadata.version(name) for name in contestant.packages}
+        say({"versions": versions, **greeting(contestant)})
+        for line in sys.stdin:
+            try:
+                say(answer(json.loads(line), contestant))
+            # Whatever it is, it belongs into the report.
+            except Exception as error:
+                traceback.print_exc()
+                say({"failed": f"{type(error).__name__}: {error}"})

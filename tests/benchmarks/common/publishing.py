@@ -1,0 +1,23 @@
+"""Putting a result into docs/."""
+
+from .places import DOCS
+
+MEASUREMENTS = DOCS / "measurements.md"
+
+
+def publish_section(heading: str, text: str, *, before: str) -> None:
+    """Puts a section into the measurements, in the place of the one with its heading.
+
+    Args:
+        heading: The section's first line, which marks where it begins.
+        text: The rest of it.
+        before: Heading of the section that a new one is put before.
+    """
+    content = MEASUREMENTS.read_text(encoding="utf-8")
+    start = content.find(heading)
+    if start < 0:
+        start = end = content.index(before)
+    else:
+        end = content.index("\n## ", start) + 1
+    section = f"{heading}\n\n{text}\n\n"
+    MEASUREMENTS.write_text(content[:start] + section + content[end:], encoding="utf-8")

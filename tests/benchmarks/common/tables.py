@@ -1,0 +1,133 @@
+"""Figures and targets as tables, for terminals and for documents."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+NOTHING = "–"
+# Of cells that are kept on one line: enough for every figure, while reasons of failures wrap.
+LONGEST_FIGURE = 24
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so large a share does not exceed; nothing has none."""
+    known = sorted(values)
+    return known[math.ceil(share * len(known)) - 1] if known else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Values of one figure.
+
+    Attributes:
+        median: In the middle.
+        least: The smallest.
+        most: The largest.
+    """
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Sums values up."""
+        return cls(median=statistics.median(values), least=min(values), most=max(values))
+
+    def show(self, form: str = ".2f", *, factor: float = 1) -> str:
+        """The median, and the largest deviation from it if there are several values."""
+        if self.least == self.most:
+            return f"{self.median * factor:{form}}"
+        deviation = max(self.most - self.median, self.median - self.least) / self.median
+        return f"{self.median * factor:{form}} ±{deviation:.0%}"
+
+    def show_range(self, form: str = ".3f") -> str:
+        """The median, and from where to where if there are several values."""
+        if self.least == self.most:
+            return f"{self.median:{form}}"
+        return f"{self.median:{form}} ({self.least:{form}}–{self.most:{form}})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, for terminals and for Markdown.
+
+    Attributes:
+        title: What it shows.
+        head: Of its columns.
+        rows: Cells; the first of each row is its name.
+        note: How to read it.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def show(self, console: Console) -> None:
+        """Prints it."""
+        table = RichTable(box=box.SIMPLE, title=self.title, caption=self.note or None)
+        for index, name in enumerate(self.head):
+            # Figures stay on one line; names may take several, but do not break words.
+            whole = [row[index] for row in self.rows] if index else []
+            names = [name] if index else [row[0] for row in self.rows]
+            words = " ".join(names).split()
+            table.add_column(
+                name,
+                justify="right" if index else "left",
+                min_width=min(LONGEST_FIGURE, max(map(len, whole + words), default=0)),
+                overflow="fold",
+            )
+        for row in self.rows:
+            table.add_row(*row)
+        console.print(table)
+
+    def markdown(self) -> str:
+        """The same for a document."""
+        lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return "\n\n".join(part for part in (f"**{self.title}**", table, self.note) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A target, and what was measured of it.
+
+    Attributes:
+        text: What it asks.
+        limit: Not to be exceeded by the median.
+        figure: What was measured; None if it was not.
+    """
+
+    text: str
+    limit: float
+    figure: Spread | None
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        if self.figure is None:
+            return "not measured"
+        return "met" if self.figure.median <= self.limit else "missed"
+
+
+def targets_table(targets: Sequence[Target]) -> Table:
+    """Targets with what was measured, and the verdicts."""
+    return Table(
+        title="Targets",
+        head=["", "at most", "measured", "verdict"],
+        rows=[
+            [
+                target.text,
+                f"{target.limit:g}",
+                target.figure.show_range() if target.figure else NOTHING,
+                target.verdict,
+            ]
+            for target in targets
+        ],
+    )

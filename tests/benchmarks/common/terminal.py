@@ -1,0 +1,33 @@
+"""What is shown while it is measured."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+# The tables need so many columns; what is not a terminal would get 80.
+WIDTH = 100
+
+# Takes a line on what is being done.
+Tell = Callable[[str], None]
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+
+
+@contextmanager
+def telling() -> Iterator[Tell]:
+    """Shows what is being done, with the time since the start."""
+    started = time.monotonic()
+    with console.status("") as status:
+
+        def tell(what: str) -> None:
+            seconds = int(time.monotonic() - started)
+            line = f"{seconds // 60:3}:{seconds % 60:02}  {what}"
+            if console.is_terminal:
+                status.update(line)
+            else:
+                console.print(line)
+
+        yield tell

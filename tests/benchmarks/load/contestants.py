@@ -1,0 +1,50 @@
+"""Who serves, in which environment, and how."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A contestant, as the conductor sees it.
+
+    Attributes:
+        name: In the JSON file and on the command line.
+        label: In tables and plots.
+        environment: Folder of its environment, from the repository's root.
+        module: Its module in this package.
+        streams: It streams tokens as they are made.
+        converted: It loads the checkpoint as CTranslate2's converter wrote it.
+    """
+
+    name: str
+    label: str
+    environment: str
+    module: str
+    streams: bool = False
+    converted: bool = False
+
+
+SHAPEROUTER = Entry(
+    name="shaperouter",
+    label="Shaperouter",
+    environment=".venv",
+    module="server_shaperouter",
+    streams=True,
+)
+CTRANSLATE2 = Entry(
+    name="ctranslate2",
+    label="CTranslate2 server",
+    environment=".venvs/bench-ct2",
+    module="server_ctranslate2",
+    converted=True,
+)
+TRANSFORMERS = Entry(
+    name="transformers-tf-xla",
+    label="Transformers server",
+    environment=".venvs/bench-tf",
+    module="server_transformers_tf",
+)
+
+ENTRIES: Sequence[Entry] = (SHAPEROUTER, CTRANSLATE2, TRANSFORMERS)
+PEERS: Sequence[Entry] = (CTRANSLATE2, TRANSFORMERS)

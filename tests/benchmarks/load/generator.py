@@ -1,0 +1,182 @@
+"""The load generator: sends requests on time, and tells what became of each.
+
+A process of its own, one asyncio loop, asked by the line protocol::
+
+    -> {"task": "open", "address": …, "streams": true, "deadline": 60, "requests": [{"at": 0.1, …}]}
+    -> {"task": "closed", …, "concurrency": 8, "seconds": 60}
+    <- {"outcomes": [{"sent": 0.1, "late": 0.0003, "first": 0.2, "total": 0.9, "end": "completed"}]}
+
+In the open loop a request is sent at its time, whatever becomes of those before, and outcomes are
+in the order of the requests. In the closed one so many are under way at any time, none is begun
+after the given seconds, and outcomes are in the order of their ends.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+
+from common.protocol import converse
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+
+from .outcomes import End, Outcome
+
+LONGEST_REASON = 300  # characters of an error that are kept
+
+
+class Generator:
+    """Sends requests to one server."""
+
+    packages = ("grpcio",)
+
+    def __init__(self, *, address: str, streams: bool, deadline: float) -> None:
+        """Prepares it.
+
+        Args:
+            address: Of the server.
+            streams: It streams: first tokens come before the end.
+            deadline: Seconds that a request may take.
+        """
+        self._address = address
+        self._streams = streams
+        self._deadline = deadline
+        self._stubs: dict[str, generation_pb2_grpc.GenerationServiceStub] = {}
+        self._channels: list[aio.Channel] = []
+        self._start = 0.0
+
+    async def open(self, requests: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Sends each at its time."""
+        await self._connect(requests)
+        tasks = []
+        for request in requests:
+            await asyncio.sleep(request["at"] - self._now())
+            tasks.append(asyncio.create_task(self._send(request, self._now() - request["at"])))
+        outcomes = await asyncio.gather(*tasks)
+        await self._close()
+        return outcomes
+
+    async def closed(
+        self, requests: Sequence[Mapping[str, Any]], concurrency: int, seconds: float
+    ) -> list[Outcome]:
+        """Sends one after the other, so many side by side."""
+        await self._connect(requests)
+        waiting = iter(requests)
+        outcomes: list[Outcome] = []
+
+        async def one_after_the_other() -> None:
+            for request in waiting:
+                if self._now() > seconds:
+                    return
+                outcomes.append(await self._send(request, late=0.0))
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
+        await self._close()
+        return outcomes
+
+    async def _connect(self, requests: Iterable[Mapping[str, Any]]) -> None:
+        """Opens a connection for each client, as clients on machines of their own would."""
+        for client in sorted({request["client"] for request in requests}):
+            channel = aio.insecure_channel(
+                self._address,
+                [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)],
+            )
+            self._channels.append(channel)
+            self._stubs[client] = generation_pb2_grpc.GenerationServiceStub(channel)
+            await channel.channel_ready()
+        self._start = asyncio.get_running_loop().time()
+
+    async def _close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    def _now(self) -> float:
+        """Seconds since the start."""
+        return asyncio.get_running_loop().time() - self._start
+
+    async def _send(self, request: Mapping[str, Any], late: float) -> Outcome:
+        outcome = Outcome(sent=self._now(), late=late)
+        fields: dict[str, Any] = {
+            "token_ids": generation_pb2.TokenIds(ids=request["token_ids"]),
+            "options": generation_pb2.GenerationOptions(**request["options"]),
+        }
+        call: Mapping[str, Any] = {
+            "timeout": self._deadline,
+            "metadata": [("x-client-id", request["client"])],
+        }
+        stub, asked = self._stubs[request["client"]], request["options"]["max_new_tokens"]
+        try:
+            if self._streams:
+                made = await self._read(
+                    stub.GenerateStream(generation_pb2.GenerateStreamRequest(**fields), **call),
+                    outcome,
+                )
+            else:
+                response = await stub.Generate(generation_pb2.GenerateRequest(**fields), **call)
+                made = len(response.sequences[0].token_ids)
+                outcome.first = self._now() - outcome.sent
+            if made != asked:
+                outcome.end, outcome.reason = End.FAILED, f"made {made} tokens, not {asked}"
+        except aio.AioRpcError as error:
+            _note(error, outcome)
+        outcome.total = self._now() - outcome.sent
+        return outcome
+
+    async def _read(self, call: Any, outcome: Outcome) -> int:
+        """Reads a stream, and returns how many tokens came."""
+        made = 0
+        async for event in call:
+            match event.WhichOneof("event"):
+                case "delta" if event.delta.token_ids:
+                    made += len(event.delta.token_ids)
+                    if outcome.first is None:
+                        outcome.first = self._now() - outcome.sent
+                case "completion":
+                    timings = event.completion.completion.timings
+                    outcome.timings = {
+                        field.name: getattr(timings, field.name)
+                        for field in timings.DESCRIPTOR.fields
+                    }
+        return made
+
+
+def _note(error: aio.AioRpcError, outcome: Outcome) -> None:
+    outcome.reason = f"{error.code().name}: {error.details()}"[:LONGEST_REASON]
+    match error.code():
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            outcome.end = End.REFUSED
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            outcome.end = End.TIMED_OUT
+        case _:
+            outcome.end = End.FAILED
+    for key, value in error.trailing_metadata():
+        if key != "grpc-status-details-bin":
+            continue
+        info = error_details_pb2.RetryInfo()
+        for detail in status_pb2.Status.FromString(value).details:
+            if detail.Unpack(info):
+                outcome.retry_after = info.retry_delay.ToTimedelta().total_seconds()
+
+
+def _answer_to(question: Mapping[str, Any], _: object) -> Mapping[str, Any]:
+    generator = Generator(
+        address=question["address"], streams=question["streams"], deadline=question["deadline"]
+    )
+    match question["task"]:
+        case "open":
+            sending = generator.open(question["requests"])
+        case "closed":
+            sending = generator.closed(
+                question["requests"], question["concurrency"], question["seconds"]
+            )
+        case unknown:
+            raise ValueError(f"no task {unknown!r}")
+    return {"outcomes": [asdict(outcome) for outcome in asyncio.run(sending)]}
+
+
+if __name__ == "__main__":
+    converse(nullcontext(Generator), _answer_to)

@@ -1,0 +1,164 @@
+"""The measurements. One server is called at a time; those that have been started wait."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from common.processes import PeerError
+from common.terminal import Tell
+
+from .closed_loops import SETTLE_SECONDS, measured_capacity, warm_up
+from .contestant import Contestant, LoadGenerator, Model
+from .contestants import SHAPEROUTER, Entry
+from .limits import CLASSES, REPEATS, class_name, class_requests
+from .outcomes import End
+from .result import Result, Run, State
+from .traffic import Seed, open_loop
+
+# Of the capacity.
+RATE_SHARES = (0.25, 0.5, 0.8)
+# Seconds at most for requests without others: who compiles for each class may not get to all.
+UNLOADED_SECONDS = 60.0
+WARM_UP_SEED, CAPACITY_SEED, COLD_SEED, WARM_SEED = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How it is measured.
+
+    Attributes:
+        model: What is served.
+        rates: Requests a second; None for shares of the capacity.
+        seconds: Of each open loop with a warm server, and of the capacity's measurement.
+        cold_seconds: Of the open loop with a cold server.
+        warm_up_seconds: Of traffic before the first loop with a warm server.
+        deadline: Seconds that a request may take.
+        seed: Of all traffic.
+    """
+
+    model: Model
+    rates: Sequence[float] | None
+    seconds: float
+    cold_seconds: float
+    warm_up_seconds: float
+    deadline: float
+    seed: int
+
+    def seed_of(self, *purpose: float) -> Seed:
+        """Another seed for each purpose: what is measured must not be what was seen before."""
+        return [self.seed, *map(round, purpose)]
+
+
+class Benchmark:
+    """The measurements, in the order they are made."""
+
+    def __init__(self, settings: Settings, result: Result, tell: Tell) -> None:
+        """Prepares them.
+
+        Args:
+            settings: How to measure.
+            result: Takes what is found.
+            tell: Takes a line on what is being done.
+        """
+        self._settings = settings
+        self._result = result
+        self._tell = tell
+        self._generator: LoadGenerator
+
+    def run(self, entries: Sequence[Entry]) -> None:
+        """Measures everything of these contestants."""
+        with ExitStack() as stack:
+            self._generator = stack.enter_context(LoadGenerator(self._settings.deadline))
+            self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
+            servers = []
+            for entry in entries:
+                with self._noting(entry, "cold, and warming up"):
+                    server = stack.enter_context(self._start(entry))
+                    self._open_loop(server, State.COLD, self._middle_rate)
+                    self._unloaded(server)
+                    self._warm_up(server)
+                    servers.append(server)
+            for number, rate in enumerate(self._result.rates):
+                # Everybody comes after everybody else some time.
+                first = number % max(1, len(servers))
+                for server in servers[first:] + servers[:first]:
+                    with self._noting(server.entry, f"warm, {rate:.2f}/s"):
+                        self._open_loop(server, State.WARM, rate)
+
+    @property
+    def _middle_rate(self) -> float:
+        return self._result.rates[len(self._result.rates) // 2]
+
+    def _start(self, entry: Entry) -> Contestant:
+        self._tell(f"starting {entry.label}")
+        server = Contestant(entry, self._settings.model)
+        self._result.versions[entry.name] = dict(server.versions)
+        return server
+
+    def _rates_of_capacity(self) -> list[float]:
+        with self._start(SHAPEROUTER) as server:
+            self._warm_up(server)
+            self._tell("measuring the capacity")
+            capacity = measured_capacity(
+                server,
+                self._generator,
+                seed=self._settings.seed_of(CAPACITY_SEED),
+                seconds=self._settings.seconds,
+            )
+        self._result.capacity = capacity
+        return [share * capacity for share in RATE_SHARES]
+
+    def _unloaded(self, server: Contestant) -> None:
+        """Sends requests of each class without others."""
+        self._tell(f"{server.entry.label}: requests without others")
+        requests = [request for shape in CLASSES for request in class_requests(*shape)]
+        outcomes = self._generator.closed(server, requests, concurrency=1, seconds=UNLOADED_SECONDS)
+        found = self._result.unloaded.setdefault(server.entry.name, {})
+        for number, shape in enumerate(CLASSES):
+            first = number * (1 + REPEATS)
+            counted = outcomes[first + 1 : first + 1 + REPEATS]
+            seconds = [each.total for each in counted if each.end is End.COMPLETED]
+            if seconds:
+                found[class_name(*shape)] = seconds
+
+    def _warm_up(self, server: Contestant) -> None:
+        self._tell(f"{server.entry.label}: warming up")
+        warm_up(
+            server,
+            self._generator,
+            seed=self._settings.seed_of(WARM_UP_SEED),
+            seconds=self._settings.warm_up_seconds,
+        )
+
+    def _open_loop(self, server: Contestant, state: State, rate: float) -> None:
+        settings = self._settings
+        cold = state is State.COLD
+        seconds = settings.cold_seconds if cold else settings.seconds
+        seed = settings.seed_of(COLD_SEED) if cold else settings.seed_of(WARM_SEED, 1e3 * rate)
+        requests = open_loop(seed, rate=rate, seconds=seconds)
+        self._tell(f"{server.entry.label}, {state}: {rate:.2f} requests/s for {seconds:.0f} s")
+        before = server.counters()
+        outcomes = self._generator.open(server, requests)
+        settled = server.settle(SETTLE_SECONDS)
+        after = server.counters()
+        self._result.runs.append(
+            Run.of(
+                requests,
+                outcomes,
+                contestant=server.entry.name,
+                state=state,
+                rate=rate,
+                seconds=seconds,
+                deadline=settings.deadline,
+                counters={name: value - before.get(name, 0) for name, value in after.items()},
+                settled_seconds=settled,
+            )
+        )
+
+    @contextmanager
+    def _noting(self, entry: Entry, what: str) -> Iterator[None]:
+        """Notes a failure of a contestant, and goes on without it."""
+        try:
+            yield
+        except PeerError as error:
+            self._result.failures.setdefault(f"{entry.label}: {what}", str(error))

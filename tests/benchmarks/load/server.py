@@ -1,0 +1,80 @@
+"""A contestant's side: a server, and how it answers the conductor.
+
+::
+
+    <- {"versions": {…}, "address": "127.0.0.1:41234"}                            once it is ready
+    -> {"task": "counters"}
+    <- {"counters": {"traces": 3}}
+
+Imported in every environment: needs gRPC and the stubs, and nothing of anybody's engine.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import grpc
+
+from common.protocol import converse
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+
+
+class Server(ABC):
+    """A server that is ready."""
+
+    packages: Sequence[str]  # whose versions are told
+    address: str
+
+    @abstractmethod
+    def counters(self) -> dict[str, float]:
+        """What it counts, since its start."""
+
+
+def serve(loading: AbstractContextManager[Server]) -> None:
+    """Starts a server, and answers until the standard input ends."""
+    converse(loading, _answer_to, lambda server: {"address": server.address})
+
+
+def _answer_to(question: Mapping[str, Any], server: Server) -> Mapping[str, Any]:
+    match question["task"]:
+        case "counters":
+            return {"counters": server.counters()}
+        case unknown:
+            raise ValueError(f"no task {unknown!r}")
+
+
+Generate = Callable[[generation_pb2.GenerateRequest, grpc.ServicerContext], Sequence[int]]
+
+
+@contextmanager
+def answering(generate: Generate, *, threads: int) -> Iterator[str]:
+    """Answers Generate by what a function makes, in a small server as tutorials have it.
+
+    Args:
+        generate: Returns the new tokens.
+        threads: Calls that are answered at a time; others wait, in their order.
+
+    Yields:
+        The address.
+    """
+
+    class Servicer(generation_pb2_grpc.GenerationServiceServicer):
+        def Generate(  # noqa: N802 (gRPC's name)
+            self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
+        ) -> generation_pb2.GenerateResponse:
+            # Whoever has given up waiting wants no answer.
+            if not context.is_active():
+                context.abort(grpc.StatusCode.CANCELLED, "the caller is gone")
+            sequence = generation_pb2.Sequence(token_ids=generate(request, context))
+            return generation_pb2.GenerateResponse(sequences=[sequence])
+
+    server = grpc.server(ThreadPoolExecutor(threads))
+    generation_pb2_grpc.add_GenerationServiceServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()

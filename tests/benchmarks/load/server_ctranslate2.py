@@ -1,0 +1,187 @@
+"""CTranslate2 behind gRPC, with dynamic batching.
+
+What a competent user does:
+
+- Requests wait in a queue. The oldest decides what runs next, together with others that may share
+  its batch: up to 8, as the service has 8 slots. When nothing was running, 5 ms are given for more
+  to arrive.
+- A batch has one set of options, since `generate_batch` takes one: beam width, temperature, top-p
+  and repetition penalty must be equal.
+- Prompts of a batch differ by at most 16 tokens: beyond the shortest, the library reads prompts one
+  token a step. That does what its own `max_batch_size` does, which sorts by length and splits, and
+  leaves what does not fit in the queue instead of letting all wait for the whole.
+- `max_length` is the longest of the batch. Without beam search a callback ends each sequence at its
+  own length, and its request is answered then. With beam search there is no callback: lengths are
+  rounded up to multiples of 16 and the surplus cut off, else hardly two requests would share a
+  batch. That is not quite the answer that was asked for; only time is compared.
+- Seeds are not honoured: the library has one for the process.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import grpc
+
+from common.protocol import arguments, token_text
+from shaperouter.v1 import generation_pb2
+
+from .server import Server, answering, serve
+
+MOST_TOGETHER = 8
+GATHERING_SECONDS = 0.005
+LENGTH_SPREAD = 16
+BEAM_LENGTH_STEP = 16
+TOP_K = 50  # as by default everywhere else
+# More calls than ever wait at a time, each in a thread.
+CALLS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A request that waits.
+
+    Attributes:
+        prompt: Its prompt, as texts of tokens.
+        new_tokens: How many it asks for.
+        limit: How many are made at most.
+        shared: Options that all of a batch have in common.
+        context: Of the call.
+        tokens: What was made so far.
+        answer: Takes the new tokens.
+    """
+
+    prompt: list[str]
+    new_tokens: int
+    limit: int
+    shared: dict[str, Any]
+    context: grpc.ServicerContext
+    tokens: list[int] = field(default_factory=list)
+    answer: "Future[Sequence[int]]" = field(default_factory=Future)
+
+    def fits(self, oldest: "Waiting") -> bool:
+        """Whether it may share a batch with the oldest request."""
+        return (
+            self.shared == oldest.shared
+            and abs(len(self.prompt) - len(oldest.prompt)) <= LENGTH_SPREAD
+        )
+
+
+class CTranslate2Server(Server):
+    """One generator that spreads each operation over the cores, and a thread that feeds it."""
+
+    packages = ("ctranslate2", "grpcio")
+
+    def __init__(self, model: Path, *, threads: int) -> None:
+        self._generator = ctranslate2.Generator(
+            str(model), compute_type="float32", inter_threads=1, intra_threads=threads
+        )
+        self.address = ""
+        self._queue: deque[Waiting] = deque()
+        self._arrived = threading.Condition()
+        self._batches = self._batched = 0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def generate(
+        self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
+    ) -> Sequence[int]:
+        """Continues a prompt, once it is its turn."""
+        waiting = _waiting(request, context)
+        with self._arrived:
+            self._queue.append(waiting)
+            self._arrived.notify()
+        return waiting.answer.result()
+
+    def counters(self) -> dict[str, float]:
+        return {"batches": self._batches, "requests_in_batches": self._batched}
+
+    def _run(self) -> None:
+        while True:
+            with self._arrived:
+                idle = not self._queue
+                self._arrived.wait_for(lambda: self._queue)
+            if idle:
+                time.sleep(GATHERING_SECONDS)
+            if batch := self._take():
+                self._batches += 1
+                self._batched += len(batch)
+                try:
+                    self._generate(batch)
+                # The callers must hear of it, whatever it is.
+                except Exception as error:
+                    for waiting in batch:
+                        if not waiting.answer.done():
+                            waiting.answer.set_exception(error)
+
+    def _take(self) -> list[Waiting]:
+        """Takes the oldest request and those that may share its batch, and drops the abandoned."""
+        with self._arrived:
+            for waiting in [each for each in self._queue if not each.context.is_active()]:
+                self._queue.remove(waiting)
+                waiting.answer.set_result([])
+            if not self._queue:
+                return []
+            oldest = self._queue[0]
+            batch = [each for each in self._queue if each.fits(oldest)][:MOST_TOGETHER]
+            for waiting in batch:
+                self._queue.remove(waiting)
+            return batch
+
+    def _generate(self, batch: Sequence[Waiting]) -> None:
+        def made(step: ctranslate2.GenerationStepResult) -> bool:
+            waiting = batch[step.batch_id]
+            waiting.tokens.append(step.token_id)
+            if len(waiting.tokens) == waiting.new_tokens:
+                waiting.answer.set_result(waiting.tokens)
+            return len(waiting.tokens) >= waiting.new_tokens
+
+        without_beams = batch[0].shared["beam_size"] == 1
+        results = self._generator.generate_batch(
+            [waiting.prompt for waiting in batch],
+            max_length=max(waiting.limit for waiting in batch),
+            include_prompt_in_result=False,
+            callback=made if without_beams else None,
+            **batch[0].shared,
+        )
+        for waiting, result in zip(batch, results, strict=True):
+            if not waiting.answer.done():
+                waiting.answer.set_result(result.sequences_ids[0][: waiting.new_tokens])
+
+
+def _waiting(request: generation_pb2.GenerateRequest, context: grpc.ServicerContext) -> Waiting:
+    options = request.options
+    shared: dict[str, Any] = {"beam_size": options.num_beams}
+    if options.do_sample:
+        shared |= {
+            "sampling_topk": TOP_K,
+            "sampling_temperature": options.temperature,
+            "sampling_topp": options.top_p,
+            "repetition_penalty": options.repetition_penalty,
+        }
+    rounding = -options.max_new_tokens % BEAM_LENGTH_STEP if options.num_beams > 1 else 0
+    return Waiting(
+        prompt=[token_text(token) for token in request.token_ids.ids],
+        new_tokens=options.max_new_tokens,
+        limit=options.max_new_tokens + rounding,
+        shared=shared,
+        context=context,
+    )
+
+
+@contextmanager
+def load() -> Iterator[Server]:
+    given = arguments()
+    server = CTranslate2Server(given.model, threads=given.threads)
+    with answering(server.generate, threads=CALLS) as server.address:
+        yield server
+
+
+if __name__ == "__main__":
+    serve(load())

@@ -1,0 +1,60 @@
+"""Shaperouter as users start it: `shaperouterd serve`, real processes, one worker."""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from common.protocol import arguments
+from harness.service import Service, serving
+
+from .server import Server, serve
+
+# What is counted, and of which of its labels there is a count each.
+COUNTERS = {
+    "shaperouter_graph_traces_total": None,
+    "shaperouter_graph_compiles_total": "result",
+    "shaperouter_stalls_total": None,
+    "shaperouter_stall_seconds_sum": None,
+    "shaperouter_cover_served_total": "fit",
+    "shaperouter_padding_tokens_total": "kind",
+    "shaperouter_prompt_tokens_total": None,
+    "shaperouter_generation_tokens_total": None,
+}
+
+
+class ShaperouterServer(Server):
+    """The service, and its own metrics as counters."""
+
+    packages = ("tensorflow-cpu", "grpcio")
+
+    def __init__(self, service: Service) -> None:
+        self.address = service.address
+        self._service = service
+
+    def counters(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for (name, labels), value in self._service.metrics().items():
+            if name in COUNTERS:
+                label = dict(labels).get(COUNTERS[name] or "", "")
+                key = f"{name} {label}".strip().removeprefix("shaperouter_")
+                found[key] = found.get(key, 0) + value
+        return found
+
+
+@contextmanager
+def load() -> Iterator[Server]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--option", action="append", default=[], help="of shaperouterd serve")
+    given = arguments(
+        parser
+    )  # of which the threads are left to the service: all cores, as for users
+    # Caches of its own, which are empty: what earlier runs compiled must not make this one warm.
+    with tempfile.TemporaryDirectory() as cache:
+        caches = {"XDG_CACHE_HOME": cache, "SHAPEROUTER_COMPILE_CACHE": f"{cache}/graphs"}
+        with serving(f"--model=bench={given.model}", *given.option, env=caches) as service:
+            yield ShaperouterServer(service)
+
+
+if __name__ == "__main__":
+    serve(load())

@@ -1,0 +1,191 @@
+"""The measurement: one schedule in three phases, and the memory of both processes meanwhile."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import psutil
+from load.closed_loops import measured_capacity, warm_up
+from load.contestant import Contestant, LoadGenerator, Model
+from load.contestants import SHAPEROUTER
+from load.outcomes import Outcome
+from load.traffic import Request, open_loop, plain_request
+
+from common.terminal import Tell
+
+WARM_UP_SEED, CAPACITY_SEED, BEFORE_SEED, OVERLOAD_SEED = [0], [1], [2], [3]
+NORMAL_SHARE = 0.8
+PROBE_SECONDS, PROBE_PROMPT, PROBE_TOKENS = 0.5, 64, 8
+PROBE_CLIENT = "probe"
+MEMORY_SECONDS = 1.0
+
+
+class Phase(StrEnum):
+    """When a request is sent."""
+
+    BEFORE = "before"
+    OVERLOAD = "overload"
+    AFTER = "after"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How it is measured.
+
+    Attributes:
+        model: What is served.
+        options: Of `shaperouterd serve`.
+        capacity: Requests a second; None to measure it.
+        factor: How many times of it the overload is.
+        before_seconds: Of the normal load.
+        seconds: Of the overload, and of the capacity's measurement.
+        after_seconds: Of probes alone.
+        warm_up_seconds: Of traffic before everything.
+        deadline: Seconds that a request may take.
+    """
+
+    model: Model
+    options: Sequence[str]
+    capacity: float | None
+    factor: float
+    before_seconds: float
+    seconds: float
+    after_seconds: float
+    warm_up_seconds: float
+    deadline: float
+
+    @property
+    def overload_end(self) -> float:
+        """Seconds from the start."""
+        return self.before_seconds + self.seconds
+
+    def phase(self, at: float) -> Phase:
+        """What is going on at a time."""
+        if at < self.before_seconds:
+            return Phase.BEFORE
+        return Phase.OVERLOAD if at < self.overload_end else Phase.AFTER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Resident memory, in bytes, so many seconds after the start."""
+
+    at: float
+    router: int
+    worker: int
+
+
+@dataclass(kw_only=True)
+class Measured:
+    """What was found.
+
+    Attributes:
+        capacity: Requests a second that the service answers with 8 under way.
+        requests: What was sent, in order.
+        outcomes: What became of each.
+        memory: Over time.
+        counters: What the service counted.
+    """
+
+    capacity: float
+    requests: list[Request]
+    outcomes: list[Outcome]
+    memory: list[Sample] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """For the JSON file: columns of what was sent and what became of it."""
+        rows = [
+            {
+                "at": request.at,
+                "client": request.client,
+                "beams": request.beams,
+                "prompt": len(request.token_ids),
+                "new_tokens": request.new_tokens,
+                **asdict(outcome),
+            }
+            for request, outcome in zip(self.requests, self.outcomes, strict=True)
+        ]
+        return {
+            "capacity": self.capacity,
+            "requests": rows,
+            "memory": [asdict(sample) for sample in self.memory],
+            "counters": self.counters,
+        }
+
+
+def measure(settings: Settings, tell: Tell) -> Measured:
+    """Runs it."""
+    with LoadGenerator(settings.deadline) as generator:
+        tell("starting the service")
+        with Contestant(SHAPEROUTER, settings.model, options=settings.options) as server:
+            tell("warming up")
+            warm_up(server, generator, seed=WARM_UP_SEED, seconds=settings.warm_up_seconds)
+            capacity = settings.capacity
+            if capacity is None:
+                tell("measuring the capacity")
+                capacity = measured_capacity(
+                    server, generator, seed=CAPACITY_SEED, seconds=settings.seconds
+                )
+            requests = _schedule(settings, capacity)
+            tell(f"{len(requests)} requests: {capacity:.2f}/s can be answered")
+            before = server.counters()
+            with _memory_of(server) as memory:
+                outcomes = generator.open(server, requests)
+            after = server.counters()
+    return Measured(
+        capacity=capacity,
+        requests=requests,
+        outcomes=outcomes,
+        memory=memory,
+        counters={name: value - before.get(name, 0) for name, value in after.items()},
+    )
+
+
+def _schedule(settings: Settings, capacity: float) -> list[Request]:
+    """Normal load, overload from its end on, and probes throughout."""
+    normal = open_loop(BEFORE_SEED, rate=NORMAL_SHARE * capacity, seconds=settings.before_seconds)
+    overload = open_loop(OVERLOAD_SEED, rate=settings.factor * capacity, seconds=settings.seconds)
+    probe = replace(
+        plain_request(prompt=PROBE_PROMPT, new_tokens=PROBE_TOKENS), client=PROBE_CLIENT
+    )
+    probes = int((settings.overload_end + settings.after_seconds) / PROBE_SECONDS)
+    requests = [
+        *normal,
+        *(replace(each, at=each.at + settings.before_seconds) for each in overload),
+        *(replace(probe, at=number * PROBE_SECONDS) for number in range(probes)),
+    ]
+    return sorted(requests, key=lambda request: request.at)
+
+
+@contextmanager
+def _memory_of(server: Contestant) -> Iterator[list[Sample]]:
+    """Samples the memory of router and worker inside of the context."""
+    (router,) = psutil.Process(server.pid).children()
+    (worker,) = router.children()
+    samples: list[Sample] = []
+    started, ended = time.monotonic(), threading.Event()
+
+    def sample() -> None:
+        # A worker that dies ends the sampling, and the report will say what became of requests.
+        with suppress(psutil.NoSuchProcess):
+            while not ended.wait(MEMORY_SECONDS):
+                samples.append(
+                    Sample(
+                        at=time.monotonic() - started,
+                        router=router.memory_info().rss,
+                        worker=worker.memory_info().rss,
+                    )
+                )
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()

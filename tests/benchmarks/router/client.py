@@ -1,0 +1,137 @@
+"""The client's process: keeps so many requests under way, and tells what they took."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from grpc import aio
+
+from common.tables import quantile
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+
+from .worker import TOKENS
+
+METHODS = ("unary", "stream")
+PROMPT = "The router sends each request to a worker whose graph covers it."
+WARM_UP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a client does.
+
+    Attributes:
+        address: Of the router.
+        router: Its process.
+        method: One of `METHODS`.
+        concurrency: Requests under way.
+        seconds: How long it is measured, after a warm-up.
+    """
+
+    address: str
+    router: int
+    method: str
+    concurrency: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What was measured.
+
+    Attributes:
+        requests: Answered.
+        seconds: Meanwhile.
+        cpu_seconds: Of the router, in user and system mode.
+        latencies: Seconds of each request.
+    """
+
+    requests: int
+    seconds: float
+    cpu_seconds: float
+    latencies: Sequence[float]
+
+    @property
+    def cpu_milliseconds(self) -> float:
+        """Of the router, for a request."""
+        return 1e3 * self.cpu_seconds / self.requests
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / self.seconds
+
+    @property
+    def core_share(self) -> float:
+        """Of a core that the router took."""
+        return self.cpu_seconds / self.seconds
+
+    def latency(self, share: float) -> float:
+        """Seconds within which this share was answered."""
+        return quantile(self.latencies, share)
+
+
+def drive(load: Load) -> Figures:
+    """Is the client's process."""
+    return asyncio.run(_drive(load))
+
+
+async def _drive(load: Load) -> Figures:
+    loop = asyncio.get_running_loop()
+    latencies: list[float] = []
+    ended = False
+
+    async def one_after_the_other(call: Any) -> None:
+        while not ended:
+            started = loop.time()
+            await call()
+            latencies.append(loop.time() - started)
+
+    async with aio.insecure_channel(load.address) as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        call = {"unary": _unary, "stream": _stream}[load.method]
+        tasks = [
+            asyncio.create_task(one_after_the_other(lambda: call(stub)))
+            for _ in range(load.concurrency)
+        ]
+        await asyncio.sleep(WARM_UP_SECONDS)
+        latencies.clear()
+        started, cpu = loop.time(), _cpu_seconds(load.router)
+        await asyncio.sleep(load.seconds)
+        figures = Figures(
+            requests=len(latencies),
+            seconds=loop.time() - started,
+            cpu_seconds=_cpu_seconds(load.router) - cpu,
+            latencies=tuple(latencies),
+        )
+        ended = True
+        await asyncio.gather(*tasks)
+    return figures
+
+
+async def _unary(stub: Any) -> None:
+    response = await stub.Generate(
+        generation_pb2.GenerateRequest(
+            text=PROMPT, options=generation_pb2.GenerationOptions(max_new_tokens=TOKENS)
+        )
+    )
+    assert len(response.sequences[0].token_ids) == TOKENS
+
+
+async def _stream(stub: Any) -> None:
+    tokens = 0
+    async for event in stub.GenerateStream(
+        generation_pb2.GenerateStreamRequest(
+            text=PROMPT, options=generation_pb2.GenerationOptions(max_new_tokens=TOKENS)
+        )
+    ):
+        tokens += len(event.delta.token_ids)
+    assert tokens == TOKENS
+
+
+def _cpu_seconds(pid: int) -> float:
+    """That a process has taken."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

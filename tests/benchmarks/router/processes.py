@@ -1,0 +1,115 @@
+"""The processes, each on its cores."""
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from harness.waiting import TIMEOUT, wait_until
+
+from .proxy import serve_proxy
+from .worker import MODEL, TOKENIZER, serve_worker
+
+READY = '"event": "ready"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """What requests are sent to.
+
+    Attributes:
+        address: Of its gRPC server.
+        pid: Of its process.
+    """
+
+    address: str
+    pid: int
+
+
+@contextlib.contextmanager
+def pinned(cores: set[int]) -> Iterator[None]:
+    """Has processes that are started inside of the context run on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def working(directory: Path) -> Iterator[None]:
+    """The worker."""
+    with _spawned(serve_worker, [directory / "worker"]):
+        yield
+
+
+@contextlib.contextmanager
+def proxying(directory: Path, core: int) -> Iterator[Routed]:
+    """The proxy, on a core of its own."""
+    address = f"unix:{directory / 'proxy'}"
+    with contextlib.ExitStack() as stack:
+        with pinned({core}):
+            pid = stack.enter_context(
+                _spawned(serve_proxy, [address, f"unix:{directory / 'worker'}"])
+            )
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(TIMEOUT)
+        yield Routed(address=address, pid=pid)
+
+
+@contextlib.contextmanager
+def routing(directory: Path, core: int, *, profile: Path | None = None) -> Iterator[Routed]:
+    """The router, on a core of its own; with a profile it writes one, and is slow."""
+    profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
+    address, log = f"unix:{directory / 'router'}", directory / "router.log"
+    with pinned({core}), log.open("w") as writing:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *profiler,
+                "-m",
+                "shaperouter_service",
+                "router",
+                f"--model={MODEL}={TOKENIZER}",
+                f"--worker=unix:{directory / 'worker'}",
+                f"--listen={address}",
+                "--metrics-listen=127.0.0.1:0",
+            ],
+            stderr=writing,
+            # More are under way than the worker has slots for: they are let in all the same.
+            env=os.environ | {"SHAPEROUTER_MAX_QUEUE_SECONDS": "1000000"},
+        )
+
+    def ready() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"the router has ended: {log.read_text()}")
+        return READY in log.read_text()
+
+    try:
+        wait_until(ready)
+        yield Routed(address=address, pid=process.pid)
+    finally:
+        process.terminate()
+        process.wait(TIMEOUT)
+
+
+@contextlib.contextmanager
+def _spawned(target: Callable[..., None], arguments: Sequence[object]) -> Iterator[int]:
+    """Another process of this program; yields its id."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=target, args=arguments, daemon=True
+    )
+    process.start()
+    assert process.pid
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        process.join()
