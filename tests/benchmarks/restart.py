@@ -30,7 +30,7 @@ MODEL = "gpt2-small"
 GRAPHS = 20
 OTHER_ORDER_SEED = 1
 # Of the step's graph, and calls of it in turn.
-ROWS, LENGTH, STEPS, ROUNDS = 8, 128, 8, 13
+ROWS, LENGTH, STEPS, ROUNDS = 8, 128, 4, 26
 
 
 def main() -> None:

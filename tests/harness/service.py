@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,16 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
 
 
-def daemon(*arguments: str, **settings: Any) -> "subprocess.Popen[str]":
-    """Starts `shaperouterd`; its log is on the standard error of the process."""
+def daemon(
+    *arguments: str, env: Mapping[str, str] = os.environ, **settings: Any
+) -> "subprocess.Popen[str]":
+    """Starts `shaperouterd`; its log is on the standard error of the process.
+
+    Unless a test says otherwise, nothing comes from a compile cache.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "shaperouter_service", *arguments],
+        env={"SHAPEROUTER_COMPILE_CACHE": "off"} | dict(env),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -35,10 +41,8 @@ class Daemon:
     """A running `shaperouterd` of any role, and what it logs."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users, and each
-        # test's anew.
+        # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users.
         inherited = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-        inherited["SHAPEROUTER_COMPILE_CACHE"] = "off"
         self.process = daemon(*arguments, "--log-format=json", env=inherited | (env or {}))
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
