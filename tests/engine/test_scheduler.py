@@ -226,12 +226,13 @@ def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted
     missing = bench.engine._graphs.graph(
         Signature(model=MODEL, kind=GraphKind.PREFILL, beams=1, rows=1, length=64)
     )
-    missing_or_error = scheduler._missing_or_error
+    covers = scheduler._covers
+    really_missing = covers.missing
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            scheduler,
-            "_missing_or_error",
-            lambda run: missing if len(run.token_ids) == 60 else missing_or_error(run),
+            covers,
+            "missing",
+            lambda run: missing if len(run.token_ids) == 60 else really_missing(run),
         )
         cold = bench.submit(MODEL, [1] * 60, max_new_tokens=1)
         assert isinstance(cold.next(), Stalled)

@@ -19,7 +19,6 @@ who reads the counts decides (see `routing.policy`).
 """
 
 import itertools
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -27,16 +26,15 @@ from dataclasses import dataclass
 
 from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs, PrefillProgram
 from shaperouter_service.errors import (
-    GraphFailedError,
-    GraphRefusedError,
     ServiceError,
     StoppingError,
 )
-from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
+from shaperouter_service.graphs import Graph, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
@@ -50,10 +48,6 @@ CHUNK_SECONDS = 0.1
 # Of the device's time, what running streams get while prompts wait to be read. The more it is, the
 # longer those wait, and the fewer rows the steps have that are made meanwhile.
 STREAMS_SHARE = 0.25
-
-# What a run's present graph may take longer than another, as a share, before the run moves: moving
-# costs about a step of each chunk.
-STAY = 0.9
 
 # Waiting runs that are looked at for one that would not stall: enough to get past a burst of one
 # new shape, and little work between two chunks.
@@ -123,6 +117,7 @@ class LaneScheduler:
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
+        self._covers = Covers(model.name, ladders, graphs, beams=beams)
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
@@ -224,7 +219,7 @@ class LaneScheduler:
             if len(self._runs) == self.slots:
                 return
             now = time.monotonic()
-            missing = self._missing_or_error(run)
+            missing = self._covers.missing(run)
             if isinstance(missing, Graph):
                 run.stall(missing, now)
                 continue
@@ -246,51 +241,7 @@ class LaneScheduler:
         self._recorder.prompt(self.model.name, len(run.token_ids))
         self._recorder.run(self.model.name, self.beams, run.final_attended(self.beams))
 
-    def _missing_or_error(self, run: Run) -> Graph | ServiceError | None:
-        """What keeps a run from starting: a graph on the way, or for good."""
-        try:
-            missing = self._missing(run)
-        except GraphRefusedError as error:
-            return error
-        if missing is not None and missing.has_failed:
-            return GraphFailedError(missing.signature, missing.error)
-        return missing
-
-    def _missing(self, run: Run) -> Graph | None:
-        """Asks for graphs that cover all of a run; returns one without which it cannot start."""
-        decode = self._missing_decode(run)
-        if run.phase is not Phase.QUEUED:
-            return decode
-        asked, first = self._prefill_signature([run]), self.ladders.first_prefill(self.model.name)
-        return self._want_cover(asked, first) or decode
-
-    def _missing_decode(self, run: Run) -> Graph | None:
-        model, length = self.model.name, run.final_attended(self.beams)
-        graph = self._want_cover(
-            self.ladders.decode(model, rows=1, length=length, beams=self.beams),
-            self.ladders.first_decode(model, self.beams),
-        )
-        return graph if self._best_cover([run])[0] is None else None
-
-    def _want_cover(self, tight: Signature, first: Signature) -> Graph | None:
-        """Asks for a graph that covers a signature unless one is ready.
-
-        The first graph of its kind covers all others to come, too; the tight one stands in for it
-        where it cannot be made.
-        """
-        if not isinstance(self._graphs.cover(tight), NoCover):
-            return None
-        graph = self._graphs.want(first, urgent=True)
-        return self._graphs.want(tight, urgent=True) if graph.has_failed else graph
-
     # --- Prefill -----------------------------------------------------------------------------
-
-    def _prefill_signature(self, runs: Sequence[Run]) -> Signature:
-        return self.ladders.prefill(
-            self.model.name,
-            rows=len(runs),
-            prompt_tokens=max(run.read_tokens for run in runs),
-        )
 
     def _prefill_next(self) -> bool:
         """Makes one call of a prefill graph, if prompts wait and it is their turn."""
@@ -309,10 +260,11 @@ class LaneScheduler:
         waiting = self._in_phase(Phase.PREFILL)
         if not waiting:
             return None
-        alike, together = self._alike(waiting)
+        alike = self._covers.alike(waiting)
+        together = self._covers.tight_prefill(alike)
         self._recorder.asked(together)
-        runs = alike[: self._rows_to_read(together)]
-        asked = self._prefill_signature(runs)
+        runs = alike[: self._covers.rows_to_read(together)]
+        asked = self._covers.tight_prefill(runs)
         graph = self._graphs.cover(asked)
         # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
         if isinstance(graph, NoCover):
@@ -333,22 +285,6 @@ class LaneScheduler:
             batch=batch,
         )
 
-    def _alike(self, waiting: Sequence[Run]) -> tuple[list[Run], Signature]:
-        """The runs that could be read with the first that waits, and the tight cover of all."""
-        rung = self._prefill_signature(waiting[:1]).length
-        most = self.ladders.prompts_together(rung).maximum
-        alike = [run for run in waiting if self._prefill_signature([run]).length == rung][:most]
-        return alike, self._prefill_signature(alike)
-
-    def _rows_to_read(self, together: Signature) -> int:
-        """How many of the runs that are alike a ready graph can read in one call."""
-        rows = [
-            graph.signature.rows
-            for graph in self._graphs.ready(self.model.name, GraphKind.PREFILL, beams=1)
-            if graph.signature.length == together.length and graph.signature.rows <= together.rows
-        ]
-        return max(rows, default=1)
-
     def _read(self, reading: _Reading) -> float:
         """Reads the next piece of some prompts; returns how long it took, in seconds."""
         program, batch, runs = reading.graph.program, reading.batch, reading.runs
@@ -359,7 +295,7 @@ class LaneScheduler:
             is_read = program(batch, [run.row for run in runs], reading.start)
         now = time.monotonic()
         self._graphs.record(reading.graph, now - started, steps=1)
-        self._miss(reading.together, reading.graph, now - started, share=reading.share)
+        self._covers.miss(reading.together, reading.graph, now - started, share=reading.share)
         reading.start += program.piece
         for run in runs:
             run.padded_prompt_tokens += program.piece
@@ -379,17 +315,11 @@ class LaneScheduler:
         runs = self._in_phase(Phase.DECODE)
         if not runs:
             return False
-        # Until their ends, so that none stalls midway.
-        asked = self.ladders.decode(
-            self.model.name,
-            rows=len(runs),
-            length=max(run.final_attended(self.beams) for run in runs),
-            beams=self.beams,
-        )
+        asked = self._covers.tight_decode(runs)
         self._recorder.asked(asked)
         rest = runs
         while rest:
-            graph, covered = self._best_cover(rest)
+            graph, covered = self._covers.best_decode(rest)
             if graph is None:
                 break
             now = time.monotonic()
@@ -400,42 +330,6 @@ class LaneScheduler:
         for run in rest:
             self._wait(run)
         return len(rest) < len(runs)
-
-    def _best_cover(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
-        """The ready graph that takes least time for each run that it covers as it is now."""
-        best: Graph | None = None
-        best_covered: list[Run] = []
-        best_seconds = math.inf
-        ready = self._graphs.ready(self.model.name, GraphKind.DECODE, self.beams)
-        for graph, seconds in zip(ready, self._graphs.sound_seconds(ready), strict=True):
-            rows, length = graph.signature.rows, graph.signature.length
-            covered = [run for run in runs if run.attended(self.beams) <= length][:rows]
-            if not covered:
-                continue
-            each = seconds / len(covered)
-            if all(run.batch and run.batch.shape == (rows, length) for run in covered):
-                each *= STAY
-            if each < best_seconds:
-                best, best_covered, best_seconds = graph, covered, each
-        return best, best_covered
-
-    def _miss(
-        self, asked: Signature, served: Graph, seconds: float, *, share: float, steps: int = 1
-    ) -> None:
-        """Counts what a call took longer than the tight cover would have.
-
-        Args:
-            asked: The tight cover of all runs.
-            served: The graph that was called, for some of them.
-            seconds: How long that took.
-            share: Of the runs, that it was called for.
-            steps: That it made.
-        """
-        graph = self._graphs.graph(asked)
-        missed = seconds - steps * share * self._graphs.step_seconds(asked)
-        if graph.state is GraphState.READY or missed <= 0:
-            return
-        self._graphs.miss(asked, served, missed)
 
     def _decode(self, runs: list[Run], asked: Signature, graph: Graph, *, share: float) -> None:
         program = graph.program
@@ -459,7 +353,7 @@ class LaneScheduler:
             self._graphs.record(graph, now - started)
         else:
             self._graphs.record(graph, now - started, steps=made)
-            self._miss(asked, graph, now - started, share=share, steps=made)
+            self._covers.miss(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
         self._owed_seconds -= now - started
@@ -505,7 +399,7 @@ class LaneScheduler:
 
     def _wait(self, run: Run) -> None:
         """Has a run that outgrew every ready graph wait for one."""
-        missing = self._missing_or_error(run)
+        missing = self._covers.missing(run)
         if isinstance(missing, Graph):
             run.stall(missing, time.monotonic())
         elif missing is not None:

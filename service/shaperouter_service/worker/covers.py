@@ -1,0 +1,126 @@
+"""Which graphs serve the runs of a lane, and what it costs that they are not tighter."""
+
+import math
+from collections.abc import Sequence
+
+from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
+from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.worker.run import Phase, Run
+
+# What a run's present graph may take longer than another, as a share, before the run moves: moving
+# costs about a step of each chunk.
+STAY = 0.9
+
+
+class Covers:
+    """The graphs of a lane's runs. Only the device thread may use it."""
+
+    def __init__(self, model: str, ladders: Ladders, graphs: GraphTable, *, beams: int) -> None:
+        """Looks at the worker's graphs as one lane does.
+
+        Args:
+            model: Name of the model.
+            ladders: The shapes its graphs can have.
+            graphs: The worker's graphs.
+            beams: Beam width of the lane.
+        """
+        self._model = model
+        self._ladders = ladders
+        self._graphs = graphs
+        self._beams = beams
+
+    def tight_prefill(self, runs: Sequence[Run]) -> Signature:
+        """The tight cover of reading the prompts of some runs together."""
+        longest = max(run.read_tokens for run in runs)
+        return self._ladders.prefill(self._model, rows=len(runs), prompt_tokens=longest)
+
+    def tight_decode(self, runs: Sequence[Run]) -> Signature:
+        """The tight cover of decoding some runs together until their ends."""
+        length = max(run.final_attended(self._beams) for run in runs)
+        return self._ladders.decode(self._model, rows=len(runs), length=length, beams=self._beams)
+
+    def missing(self, run: Run) -> Graph | ServiceError | None:
+        """What keeps a run from going on: a graph on the way, or an error for good.
+
+        Asks for graphs that cover all of the run where there are none.
+        """
+        try:
+            decode = self._missing_decode(run)
+            missing = self._missing_prefill(run) or decode
+        except GraphRefusedError as error:
+            return error
+        if missing is not None and missing.has_failed:
+            return GraphFailedError(missing.signature, missing.error)
+        return missing
+
+    def alike(self, waiting: Sequence[Run]) -> list[Run]:
+        """The runs whose prompts could be read with that of the first, as many as may be."""
+        rung = self.tight_prefill(waiting[:1]).length
+        most = self._ladders.prompts_together(rung).maximum
+        return [run for run in waiting if self.tight_prefill([run]).length == rung][:most]
+
+    def rows_to_read(self, together: Signature) -> int:
+        """How many of the prompts that have a tight cover a ready graph can read in one call."""
+        rows = [
+            graph.signature.rows
+            for graph in self._graphs.ready(self._model, GraphKind.PREFILL, beams=1)
+            if graph.signature.length == together.length and graph.signature.rows <= together.rows
+        ]
+        return max(rows, default=1)
+
+    def best_decode(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
+        """The ready graph that takes least time for each run that it covers as it is now."""
+        best: Graph | None = None
+        best_covered: list[Run] = []
+        best_seconds = math.inf
+        ready = self._graphs.ready(self._model, GraphKind.DECODE, self._beams)
+        for graph, seconds in zip(ready, self._graphs.sound_seconds(ready), strict=True):
+            rows, length = graph.signature.rows, graph.signature.length
+            covered = [run for run in runs if run.attended(self._beams) <= length][:rows]
+            if not covered:
+                continue
+            each = seconds / len(covered)
+            if all(run.batch and run.batch.shape == (rows, length) for run in covered):
+                each *= STAY
+            if each < best_seconds:
+                best, best_covered, best_seconds = graph, covered, each
+        return best, best_covered
+
+    def miss(
+        self, asked: Signature, served: Graph, seconds: float, *, share: float, steps: int = 1
+    ) -> None:
+        """Counts what a call took longer than the tight cover would have.
+
+        Args:
+            asked: The tight cover of all runs.
+            served: The graph that was called, for some of them.
+            seconds: How long that took.
+            share: Of the runs, that it was called for.
+            steps: That it made.
+        """
+        missed = seconds - steps * share * self._graphs.step_seconds(asked)
+        if missed > 0 and self._graphs.graph(asked).state is not GraphState.READY:
+            self._graphs.miss(asked, served, missed)
+
+    def _missing_prefill(self, run: Run) -> Graph | None:
+        if run.phase is not Phase.QUEUED:
+            return None
+        return self._want_cover(self.tight_prefill([run]), self._ladders.first_prefill(self._model))
+
+    def _missing_decode(self, run: Run) -> Graph | None:
+        first = self._ladders.first_decode(self._model, self._beams)
+        graph = self._want_cover(self.tight_decode([run]), first)
+        return graph if self.best_decode([run])[0] is None else None
+
+    def _want_cover(self, tight: Signature, first: Signature) -> Graph | None:
+        """Asks for a graph that covers a signature unless one is ready.
+
+        The first graph of its kind covers all others to come, too; the tight one stands in for it
+        where it cannot be made.
+        """
+        if not isinstance(self._graphs.cover(tight), NoCover):
+            return None
+        graph = self._graphs.want(first, urgent=True)
+        return self._graphs.want(tight, urgent=True) if graph.has_failed else graph
