@@ -51,7 +51,9 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
 def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
     with serving(MODEL) as service, Client(service.address) as client:
         pid = service.worker_pid()
-        with client.stream([1, 2], max_new_tokens=100, on_stall=_stopping(service)) as stream:
+        with client.stream(
+            [1, 2], max_new_tokens=100, num_beams=2, on_stall=_stopping(service)
+        ) as stream:
             tokens = [token for delta in stream for token in delta.token_ids]
         assert len(tokens) == 100
         assert service.process.wait(TIMEOUT) == 0
@@ -61,7 +63,9 @@ def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
 def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
     with serving(MODEL, "--grace=0") as service, Client(service.address) as client:
         with (
-            client.stream([1], max_new_tokens=2, on_stall=_stopping(service)) as stream,
+            client.stream(
+                [1], max_new_tokens=2, num_beams=2, on_stall=_stopping(service)
+            ) as stream,
             pytest.raises(UnavailableError),
         ):
             for _ in stream:
@@ -71,7 +75,10 @@ def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
 
 
 def _stopping(service: Service) -> Callable[[Signature], None]:
-    """Asks the service to stop once a request is known to wait there for a compilation."""
+    """Asks the service to stop once a request is known to wait there for a compilation.
+
+    Of the first with beam search: others have graphs before the service is ready.
+    """
     return lambda _: service.process.send_signal(signal.SIGTERM)
 
 
@@ -122,7 +129,9 @@ def test_a_worker_stopped_during_a_compilation_ends_well_and_soon(tmp_path: Path
         stalled = threading.Event()
         with (
             Client(router.address) as client,
-            client.stream([1], max_new_tokens=2, on_stall=lambda _: stalled.set()) as stream,
+            client.stream(
+                [1], max_new_tokens=2, num_beams=2, on_stall=lambda _: stalled.set()
+            ) as stream,
         ):
 
             def read() -> None:
