@@ -64,9 +64,11 @@ def _client_options(options: dict[str, Any]) -> GenerationOptions:
 def test_a_response_tells_its_signatures_timings_and_usage(client: Client) -> None:
     result = client.generate([1, 2, 3], model="endless", max_new_tokens=20)
     prefill, *decode = result.graphs
-    assert prefill.asked.shape == prefill.served.shape == "prefill 1x16"
+    assert prefill.asked.shape == "prefill 1x16"
+    assert prefill.served.length >= 16
     assert sum(use.calls for use in decode) >= 2
-    assert (result.usage.prompt_tokens, result.usage.padded_prompt_tokens) == (3, 16)
+    assert result.usage.prompt_tokens == 3
+    assert result.usage.padded_prompt_tokens == prefill.calls * prefill.served.length
     assert result.usage.generated_tokens == len(result.token_ids) == 20
     timings = result.timings
     parts = (
@@ -199,8 +201,10 @@ def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(tmp_pat
         Client(service.address) as client,
     ):
         for prompt_tokens in (1, 5, 20, 5, 1, 20, 16):
+            for _ in client.warm_graphs(["tiny prefill 1x16", "tiny decode 2x64"]):
+                pass
             client.generate([3] * prompt_tokens, max_new_tokens=20, temperature=0.5)
-        wait_until(lambda: service.metric("shaperouter_graphs", state="ready") == 3)
+        wait_until(lambda: service.metric("shaperouter_graphs", state="ready") == 4)
         samples = service.metrics()
     traces = [v for (name, _), v in samples.items() if name == "shaperouter_graph_traces_total"]
     compiles = [
@@ -209,5 +213,5 @@ def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(tmp_pat
         if name == "shaperouter_graph_compiles_total" and ("result", "compiled") in labels
     ]
     modules = list(tmp_path.glob("*tiny_*.before_optimizations.txt"))
-    assert traces == compiles == [1, 1, 1]
-    assert len(modules) == 3
+    assert traces == compiles == [1, 1, 1, 1]
+    assert len(modules) == 4
