@@ -20,7 +20,7 @@ import numpy as np
 
 from common.checkpoint import VOCABULARY, make_checkpoint
 from harness.engine import Bench, Collected
-from harness.waiting import wait_until
+from harness.tight import Case
 from shaperouter_service.decoding import Batch, Options, PrefillProgram
 from shaperouter_service.models import Model
 from shaperouter_service.worker.run import Ended, NewTokens
@@ -63,8 +63,9 @@ def main() -> None:
 
 def _bench(piece: int) -> Bench:
     bench = Bench({MODEL: BUILD / MODEL}, slots=2, prefill_piece=piece)
-    _beside_a_stream(bench)
-    wait_until(lambda: not bench.engine._graphs.queue_depth)
+    stream = Case(prompt_tokens=3, new_tokens=STREAM_TOKENS)
+    prompt = Case(prompt_tokens=LONG_PROMPT, new_tokens=2)
+    bench.make_tight(MODEL, [stream], [prompt], [stream, prompt])
     _beside_a_stream(bench)
     return bench
 

@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from generation.checkpoint import VOCABULARY, make_checkpoint
-
+from common.checkpoint import VOCABULARY, make_checkpoint
 from shaperouter_service.cache import CompileCache
 from shaperouter_service.cache.flags import set_flags
 

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import shaperouter_service
+from harness.tight import Case, tight_signatures
 from harness.waiting import wait_until
 from shaperouter_service.decoding import EarlyStopping, Options
 from shaperouter_service.decoding.attention import PromptAttention
@@ -270,6 +271,16 @@ class Bench:
 
     def submit_case(self, golden: Golden, case: dict[str, Any]) -> Collected:
         return self.submit(golden.name, case["prompt_token_ids"], **golden.options(case))
+
+    def make_tight(self, model: str, *groups: Sequence[Case]) -> None:
+        """Compiles the graphs that fit requests best, of which those of a group run together."""
+        ladders, table = self.engine._ladders[model], self.engine._graphs
+        graphs = [
+            table.want(signature, urgent=False)
+            for group in groups
+            for signature in tight_signatures(model, ladders, group)
+        ]
+        wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
 
     def make_all_ready(self, model: str, beams: Collection[int] = (1,)) -> list[Graph]:
         """Compiles every graph that lanes of these widths can have."""

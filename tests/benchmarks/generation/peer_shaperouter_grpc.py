@@ -8,11 +8,14 @@ from typing import Any
 
 from common.protocol import arguments
 from harness.service import serving
+from harness.tight import Case, tight_signatures
 from harness.waiting import wait_until
 from shaperouter import Client, Generation, GraphState
+from shaperouter_service.routing.ladders import Ladders
 
 from .contestant import Contestant, Generated, serve
 
+MODEL = "bench"
 BUSY = (GraphState.TRACING, GraphState.COMPILING)
 
 
@@ -21,13 +24,17 @@ class ShaperouterService(Contestant):
 
     packages = ("tensorflow-cpu", "grpcio")
 
-    def __init__(self, client: Client, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, client: Client, threads: ThreadPoolExecutor, *, slots: int) -> None:
         self._client = client
         self._threads = threads
+        (model,) = client.models()
+        self._ladders = Ladders.default(max_length=model.max_length, slots=slots)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
     ) -> Generated:
+        self._make_tight(prompts, new_tokens, options.get("num_beams", 1))
+
         def call(prompt: Sequence[int]) -> Generation:
             return self._client.generate(prompt, max_new_tokens=new_tokens, **options)
 
@@ -37,6 +44,20 @@ class ShaperouterService(Contestant):
             token_ids=[generation.token_ids for generation in generations],
             device_seconds=sum(use.device_seconds for use in uses),
         )
+
+    def _make_tight(self, prompts: Sequence[Sequence[int]], new_tokens: int, beams: int) -> None:
+        """Has the graphs made that the service would make once they have been missed."""
+        cases = [
+            Case(prompt_tokens=len(prompt), new_tokens=new_tokens, num_beams=beams)
+            for prompt in prompts
+        ]
+        wanted = {
+            str(signature)
+            for group in (cases, *([case] for case in set(cases)))
+            for signature in tight_signatures(MODEL, self._ladders, group)
+        }
+        for _ in self._client.warm_graphs(sorted(wanted)):
+            pass
 
     def graphs(self) -> list[dict[str, Any]]:
         """The graphs, once none is being compiled."""
@@ -58,11 +79,11 @@ def load() -> Iterator[Contestant]:
     parser.add_argument("--slots", type=int, required=True)
     given = arguments(parser)
     with (
-        serving(f"--model=bench={given.model}", f"--slots={given.slots}") as service,
+        serving(f"--model={MODEL}={given.model}", f"--slots={given.slots}") as service,
         Client(service.address) as client,
         ThreadPoolExecutor(given.slots) as threads,
     ):
-        yield ShaperouterService(client, threads)
+        yield ShaperouterService(client, threads, slots=given.slots)
 
 
 if __name__ == "__main__":
