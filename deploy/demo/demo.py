@@ -1,14 +1,15 @@
-"""The demo: starts the service, streams a generation twice, and shows what the first one cost.
+"""The demo: starts the service, streams generations, and shows what becomes of graphs meanwhile.
 
 `make demo` runs it. Everything is real: `shaperouterd serve` as its own process with a worker, the
-client library over gRPC, and the figures from /metrics. Ports are chosen free, so it runs beside
-anything; all processes end with it.
+client library over gRPC, and the figures from /metrics. Ports are chosen free and the compile cache
+is a temporary directory, so it runs beside anything; all processes end with it.
 """
 
 import json
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -24,7 +25,7 @@ from rich.table import Table
 from shaperouter import Client, Generation, GenerationOptions, Signature
 
 PROMPT = "TensorFlow is"
-# Sampled, since small models repeat themselves when they are greedy; the seed makes both the same.
+# Sampled, since small models repeat themselves when they are greedy; the seed makes all the same.
 OPTIONS: GenerationOptions = {"max_new_tokens": 40, "temperature": 0.6, "seed": 5}
 START_SECONDS = 180.0
 
@@ -40,11 +41,10 @@ class Addresses:
 
 
 @contextmanager
-def service() -> Iterator[Addresses]:
+def service(cache: str) -> Iterator[Addresses]:
     """Runs the service on the embedded model until the end of the context."""
     command = [sys.executable, "-m", "shaperouter_service", "serve", "--log-format=json"]
-    # Without the compile cache: the first request is to show what compiling takes.
-    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--compile-cache=off"]
+    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--compile-cache={cache}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     log = Log(process)
     try:
@@ -90,12 +90,8 @@ class Log:
 
 def stream(client: Client) -> tuple[Generation, float]:
     """Streams a generation to the terminal; returns it, and its latency in seconds."""
-
-    def on_stall(signature: Signature) -> None:
-        console.print(f"[dim](waiting: XLA compiles {signature.shape} …)[/dim]")
-
     started = time.monotonic()
-    with client.stream(PROMPT, on_stall=on_stall, **OPTIONS) as deltas:
+    with client.stream(PROMPT, **OPTIONS) as deltas:
         for index, delta in enumerate(deltas):
             if index == 0:
                 console.print(f"[bold]{PROMPT}[/bold]", end="")
@@ -103,6 +99,16 @@ def stream(client: Client) -> tuple[Generation, float]:
             console.file.flush()
     console.print()
     return deltas.result, time.monotonic() - started
+
+
+def make_ready(client: Client, signatures: list[Signature]) -> None:
+    """Has graphs made, and waits for them."""
+    names = ", ".join(signature.shape for signature in signatures)
+    started = time.monotonic()
+    with console.status(f"Making {names}"):
+        for _ in client.warm_graphs(signatures):
+            pass
+    console.print(f"[dim]({names} made in {time.monotonic() - started:.1f} s)[/dim]")
 
 
 GraphFigures = dict[tuple[str, int, int], dict[str, float]]
@@ -116,9 +122,10 @@ def read_graphs(metrics_url: str) -> GraphFigures:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = sample.labels
-            if "rows" in labels and labels.get("result", "compiled") == "compiled":
+            if "rows" in labels:
                 key = labels["kind"], int(labels["rows"]), int(labels["length"])
-                graphs.setdefault(key, {})[sample.name.removeprefix("shaperouter_")] = sample.value
+                name = sample.name.removeprefix("shaperouter_")
+                graphs.setdefault(key, {})[labels.get("result", name)] = sample.value
     return graphs
 
 
@@ -132,12 +139,15 @@ def graphs_table(metrics_url: str, calls: int) -> Table:
         time.sleep(0.05)
         graphs = read_graphs(metrics_url)
 
-    table = Table("graph", "traces", "compile s", "calls", "device s", title="From /metrics")
-    for (kind, batch, length), values in sorted(graphs.items(), reverse=True):
+    table = Table(
+        "graph", "traced", "compiled", "loaded", "calls", "device s", title="From /metrics"
+    )
+    for (kind, rows, length), values in sorted(graphs.items(), reverse=True):
         table.add_row(
-            f"{kind} {batch}x{length}",
+            f"{kind} {rows}x{length}",
             f"{values['graph_traces_total']:.0f}",
-            f"{values['graph_compile_seconds_sum']:.2f}",
+            f"{values['compiled']:.0f}",
+            f"{values['loaded']:.0f}",
             f"{values['device_seconds_count']:.0f}",
             f"{values['device_seconds_sum']:.4f}",
         )
@@ -146,31 +156,46 @@ def graphs_table(metrics_url: str, calls: int) -> Table:
 
 def main() -> None:
     """Runs the demo."""
-    with service() as addresses, Client(addresses.grpc) as client:
-        console.print("\nThe first request of its shape waits while its graphs are compiled:\n")
-        first, first_seconds = stream(client)
-        console.print("\nThe same again; nothing is left to compile:\n")
-        second, second_seconds = stream(client)
+    requests = Table(
+        "request", "latency s", "of it stalled s", "graphs that served", title="From the client"
+    )
 
-        console.print()
-        calls = sum(use.calls for result in (first, second) for use in result.graphs)
-        console.print(graphs_table(addresses.metrics, calls))
-        latency = Table(
-            "request", "latency s", "of it stalled s", "tokens", title="From the client"
-        )
-        for name, result, seconds in (
-            ("first", first, first_seconds),
-            ("second", second, second_seconds),
-        ):
-            latency.add_row(
-                name,
-                f"{seconds:.3f}",
-                f"{result.timings.stall_seconds:.3f}",
-                str(result.usage.generated_tokens),
+    def tell(name: str, result: Generation, seconds: float) -> None:
+        served = dict.fromkeys(use.served.shape for use in result.graphs)
+        stalled = f"{result.timings.stall_seconds:.3f}"
+        requests.add_row(name, f"{seconds:.3f}", stalled, ", ".join(served))
+
+    with tempfile.TemporaryDirectory(prefix="shaperouter-demo-") as cache:
+        with service(cache) as addresses, Client(addresses.grpc) as client:
+            console.print(
+                "\nThe first request waits for no compilation: it runs on graphs that cover every "
+                "request, padded.\n"
             )
-        console.print(latency)
-        ratio = first_seconds / second_seconds
-        console.print(f"The first took {ratio:.0f} times as long as the second.\n")
+            first, seconds = stream(client)
+            tell("first", first, seconds)
+            console.print(
+                "\nTraffic would have tighter graphs made once their absence has cost enough; we "
+                "ask for them:\n"
+            )
+            asked = list(dict.fromkeys(use.asked for use in first.graphs))
+            make_ready(client, asked)
+            second, seconds = stream(client)
+            tell("tight", second, seconds)
+            calls = sum(use.calls for result in (first, second) for use in result.graphs)
+            console.print()
+            console.print(graphs_table(addresses.metrics, calls))
+        console.print(
+            "\nA service that starts anew, with the cache of the first, traces and compiles "
+            "nothing:\n"
+        )
+        with service(cache) as addresses, Client(addresses.grpc) as client:
+            make_ready(client, asked)
+            console.print()
+            third, seconds = stream(client)
+            tell("after restart", third, seconds)
+            console.print()
+            console.print(graphs_table(addresses.metrics, sum(use.calls for use in third.graphs)))
+            console.print(requests)
 
 
 if __name__ == "__main__":
