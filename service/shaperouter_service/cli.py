@@ -423,6 +423,7 @@ def router(
 )
 @_engine
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
+@click.option("--successor", is_flag=True, hidden=True)
 def worker(
     *,
     models: tuple[str, ...],
@@ -447,6 +448,7 @@ def worker(
     compile_cache: str,
     compile_cache_size: int,
     exit_with_parent: bool,
+    successor: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
     configure_logs(log_level, log_format, worker=name)
@@ -487,6 +489,7 @@ def worker(
         compile_cache_size=compile_cache_size,
         grace=grace,
         exit_with_parent=exit_with_parent,
+        successor=successor,
     )
     asyncio.run(run_worker(config))
 

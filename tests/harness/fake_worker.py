@@ -60,6 +60,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.told = 0  # snapshots
         self.models = [self._model(name) for name in models]
         self.graphs: list[graph_pb2.Graph] = []
+        self.budget = worker_pb2.CompileBudget(
+            mode=worker_pb2.COMPILE_MODE_LAZY, room=100, max_graphs=100, threads=1
+        )
         self.wanted: list[worker_pb2.WantRequest] = []
         self.refusals: dict[int, str] = {}  # reasons, by the signature's length
         self.failures: dict[int, str] = {}  # what goes wrong, likewise
@@ -242,9 +245,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                     models=self.models,
                     graphs=self.graphs,
                     warm=self.warm,
-                    budget=worker_pb2.CompileBudget(
-                        mode=worker_pb2.COMPILE_MODE_LAZY, room=100, max_graphs=100, threads=1
-                    ),
+                    budget=self.budget,
                     lanes=[
                         worker_pb2.Lane(
                             model=model.name,

@@ -53,7 +53,6 @@ def worker(
     queued: int = 0,
     tokens: int | None = None,
     room: int = 1000,
-    max_graphs: int = 1000,
     exhausted: bool = False,
     compiles: bool = True,
 ) -> WorkerView:
@@ -79,7 +78,6 @@ def worker(
         graphs={view.signature: view for view in (*there, *graphs)},
         costs=Costs({MODEL: DIMENSIONS}),
         room=room,
-        max_graphs=max_graphs,
         exhausted=exhausted,
         compiles=compiles,
     )

@@ -5,6 +5,19 @@ from shaperouter_service.fleet.discovery import discovered
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.link import WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
-from shaperouter_service.fleet.supervisor import WorkerProcess
+from shaperouter_service.fleet.processes import WorkerProcesses
+from shaperouter_service.fleet.recycling import recycling, telling_spent_budgets
+from shaperouter_service.fleet.supervisor import WorkerProcess, spawning
 
-__all__ = ["Fleet", "OverloadGuard", "WorkerLink", "WorkerProcess", "compiling", "discovered"]
+__all__ = [
+    "Fleet",
+    "OverloadGuard",
+    "WorkerLink",
+    "WorkerProcess",
+    "WorkerProcesses",
+    "compiling",
+    "discovered",
+    "recycling",
+    "spawning",
+    "telling_spent_budgets",
+]

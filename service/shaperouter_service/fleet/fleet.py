@@ -221,6 +221,11 @@ class Fleet:
         self.catalog.assign(worker, taken.decode.beams, ask)
         return links[worker], decision
 
+    def life_at(self, address: str) -> WorkerId | None:
+        """The life of a worker that answers at an address; None while none does."""
+        lives = (life for link, life in self._workers.items() if link.address == address)
+        return next(lives, None)
+
     async def want(self, worker: str, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Asks a worker for graphs, and does not wait for them: the catalog tells.
 
@@ -235,10 +240,18 @@ class Fleet:
             WorkerLostError: The worker is not connected, or was lost before it answered.
             RelayedError: It refused the whole wish.
         """
-        bearer = self.catalog.bearers().get(worker)
-        link = next((link for link, known in self._workers.items() if known == bearer), None)
-        if link is None:
+        life = self.catalog.bearers().get(worker)
+        if life is None:
             raise WorkerLostError(worker)
+        return await self.want_of(life, signatures)
+
+    async def want_of(
+        self, life: WorkerId, signatures: Iterable[Signature]
+    ) -> dict[Signature, str]:
+        """Asks one life of a worker for graphs; see `want`."""
+        link = next((link for link, known in self._workers.items() if known == life), None)
+        if link is None:
+            raise WorkerLostError(life.name)
         request = worker_pb2.WantRequest(signatures=map(signature_to_proto, signatures))
         response = await link.want(request)
         return {signature_from_proto(each.signature): each.reason for each in response.refused}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -21,7 +21,15 @@ from shaperouter.v1 import (
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
-from shaperouter_service.fleet import Fleet, OverloadGuard, compiling, discovered
+from shaperouter_service.fleet import (
+    Fleet,
+    OverloadGuard,
+    WorkerProcesses,
+    compiling,
+    discovered,
+    recycling,
+    telling_spent_budgets,
+)
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.admission import Admission
@@ -66,14 +74,14 @@ class RouterConfig:
 async def run_router(
     config: RouterConfig,
     workers: Sequence[str],
-    on_heard: Callable[[str], None] = lambda _: None,
+    processes: WorkerProcesses | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         config: What to serve where.
         workers: Addresses of the workers; a name stands for all addresses it has.
-        on_heard: Told the address of a worker whenever it is heard from.
+        processes: Theirs, where they are this process's own.
 
     Raises:
         StartupError: A port or a tokenizer is unusable.
@@ -83,12 +91,18 @@ async def run_router(
     request_metrics = RequestMetrics(registry)
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
+    fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
         catalog,
-        metrics=FleetMetrics(registry),
+        metrics=fleet_metrics,
         overload=OverloadGuard(config.max_queue_seconds),
         worker_metrics=worker_metrics,
-        on_heard=on_heard,
+        on_heard=processes.heard if processes else lambda _: None,
+    )
+    spent_budgets = (
+        recycling(fleet, processes, fleet_metrics, grace=config.grace)
+        if processes
+        else telling_spent_budgets(fleet)
     )
     admission = Admission(SERVICES[0].methods)
     # Ports first: one that is taken is found out before anything slow is done.
@@ -98,6 +112,7 @@ async def run_router(
             fleet.connected(),
             discovered(fleet, workers),
             compiling(fleet),
+            spent_budgets,
             stopped_at_end(server, admission, grace=config.grace),
         ):
             port = listen(server, config.listen)

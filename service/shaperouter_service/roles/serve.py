@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shaperouter_service.fleet import WorkerProcess
+from shaperouter_service.fleet import WorkerProcess, WorkerProcesses, spawning
 from shaperouter_service.roles.router import RouterConfig, run_router
 
 # Seconds that workers have to end once the router has: their requests are finished or given up.
@@ -42,29 +42,25 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
     Raises:
         StartupError: A port, a model or an option is unusable.
     """
+    names = {f"worker-{index}": index for index in range(workers.count)}
     with tempfile.TemporaryDirectory(prefix="shaperouter-") as directory:
-        sockets = [f"unix:{Path(directory) / f'worker-{i}.sock'}" for i in range(workers.count)]
-        processes = {
-            socket: WorkerProcess(
-                f"worker-{index}",
-                [f"--name=worker-{index}", f"--listen={socket}", *workers.arguments],
-                environment=workers.environment(index),
-                hang_timeout=workers.hang_timeout,
-            )
-            for index, socket in enumerate(sockets)
-        }
-        supervision = [asyncio.create_task(process.supervise()) for process in processes.values()]
-        router = asyncio.create_task(
-            run_router(config, sockets, on_heard=lambda socket: processes[socket].heard())
-        )
+
+        def worker(name: str, address: str) -> WorkerProcess:
+            arguments = [f"--name={name}", f"--listen={address}", *workers.arguments]
+            spawn = spawning(arguments, workers.environment(names[name]))
+            return WorkerProcess(name, address, spawn, hang_timeout=workers.hang_timeout)
+
+        processes = WorkerProcesses(names, Path(directory), worker)
+        supervision = asyncio.create_task(processes.supervise())
+        router = asyncio.create_task(run_router(config, processes.addresses, processes))
         try:
-            # The router ends when it is told to; a supervisor only when its worker can't start.
-            await asyncio.wait([router, *supervision], return_when=asyncio.FIRST_COMPLETED)
+            # The router ends when it is told to; the supervisor only when a worker can't start.
+            await asyncio.wait([router, supervision], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (router, *supervision):
+            for task in (router, supervision):
                 task.cancel()
-            results = await asyncio.gather(router, *supervision, return_exceptions=True)
-            await asyncio.gather(*(process.stop(WORKER_GRACE) for process in processes.values()))
+            results = await asyncio.gather(router, supervision, return_exceptions=True)
+            await processes.stop(WORKER_GRACE)
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -61,6 +61,7 @@ class WorkerConfig:
         compile_cache_size: Most that it may take, in bytes.
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
+        successor: It is to take the place of another, and will be told what to make.
     """
 
     name: str
@@ -83,6 +84,7 @@ class WorkerConfig:
     compile_cache_size: int
     grace: float
     exit_with_parent: bool
+    successor: bool
 
 
 async def run_worker(config: WorkerConfig) -> NoReturn:
@@ -123,6 +125,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 hang_timeout=config.hang_timeout,
                 compile_cache=compile_cache,
                 record=config.compile_cache / RECORD if config.compile_cache else None,
+                make_recorded=not config.successor,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )

@@ -6,7 +6,7 @@ anew learns everything again.
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -97,11 +97,11 @@ class Catalog:
             return None
         model = model_pb2.Model()
         model.CopyFrom(self._models[name])
-        model.ready_workers = len(self.workers(name))
+        model.ready_workers = len({worker.name for worker in self.workers(name)})
         return model
 
     def workers(self, model: str) -> list[WorkerId]:
-        """The connected workers that have a model."""
+        """The connected workers that have a model, each life of one by itself."""
         return [
             worker
             for worker, snapshot in self._workers.items()
@@ -109,20 +109,16 @@ class Catalog:
         ]
 
     def bearers(self) -> dict[str, WorkerId]:
-        """The life of each worker that requests are given to, by name.
-
-        While a successor lives beside the process that it replaces, it is the older one until the
-        younger one is warm.
-        """
-        bearers: dict[str, WorkerId] = {}
-        for worker, snapshot in self._workers.items():
-            if worker.name not in bearers or snapshot.warm:
-                bearers[worker.name] = worker
-        return bearers
+        """The life of each worker that requests are given to, by name; see `bearers`."""
+        return bearers(self._workers)
 
     def views(self) -> dict[WorkerId, WorkerView]:
         """The workers that requests are given to, for routing."""
         return {worker: self._views[worker] for worker in self.bearers().values()}
+
+    def view(self, worker: WorkerId) -> WorkerView | None:
+        """One life of a worker, whether or not requests are given to it; None once it is lost."""
+        return self._views.get(worker)
 
     def assign(self, worker: WorkerId, beams: int, ask: Ask) -> None:
         """Counts a request among a worker's load, until its next snapshot has it.
@@ -137,12 +133,12 @@ class Catalog:
         self._views[worker] = replace(view, lanes={**view.lanes, lane: joined})
 
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
-        """The snapshots of the connected workers."""
-        return list(self._workers.values())
+        """The snapshots of the workers that requests are given to."""
+        return [self._workers[worker] for worker in self.bearers().values()]
 
     def graphs(self) -> list[graph_pb2.Graph]:
-        """The graphs of the connected workers that somebody has asked for."""
-        return [graph for snapshot in self._workers.values() for graph in snapshot.graphs]
+        """The graphs of the workers that requests are given to that somebody has asked for."""
+        return [graph for snapshot in self.snapshots() for graph in snapshot.graphs]
 
     @property
     def ready(self) -> bool:
@@ -154,6 +150,23 @@ class Catalog:
             )
             for name in self.model_names
         )
+
+
+def bearers(lives: Mapping[WorkerId, worker_pb2.WatchResponse]) -> dict[str, WorkerId]:
+    """The life of each worker that requests are given to, by name.
+
+    While a successor lives beside the process that it replaces, it is the older one until that
+    drains: the younger one may have graphs to make yet that the older one has.
+
+    Args:
+        lives: Snapshots of those that are connected, in the order in which they came.
+    """
+    found: dict[str, WorkerId] = {}
+    for life, snapshot in lives.items():
+        older = found.get(life.name)
+        if older is None or (snapshot.warm and not lives[older].warm):
+            found[life.name] = life
+    return found
 
 
 def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
@@ -217,7 +230,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         costs=costs,
         compile_threads=threads,
         room=budget.room,
-        max_graphs=budget.max_graphs,
         exhausted=budget.exhausted,
         compiles=budget.mode != worker_pb2.COMPILE_MODE_FROZEN,
+        warm=snapshot.warm,
     )

@@ -235,6 +235,11 @@ class Ladders:
         longest = self.lane(beams).decode_lengths.maximum
         return self.decode(model, rows=1, length=longest, beams=beams)
 
+    def first(self, model: str) -> list[Signature]:
+        """The graphs that cover every request there can be: one of prefill, one of each lane."""
+        decodes = (self.first_decode(model, lane.beams) for lane in self.lanes)
+        return [self.first_prefill(model), *decodes]
+
     def tight(self, signature: Signature) -> Signature:
         """The tight cover of a signature, which may be one of other ladders.
 

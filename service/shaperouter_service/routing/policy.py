@@ -17,8 +17,8 @@ from shaperouter_service.routing.views import GraphState, WorkerView
 # for the device and nobody waits for the compile threads.
 WORTH = 0.5
 
-# Of its budget, what a worker's successor may begin with: a worker without graphs that earn nothing
-# would soon be where it was.
+# Of the graphs that a worker has, those left out that every worker has a place for, as many as its
+# successor may begin with: one that frees hardly any room would soon be where this one is.
 FRESH = 0.75
 
 
@@ -59,13 +59,22 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
     """
     if not worker.exhausted:
         return []
+    first = {
+        signature for model, ladders in worker.ladders.items() for signature in ladders.first(model)
+    }
+    made = {
+        signature
+        for signature, graph in worker.graphs.items()
+        if graph.state is GraphState.READY or graph.state.on_the_way
+    }
     worth = []
     for signature, graph in worker.graphs.items():
         seconds = max(graph.served_seconds, graph.missed_seconds)
         if seconds >= WORTH * worker.costs.compile_seconds(signature):
             worth.append((-seconds, signature))
     kept = [signature for _, signature in sorted(worth)]
-    return kept if len(kept) <= FRESH * worker.max_graphs else []
+    # By what was made and not by the limit, since memory may have been spent before.
+    return kept if len(set(kept) - first) <= FRESH * len(made - first) else []
 
 
 def _wanted_on(

@@ -96,9 +96,9 @@ class WorkerView:
         costs: Of graphs.
         compile_threads: Compilations at a time.
         room: Graphs that it may still make, besides the first ones.
-        max_graphs: Most graphs that it may make.
         exhausted: Whether it is at a limit with graphs that are worth making.
         compiles: Whether it makes any that traffic asks for.
+        warm: Whether it has made what it makes before anybody asks.
     """
 
     name: str
@@ -108,9 +108,9 @@ class WorkerView:
     costs: Costs
     compile_threads: int = 1
     room: int
-    max_graphs: int
     exhausted: bool = False
     compiles: bool = True
+    warm: bool = True
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )

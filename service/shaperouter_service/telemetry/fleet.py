@@ -1,6 +1,15 @@
-"""Metrics of what happens to runs between workers."""
+"""Metrics of workers that come and go, and of what happens to runs between them."""
+
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter
+
+
+class Recycling(StrEnum):
+    """How an attempt to recycle a worker ended."""
+
+    REPLACED = "replaced"
+    GIVEN_UP = "given_up"
 
 
 class FleetMetrics:
@@ -9,6 +18,8 @@ class FleetMetrics:
     Attributes:
         runs_resumed: By model and reason: the worker's connection broke (lost), it fell silent
             (hung), or it gave the run back (draining).
+        workers_recycled: By result: a fresh process has taken the worker's place (replaced), or
+            could not (given_up).
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -20,3 +31,12 @@ class FleetMetrics:
             ["model", "reason"],
             registry=registry,
         )
+        self.workers_recycled = Counter(
+            "shaperouter_workers_recycled",
+            "Attempts to put a fresh process in the place of a worker whose budget of graphs was "
+            "spent on some that earn nothing.",
+            ["result"],
+            registry=registry,
+        )
+        for result in Recycling:
+            self.workers_recycled.labels(result)

@@ -8,7 +8,7 @@ the processes there have been, so that a counter never falls when a worker is re
 import copy
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -23,7 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from shaperouter.v1 import graph_pb2, worker_pb2
 from shaperouter_service.messages import STATES, signature_from_proto
-from shaperouter_service.routing.catalog import WorkerId
+from shaperouter_service.routing.catalog import WorkerId, bearers
 from shaperouter_service.routing.views import GraphState
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
@@ -142,7 +142,7 @@ class WorkerMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Names the metrics without collecting them."""
-        return _collect(_Totals(), [])
+        return _collect(_Totals(), {})
 
     def collect(self) -> Iterable[Metric]:
         """Makes the metrics."""
@@ -150,15 +150,23 @@ class WorkerMetrics(Collector):
             totals = copy.deepcopy(self._ended)
             for snapshot in self._newest.values():
                 totals.add(snapshot)
-            connected = [self._newest[worker] for worker in self._connected]
+            connected = {
+                worker: snapshot
+                for worker, snapshot in self._newest.items()
+                if worker in self._connected
+            }
         return _collect(totals, connected)
 
 
-def _collect(totals: _Totals, connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+def _collect(
+    totals: _Totals, connected: Mapping[WorkerId, worker_pb2.WatchResponse]
+) -> Iterator[Metric]:
     yield from _graph_counters(totals.graphs)
     yield from _device_seconds(totals.device_seconds)
     yield from _padding(totals.padding)
-    yield from _gauges(connected)
+    yield from _gauges(connected.values())
+    # A successor beside its worker has graphs and memory already, but serves nobody yet.
+    yield _slots(connected[worker] for worker in bearers(connected).values())
 
 
 def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
@@ -224,7 +232,7 @@ def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     yield family
 
 
-def _gauges(connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]:
     graphs = GaugeMetricFamily(
         "shaperouter_graphs", "Graphs by the state they are in.", labels=["state"]
     )
@@ -238,18 +246,6 @@ def _gauges(connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
         "shaperouter_compile_queue_depth", "Signatures that wait for a compile thread.", depth
     )
 
-    slots: dict[tuple[str, str], int] = defaultdict(int)
-    for worker in connected:
-        for lane in worker.lanes:
-            slots[lane.model, "active"] += lane.active_slots
-            slots[lane.model, "free"] += lane.total_slots - lane.active_slots
-    family = GaugeMetricFamily(
-        "shaperouter_slots", "Slots by whether a request has them.", labels=["model", "state"]
-    )
-    for labels, count in slots.items():
-        family.add_metric(labels, count)
-    yield family
-
     cache_bytes: dict[str, int] = defaultdict(int)
     for worker in connected:
         for model in worker.models:
@@ -260,3 +256,17 @@ def _gauges(connected: list[worker_pb2.WatchResponse]) -> Iterator[Metric]:
     for model_name, size in cache_bytes.items():
         caches.add_metric([model_name], size)
     yield caches
+
+
+def _slots(serving: Iterable[worker_pb2.WatchResponse]) -> Metric:
+    slots: dict[tuple[str, str], int] = defaultdict(int)
+    for worker in serving:
+        for lane in worker.lanes:
+            slots[lane.model, "active"] += lane.active_slots
+            slots[lane.model, "free"] += lane.total_slots - lane.active_slots
+    family = GaugeMetricFamily(
+        "shaperouter_slots", "Slots by whether a request has them.", labels=["model", "state"]
+    )
+    for labels, count in slots.items():
+        family.add_metric(labels, count)
+    return family

@@ -66,6 +66,7 @@ class Engine:
         decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
+        make_recorded: bool = True,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -91,6 +92,7 @@ class Engine:
             decode_lengths: Likewise.
             compile_cache: What graphs are loaded from and kept in, if anything.
             record: Directory of the record of traffic, if there is to be one.
+            make_recorded: Whether to make what the record says before anybody asks.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -158,7 +160,7 @@ class Engine:
             list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
         )
         self._thread.start()
-        self._make_first(list(warm), record)
+        self._make_first(list(warm), record if make_recorded else None)
         watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
@@ -287,10 +289,7 @@ class Engine:
         first = [
             signature
             for name, ladders in self._ladders.items()
-            for signature in (
-                ladders.first_prefill(name),
-                *(ladders.first_decode(name, lane.beams) for lane in ladders.lanes),
-            )
+            for signature in ladders.first(name)
         ]
         if max_graphs < len(first):
             raise StartupError(

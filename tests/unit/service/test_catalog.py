@@ -120,16 +120,37 @@ def test_a_workers_successor_may_live_beside_it() -> None:
     assert catalog.workers("gpt2") == [WorkerId("worker-0", "2")]
 
 
-def test_requests_go_to_a_successor_once_it_is_warm() -> None:
+def test_requests_stay_with_a_worker_until_it_leaves_them_to_its_successor() -> None:
     catalog = Catalog(["gpt2"])
     first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
-    second.incarnation, second.warm = "2", False
+    second.incarnation = "2"
     catalog.update(first)
     catalog.update(second)
     assert list(catalog.views()) == [WorkerId.of(first)]
-    second.warm = True
+    catalog.lose(WorkerId.of(first))
+    assert list(catalog.views()) == [WorkerId.of(second)]
+
+
+def test_of_two_lives_of_a_worker_requests_go_to_the_warm_one() -> None:
+    catalog = Catalog(["gpt2"])
+    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
+    first.warm, second.incarnation = False, "2"
+    catalog.update(first)
     catalog.update(second)
     assert list(catalog.views()) == [WorkerId.of(second)]
+
+
+def test_a_successor_beside_a_worker_is_neither_listed_nor_counted() -> None:
+    catalog = Catalog(["gpt2"])
+    first = snapshot("worker-0", "gpt2", lengths=(16, 24))
+    second = snapshot("worker-0", "gpt2", lengths=(16,))
+    second.incarnation = "2"
+    catalog.update(first)
+    catalog.update(second)
+    model = catalog.model("gpt2")
+    assert model is not None
+    assert model.ready_workers == 1
+    assert catalog.graphs() == list(first.graphs)
 
 
 def test_a_request_counts_as_load_until_the_next_snapshot() -> None:

@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, worker
+from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, prefill, worker
 from shaperouter_service.routing.policy import WORTH, successor_graphs, wishes
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
@@ -81,22 +81,30 @@ def test_a_successor_makes_what_has_earned_its_cost_and_what_there_was_no_room_f
     graphs = [
         served(decode(1, 64), 2 * ENOUGH),
         served(decode(2, 64), 0.9 * ENOUGH),
+        served(prefill(16), 0.0),
         cold(TIGHT, 3 * ENOUGH),
         cold(decode(4, 128), 0.9 * ENOUGH),
     ]
-    spent = worker("a", graphs=graphs, room=0, max_graphs=4, exhausted=True)
+    spent = worker("a", graphs=graphs, room=0, exhausted=True)
     assert successor_graphs(spent) == [TIGHT, decode(1, 64)]
 
 
 def test_a_worker_with_room_has_no_successor() -> None:
-    assert not successor_graphs(worker("a", graphs=[served(TIGHT, ENOUGH)], max_graphs=4))
+    assert not successor_graphs(worker("a", graphs=[served(TIGHT, ENOUGH)]))
 
 
-def test_a_worker_all_of_whose_graphs_earn_has_no_successor() -> None:
-    graphs = [served(decode(rows, 64), ENOUGH) for rows in (1, 2, 4)] + [
-        cold(decode(4, 128), ENOUGH)
-    ]
-    spent = worker("a", graphs=graphs, room=0, max_graphs=3, exhausted=True)
+def test_a_worker_nearly_all_of_whose_graphs_earn_has_no_successor() -> None:
+    shapes = [decode(rows, length) for rows in (1, 2, 4) for length in (64, 128, 256)]
+    new = cold(decode(4, 512), ENOUGH)
+    for earning, is_worth_it in ((5, True), (6, False)):
+        graphs = [served(s, ENOUGH if i < earning else 0.0) for i, s in enumerate(shapes)]
+        spent = worker("a", graphs=[*graphs, new], room=0, exhausted=True)
+        assert bool(successor_graphs(spent)) == is_worth_it
+
+
+def test_graphs_that_every_worker_makes_are_not_counted_as_room() -> None:
+    first = [served(signature, 0.0) for signature in LADDERS.first(MODEL)]
+    spent = worker("a", graphs=[*first, cold(TIGHT, ENOUGH)], room=0, exhausted=True)
     assert not successor_graphs(spent)
 
 

@@ -168,6 +168,15 @@ def test_counts_of_a_worker_and_the_successor_beside_it_add_up(scraped: Scraped)
     assert scraped.value("shaperouter_graph_traces_total") == 3
 
 
+def test_a_successor_beside_a_worker_has_graphs_but_no_slots_yet(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(16), graph(24)))
+    scraped.metrics.observe(snapshot(graph(16), incarnation="2", warm=True))
+    for _ in range(2):
+        assert scraped.value("shaperouter_slots") == 8
+        scraped.metrics.lose(WorkerId("worker-0", "1"))
+    assert scraped.value("shaperouter_graphs", state="ready") == 1
+
+
 def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
     before = scraped.series()
