@@ -203,7 +203,8 @@ class Bench:
     ) -> None:
         settings = {
             "dtype": "float32",
-            "queue_limit": 1000,
+            # A client alone, as all runs here are of, can fill half of it.
+            "queue_limit": 4000,
             "compile_threads": 3,
             "max_graphs": 1000,
         } | options
