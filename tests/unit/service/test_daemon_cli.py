@@ -463,6 +463,13 @@ def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
     assert config.dtype == "float32"
     assert config.metrics_listen is None
     assert config.exit_with_parent
+    assert not config.successor
+
+
+def test_a_successor_is_a_worker_that_is_told_so(started: Started, run: Run) -> None:
+    run("worker", "--name=w", "--successor")
+    assert started.config.successor
+    assert "successor" not in run("worker", "--help").output
 
 
 def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_none(

@@ -1,0 +1,38 @@
+"""What the record of traffic makes a worker make before anybody asks."""
+
+from pathlib import Path
+
+from harness.engine import CHECKPOINTS, Bench, few_rungs
+from shaperouter_service.graphs import CompileMode
+from shaperouter_service.record import TrafficRecorder
+from shaperouter_service.routing.ladders import PREFILL_PIECE
+from shaperouter_service.routing.signatures import Signature
+
+MODEL = "gpt2-odd-heads"
+
+
+def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
+    recorded = _record(tmp_path)
+    made = {}
+    for make_recorded in (True, False):
+        bench = Bench(
+            {MODEL: CHECKPOINTS[MODEL]},
+            slots=2,
+            ladders=few_rungs,
+            mode=CompileMode.WARM,
+            record=tmp_path,
+            make_recorded=make_recorded,
+        )
+        made[make_recorded] = {graph.signature for graph in bench.engine._graphs.graphs()}
+        bench.stop_compiling()
+    assert made[True] - made[False] == {recorded}
+
+
+def _record(directory: Path) -> Signature:
+    """Records traffic of a graph that a worker does not make by itself, and returns that."""
+    ladders = few_rungs(max_length=128, slots=2, prefill_piece=PREFILL_PIECE)
+    recorder = TrafficRecorder(directory, {MODEL: ladders})
+    signature = ladders.decode(MODEL, rows=2, length=1, beams=1)
+    recorder.served(signature, 100.0)
+    recorder.save()
+    return signature
