@@ -291,5 +291,8 @@ class Bench:
             for signature in self.engine._ladders[model].signatures(model)
             if signature.beams in beams
         ]
-        wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
+        # Some fifty compilations, on a machine that may have more to do.
+        wait_until(
+            lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=2 * TIMEOUT
+        )
         return graphs
