@@ -16,7 +16,7 @@ from grpc import StatusCode
 from harness.proxy import Proxy
 from harness.service import GOLDENS, LOCAL, Daemon, Service, process_exists, serving
 from harness.waiting import TIMEOUT, wait_until
-from shaperouter import Client
+from shaperouter import Client, Graph
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 WORKERS, ROUTERS, STREAMS = 3, 2, 30
@@ -121,6 +121,22 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         yield Cluster(stack)
+
+
+def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster: Cluster) -> None:
+    wanted = [f"endless decode 2x{length}" for length in (64, 128)]
+
+    def warm(client: Client) -> list[Graph]:
+        with client.warm_graphs(wanted) as steps:
+            *_, graphs = steps
+        return graphs
+
+    with ThreadPoolExecutor(ROUTERS) as pool:
+        found = list(pool.map(warm, cluster.clients))
+    assert [graph.worker for graph in found[0]] == [graph.worker for graph in found[1]]
+    made = [graph for graph in cluster.clients[0].graphs() if str(graph.signature) in wanted]
+    assert sorted(str(graph.signature) for graph in made) == sorted(wanted)
+    assert [graph.compiles for graph in made] == [1, 1]
 
 
 def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
