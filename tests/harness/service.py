@@ -41,8 +41,9 @@ class Daemon:
     """A running `shaperouterd` of any role, and what it logs."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        # Tests of the engine set XLA_FLAGS; a service is compiled as it is for its users.
-        inherited = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        # Tests of the engine set these; a service is compiled, and logs, as it does for its users.
+        set_by_tests = {"XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
+        inherited = {name: os.environ[name] for name in os.environ.keys() - set_by_tests}
         self.process = daemon(*arguments, "--log-format=json", env=inherited | (env or {}))
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
