@@ -284,6 +284,10 @@ class GraphTable:
                 graph.compile_seconds.observe(time.monotonic() - traced)
                 if graph.program.traces:
                     self._recorder.compiled(graph.signature, seconds)
+                # Loads say nothing of what others will take that are not in the cache. Routers,
+                # which weigh the same costs by what they are told, do not count them either.
+                with self._lock:
+                    self._costs.compiled(graph.signature, seconds)
             log.info(
                 "graph ready",
                 graph=str(graph.signature),
@@ -291,8 +295,6 @@ class GraphTable:
                 seconds=round(seconds, 3),
                 trace_seconds=round(graph.trace_seconds, 3),
             )
-            with self._lock:
-                self._costs.compiled(graph.signature, seconds)
             self._moved(graph, GraphState.READY)
 
     def _moved(self, graph: Graph, state: GraphState) -> None:

@@ -55,7 +55,8 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
     graphs that earn what they cost, and those that it had no room for.
 
     Returns:
-        The graphs; none where that would not free a share of the budget that is worth the trouble.
+        The graphs; none where there is nothing new among them, or where that would not free a
+        share of the budget that is worth the trouble.
     """
     if not worker.exhausted:
         return []
@@ -74,7 +75,8 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
             worth.append((-seconds, signature))
     kept = [signature for _, signature in sorted(worth)]
     # By what was made and not by the limit, since memory may have been spent before.
-    return kept if len(set(kept) - first) <= FRESH * len(made - first) else []
+    has_room = len(set(kept) - first) <= FRESH * len(made - first)
+    return kept if has_room and not made.issuperset(kept) else []
 
 
 def _wanted_on(

@@ -93,6 +93,13 @@ def test_a_worker_with_room_has_no_successor() -> None:
     assert not successor_graphs(worker("a", graphs=[served(TIGHT, ENOUGH)]))
 
 
+def test_a_worker_whose_successor_would_make_nothing_new_has_none() -> None:
+    graphs = [served(TIGHT, ENOUGH), *(served(prefill(length), 0.0) for length in (16, 24, 32))]
+    # The worker knows better what its graphs take, and may think otherwise.
+    missed = cold(decode(2, 64), 0.9 * ENOUGH)
+    assert not successor_graphs(worker("a", graphs=[*graphs, missed], room=0, exhausted=True))
+
+
 def test_a_worker_nearly_all_of_whose_graphs_earn_has_no_successor() -> None:
     shapes = [decode(rows, length) for rows in (1, 2, 4) for length in (64, 128, 256)]
     new = cold(decode(4, 512), ENOUGH)
