@@ -214,10 +214,10 @@ _engine = _together(
     ),
     _option(
         "--max-memory",
-        type=click.IntRange(0),
-        default=0,
-        metavar="MIB",
-        help="Memory of a worker's process, in MiB, above which it makes no more graphs; 0 is no "
+        type=parse_size,
+        default="0",
+        metavar="SIZE",
+        help="Memory of a worker's process above which it makes no more graphs, e.g. 8GB; 0 is no "
         "limit.",
     ),
     _option(
@@ -480,7 +480,7 @@ def worker(
         compile_mode=compile_mode,
         warm=parse_warm(warm, compile_mode),
         max_graphs=max_graphs,
-        max_memory_bytes=max_memory * 1024 * 1024,
+        max_memory_bytes=max_memory,
         prefill_lengths=lengths_of_models("prefill-lengths", prefill_lengths, names),
         decode_lengths=lengths_of_models("decode-lengths", decode_lengths, names),
         threads=threads,

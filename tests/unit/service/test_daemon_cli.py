@@ -291,7 +291,7 @@ def test_a_bad_value_of_the_file_is_refused(
         "--compile-threads=0",
         "--compile-mode=eager",
         "--max-graphs=0",
-        "--max-memory=-1",
+        "--max-memory=much",
         "--max-queue-seconds=-1",
         "--prefill-lengths=",
         "--prefill-lengths=short",
