@@ -15,6 +15,10 @@ Only `worker`, `graphs`, `decoding` and `models` import TensorFlow, and only wor
 import those.
 """
 
+import os
 from importlib.metadata import version
+
+# gRPC has a log of its own, which tells of every connection that ends. Read when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __version__ = version("shaperouter-service")
