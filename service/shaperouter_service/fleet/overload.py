@@ -22,9 +22,7 @@ class OverloadGuard:
         """Starts with nobody waiting.
 
         Args:
-            max_queue_seconds: Longest that a request may be expected to wait for a slot. A client
-                alone can fill half of it, two a third each, and so on: there is always room for
-                one more.
+            max_queue_seconds: Longest that a request may be expected to wait for a slot.
         """
         self._limit = max_queue_seconds
         self._waiting: Counter[str] = Counter()
@@ -51,13 +49,13 @@ class OverloadGuard:
         Raises:
             OverloadedError: It would wait too long.
         """
-        expected = option.queue_seconds
         clients = len({*self._waiting, client})
-        # Of what waits, and of the time that takes, the client's own with this request.
         own = (self._waiting[client] + 1) / (self._waiting.total() + 1)
-        limit = min(self._limit, self._limit / (clients + 1) / own)
-        if option.informed and expected > limit:
-            raise OverloadedError(model, expected, limit)
+        # The workers' queues are fair: a client waits for its own requests and for as many of each
+        # other client, so who asks for little is let in behind any flood.
+        expected = min(1.0, own * clients) * option.queue_seconds
+        if option.informed and expected > self._limit:
+            raise OverloadedError(model, expected, self._limit)
 
     @staticmethod
     def check_deadline(

@@ -46,36 +46,41 @@ def admits(guard: OverloadGuard, client: str, queue: float) -> bool:
     return True
 
 
-def test_one_client_can_fill_half_of_the_waiting_time() -> None:
+def test_one_client_can_fill_the_waiting_time_and_no_more() -> None:
     guard = OverloadGuard(LIMIT)
     with waiting(guard, one=7):
-        assert admits(guard, "one", 0.49 * LIMIT)
-        assert not admits(guard, "one", 0.51 * LIMIT)
+        assert admits(guard, "one", 0.99 * LIMIT)
+        assert not admits(guard, "one", 1.01 * LIMIT)
 
 
-def test_a_newcomer_has_room_behind_a_flood() -> None:
+def test_who_asks_for_little_is_let_in_behind_a_flood() -> None:
     guard = OverloadGuard(LIMIT)
-    with waiting(guard, flood=20):
-        assert not admits(guard, "flood", 0.6 * LIMIT)
-        assert admits(guard, "new", 0.6 * LIMIT)
+    with waiting(guard, flood=19):
+        assert not admits(guard, "flood", 1.01 * LIMIT)
+        # A twentieth of what waits is its own, and as much of the other's goes before it.
+        assert admits(guard, "new", 9.9 * LIMIT)
+        assert not admits(guard, "new", 10.1 * LIMIT)
 
 
-def test_nobody_waits_longer_than_the_limit() -> None:
+def test_clients_that_ask_for_as_much_as_each_other_are_refused_at_the_same_wait() -> None:
     guard = OverloadGuard(LIMIT)
-    with waiting(guard, flood=20):
-        assert not admits(guard, "new", 1.01 * LIMIT)
+    with waiting(guard, one=5, other=5):
+        assert admits(guard, "one", 0.9 * LIMIT)
+        assert not admits(guard, "one", 1.01 * LIMIT)
+        assert not admits(guard, "other", 1.01 * LIMIT)
 
 
 def test_who_has_stopped_waiting_is_forgotten() -> None:
     guard = OverloadGuard(LIMIT)
     with waiting(guard, flood=20):
         pass
-    assert admits(guard, "flood", 0.49 * LIMIT)
+    with waiting(guard, other=20):
+        assert admits(guard, "flood", 9.9 * LIMIT)
 
 
 def test_a_refusal_says_how_long_the_wait_would_be_and_when_to_come_again() -> None:
-    with pytest.raises(OverloadedError, match=r"would wait 10 s for a slot, limit 6 s") as refusal:
-        OverloadGuard(LIMIT).check_queue("a", MODEL, option(10.0))
+    with pytest.raises(OverloadedError, match=r"would wait 16 s for a slot, limit 12 s") as refusal:
+        OverloadGuard(LIMIT).check_queue("a", MODEL, option(16.0))
     assert refusal.value.retry_after == pytest.approx(4.0)
 
 
