@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from shaperouter_service.routing.costs import Costs, Dimensions
-from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.decision import Ask, Option
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
@@ -25,6 +25,23 @@ def prefill(length: int, rows: int = 1) -> Signature:
 
 def ask(prompt_tokens: int = 10, new_tokens: int = 30, num_beams: int = 1) -> Ask:
     return Ask(model=MODEL, prompt_tokens=prompt_tokens, new_tokens=new_tokens, num_beams=num_beams)
+
+
+def option(
+    queue: float = 0.0, *, stall: float = 0.0, decoding: float = 1.0, informed: bool = True
+) -> Option:
+    """A way to serve a request."""
+    return Option(
+        worker="a",
+        prefill=LADDERS.first_prefill(MODEL),
+        decode=decode(1, 64),
+        tight=decode(1, 64),
+        queue_seconds=queue,
+        stall_seconds=stall,
+        prefill_seconds=0.5,
+        decode_seconds=decoding,
+        informed=informed,
+    )
 
 
 def compiling(signature: Signature, ready_at: float) -> GraphView:

@@ -22,10 +22,9 @@ from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
 
-# Workers that may be lost in a row with a run that none of them adds a token to. A request that
-# kills workers does so at the same token again, since nothing else is random in it, and must not
-# kill them all. One that gets further each time was only in their company, twice over if it has to
-# be, and goes on for as long as its deadline lets it.
+# Workers that may be lost with a run at one token. A request that kills workers does so at the same
+# token again, since nothing else is random in it, and must not kill them all. One that gets further
+# each time was only in their company, and goes on for as long as its deadline lets it.
 ATTEMPTS = 3
 
 # Seconds until a run that had a place is offered again to workers whose queues are full.
@@ -176,7 +175,7 @@ class Fleet:
                     if end := journey.end():
                         yield worker.name, end
                         return
-                    if journey.fruitless == ATTEMPTS:
+                    if journey.lost_here == ATTEMPTS:
                         raise WorkerLostError(worker.name) from error
                 except RelayedError as error:
                     if error.code is not QueueFullError.code:

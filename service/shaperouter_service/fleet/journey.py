@@ -16,7 +16,7 @@ class Journey:
     Attributes:
         request: As the first worker got it.
         token_ids: What the caller has got; none with beam search, which starts over.
-        fruitless: Workers in a row that were lost before they had added a token.
+        lost_here: Workers that were lost with it after these very tokens.
         worker: The one it was interrupted on last.
         loss: Why; None if it was not interrupted.
         told: Whether it was said where it went from there.
@@ -27,7 +27,7 @@ class Journey:
         """Begins a journey."""
         self.request = request
         self.token_ids: list[int] = []
-        self.fruitless = 0
+        self.lost_here = 0
         self.worker = ""
         self.loss: Loss | None = None
         self.told = False
@@ -71,10 +71,10 @@ class Journey:
         """Notes that it cannot stay on a worker."""
         self.worker, self.loss, self.told = worker, loss, False
         if len(self.token_ids) > self._tokens_before:
-            self.fruitless = 0
+            self.lost_here = 0
         # A worker that gives a run back is well.
         if loss is not Loss.DRAINING:
-            self.fruitless += 1
+            self.lost_here += 1
         self._tokens_before = len(self.token_ids)
 
     def end(self) -> worker_pb2.RunResponse | None:

@@ -5,28 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.routing import LADDERS, MODEL, decode
+from harness.routing import MODEL, option
 from shaperouter_service.errors import DeadlineTooShortError, OverloadedError
 from shaperouter_service.fleet.overload import OverloadGuard
-from shaperouter_service.routing.decision import Option
 
 LIMIT = 12.0
-
-
-def option(
-    queue: float = 0.0, *, stall: float = 0.0, decoding: float = 1.0, informed: bool = True
-) -> Option:
-    return Option(
-        worker="a",
-        prefill=LADDERS.first_prefill(MODEL),
-        decode=decode(1, 64),
-        tight=decode(1, 64),
-        queue_seconds=queue,
-        stall_seconds=stall,
-        prefill_seconds=0.5,
-        decode_seconds=decoding,
-        informed=informed,
-    )
 
 
 @contextlib.contextmanager

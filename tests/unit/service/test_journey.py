@@ -1,0 +1,88 @@
+"""A run's way over workers: wherever it is cut off, it goes on with what is missing, and ends."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.routing import MODEL, option
+from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.fleet.journey import Journey
+from shaperouter_service.fleet.link import Loss
+
+EOS = 999
+NEW_TOKENS = 12
+
+# What a worker gives before it is lost, in tokens, often none, and how it is.
+lives = st.lists(
+    st.tuples(st.just(0) | st.integers(0, NEW_TOKENS), st.sampled_from(Loss)), max_size=12
+)
+
+
+def request() -> worker_pb2.RunRequest:
+    return worker_pb2.RunRequest(
+        request_id="r",
+        model=MODEL,
+        token_ids=[3, 1, 2],
+        options=worker_pb2.RunOptions(
+            max_new_tokens=NEW_TOKENS, num_beams=1, seed=4, eos_token_ids=[EOS]
+        ),
+    )
+
+
+def tokens_until(end: int | None) -> list[int]:
+    """All that a run makes: an end token in some place, or as many as there may be."""
+    tokens = list(range(NEW_TOKENS))
+    return tokens if end is None else [*tokens[:end], EOS]
+
+
+def lost_at_the_end(lived: list[tuple[int, Loss]]) -> int:
+    """How many of some workers were lost after the last token that any of them made."""
+    count = 0
+    for made, loss in reversed(lived):
+        # One that gave the run back was not lost.
+        count += loss is not Loss.DRAINING
+        if made:
+            break
+    return count
+
+
+@given(lives=lives, end=st.none() | st.integers(0, NEW_TOKENS - 1))
+def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_missing(
+    lives: list[tuple[int, Loss]], end: int | None
+) -> None:
+    journey, expected = Journey(request()), tokens_until(end)
+    for count, loss in lives:
+        rest = journey.rest(option())
+        there = len(rest.generated_token_ids)
+        assert list(rest.generated_token_ids) == expected[:there]
+        del rest.generated_token_ids[:]
+        rest.lane_beams = 0
+        assert rest == request()
+        for token in expected[there:][:count]:
+            journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token])))
+        journey.interrupted("w", loss)
+        if journey.end():
+            assert journey.token_ids == expected
+            return
+    assert journey.token_ids == expected[: len(journey.token_ids)]
+    assert len(journey.token_ids) < len(expected)
+
+
+@given(lives=lives)
+def test_losses_are_counted_for_the_token_they_happened_at(lives: list[tuple[int, Loss]]) -> None:
+    journey, expected = Journey(request()), tokens_until(None)
+    lived: list[tuple[int, Loss]] = []
+    for count, loss in lives:
+        new = expected[len(journey.token_ids) :][:count]
+        journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=new)))
+        journey.interrupted("w", loss)
+        lived.append((len(new), loss))
+        assert journey.lost_here == lost_at_the_end(lived)
+
+
+def test_a_run_of_which_only_the_word_of_the_end_was_lost_has_ended() -> None:
+    journey = Journey(request())
+    journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[5, EOS])))
+    journey.interrupted("w", Loss.LOST)
+    end = journey.end()
+    assert end is not None
+    assert end.completion.finish_reason == generation_pb2.FINISH_REASON_EOS
