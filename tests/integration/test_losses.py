@@ -10,16 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from grpc import StatusCode
 
 from harness.proxy import Proxy
 from harness.service import GOLDENS, LOCAL, Daemon, Service, process_exists, serving
-from harness.waiting import TIMEOUT, wait_until
+from harness.waiting import wait_until
 from shaperouter import Client, Graph
+from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
-WORKERS, ROUTERS, STREAMS = 3, 2, 30
+WORKERS, ROUTERS = 3, 2
+# Streams that a worker is disturbed under, and those that come before anybody knows of it.
+STREAMS, LATECOMERS = 30, 10
 # As long as the model lets them be, so as to be met in the middle; it has no end token.
 LONG = 120
 KINDS: list[dict[str, Any]] = [
@@ -29,7 +33,6 @@ KINDS: list[dict[str, Any]] = [
 ]
 # Seconds. Every worker compiles what it needs, all on the same few cores.
 PATIENCE = 500.0
-REASONS = ("lost", "hung", "draining")
 
 
 class Worker(Daemon):
@@ -39,6 +42,7 @@ class Worker(Daemon):
         path = directory / f"{name}.sock"
         self.name = name
         self.proxy = Proxy(path)
+        self._socket = f"unix:{path}"
         super().__init__(
             "worker",
             MODEL,
@@ -47,6 +51,13 @@ class Worker(Daemon):
             "--metrics-listen=off",
             "--slots=2",
         )
+
+    def queued(self) -> int:
+        """Runs that wait for a slot now, by the worker's own account."""
+        with grpc.insecure_channel(self._socket) as channel:
+            stub = worker_pb2_grpc.WorkerServiceStub(channel)
+            snapshot = next(stub.Watch(worker_pb2.WatchRequest()))
+        return sum(lane.queued for lane in snapshot.lanes)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -85,18 +96,23 @@ class Cluster:
             lambda: all(client.model("endless").ready_workers == count for client in self.clients)
         )
 
-    def resumed(self) -> dict[str, float]:
-        """Runs that went on elsewhere, by reason."""
-        return {
-            reason: sum(
-                router.metric("shaperouter_runs_resumed_total", reason=reason)
-                for router in self.routers
-            )
-            for reason in REASONS
-        }
+    def resumed(self, reason: str) -> float:
+        """Runs that went on elsewhere for a reason, so far."""
+        return sum(
+            router.metric("shaperouter_runs_resumed_total", reason=reason)
+            for router in self.routers
+        )
 
-    def generate(self, disturb: Callable[[], None] = lambda: None) -> list[tuple[Any, ...]]:
-        """Runs many requests at once, disturbs them in the middle, and returns their tokens."""
+    def running(self) -> list[Worker]:
+        """The workers whose processes live."""
+        return [worker for worker in self.workers if worker.process.poll() is None]
+
+    def generate(self, disturb: Callable[[Worker], None] | None = None) -> list[tuple[Any, ...]]:
+        """Runs many requests at once, disturbs a busy worker under them, and returns their tokens.
+
+        Args:
+            disturb: What is done to it: to one that has runs with a slot and runs without.
+        """
         flowing = threading.Semaphore(0)
 
         def stream(index: int) -> tuple[Any, ...]:
@@ -108,15 +124,26 @@ class Cluster:
                         flowing.release()
             return tuple(deltas.result.token_ids)
 
-        with ThreadPoolExecutor(STREAMS) as pool:
-            calls = [pool.submit(stream, index) for index in range(STREAMS // 2)]
-            # Slots are fewer than streams: some run, and some wait.
-            for _ in range(STREAMS // 6):
+        with ThreadPoolExecutor(STREAMS + LATECOMERS) as pool:
+            calls = [pool.submit(stream, index) for index in range(STREAMS)]
+            for _ in range(WORKERS):
                 flowing.acquire()
-            disturb()
+            if disturb:
+                disturb(self._busiest())
             # Nobody knows yet, so that these go to every worker.
-            calls += [pool.submit(stream, index) for index in range(STREAMS // 2, STREAMS)]
+            calls += [pool.submit(stream, STREAMS + index) for index in range(LATECOMERS)]
             return [call.result() for call in calls]
+
+    def _busiest(self) -> Worker:
+        """The worker with the longest queue, once there is one."""
+        queued: dict[Worker, int] = {}
+
+        def waiting() -> bool:
+            queued.update({worker: worker.queued() for worker in self.running()})
+            return any(queued.values())
+
+        wait_until(waiting)
+        return max(queued, key=lambda worker: queued[worker])
 
 
 @pytest.fixture(scope="module")
@@ -142,37 +169,39 @@ def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster
 
 
 def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
-    frozen = cluster.workers[0]
-    tokens = cluster.generate(lambda: frozen.signal(signal.SIGSTOP))
-    assert tokens == cluster.expected
-    frozen.signal(signal.SIGCONT)
+    before = cluster.resumed("hung")
+    assert cluster.generate(lambda worker: worker.signal(signal.SIGSTOP)) == cluster.expected
+    assert cluster.resumed("hung") > before
+    for worker in cluster.workers:
+        worker.signal(signal.SIGCONT)
     cluster.wait_for_workers(WORKERS)
     assert cluster.generate() == cluster.expected
 
 
 def test_a_worker_that_is_cut_off_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
-    cut = cluster.workers[1]
-    tokens = cluster.generate(cut.proxy.cut)
-    assert tokens == cluster.expected
-    cut.proxy.mend()
+    before = cluster.resumed("hung")
+    assert cluster.generate(lambda worker: worker.proxy.cut()) == cluster.expected
+    assert cluster.resumed("hung") > before
+    for worker in cluster.workers:
+        worker.proxy.mend()
     cluster.wait_for_workers(WORKERS)
     assert cluster.generate() == cluster.expected
 
 
 def test_a_worker_that_is_stopped_costs_nobody_a_token(cluster: Cluster) -> None:
-    stopped = cluster.workers[2]
-    tokens = cluster.generate(lambda: stopped.signal(signal.SIGTERM))
-    assert tokens == cluster.expected
-    assert stopped.process.wait(TIMEOUT) == 0
+    before = cluster.resumed("draining")
+    assert cluster.generate(lambda worker: worker.signal(signal.SIGTERM)) == cluster.expected
+    assert cluster.resumed("draining") > before
     cluster.wait_for_workers(WORKERS - 1)
+    wait_until(lambda: len(cluster.running()) == WORKERS - 1)
+    (stopped,) = set(cluster.workers) - set(cluster.running())
+    assert stopped.process.returncode == 0
 
 
 def test_a_worker_that_is_killed_costs_nobody_a_token(cluster: Cluster) -> None:
-    killed = cluster.workers[1]
-    tokens = cluster.generate(lambda: killed.signal(signal.SIGKILL))
-    assert tokens == cluster.expected
-    # Which worker was met in the middle of what, routing decides; some were.
-    assert sum(cluster.resumed().values()) > 0
+    before = cluster.resumed("lost")
+    assert cluster.generate(lambda worker: worker.signal(signal.SIGKILL)) == cluster.expected
+    assert cluster.resumed("lost") > before
     for router in cluster.routers:
         assert router.metric("shaperouter_requests_total", code="OK") == sum(
             router.metric("shaperouter_requests_total", code=code.name) for code in StatusCode
@@ -189,4 +218,4 @@ def test_a_local_worker_that_hangs_is_replaced_and_its_stream_goes_on() -> None:
             tokens = [*first.token_ids, *(t for delta in stream for t in delta.token_ids)]
         assert tokens == list(whole.token_ids)
         assert service.wait_for_log("worker hung")["worker"] == "worker-0"
-        assert not process_exists(pid)
+        wait_until(lambda: not process_exists(pid))
