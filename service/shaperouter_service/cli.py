@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar
 import click
 
 from shaperouter_service import __version__
-from shaperouter_service.cache.command import cache_command
 from shaperouter_service.cache.flags import set_flags
 from shaperouter_service.cache.location import default_directory
+from shaperouter_service.commands.cache import cache_command
 from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.errors import EXIT_CONFIG, StartupError

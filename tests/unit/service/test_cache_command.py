@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shaperouter_service.cache import CacheKey, CompileCache, Part
-from shaperouter_service.cache.command import DAY_SECONDS
 from shaperouter_service.cli import cli
+from shaperouter_service.commands.cache import DAY_SECONDS
 from shaperouter_service.sizes import format_size, parse_size
 
 KEY = CacheKey(label="gpt2", parts={"dimensions": {"n_layer": 2}})
@@ -125,7 +125,7 @@ def test_a_cache_that_is_off_cannot_be_listed() -> None:
 
 def test_the_command_needs_no_tensorflow() -> None:
     code = (
-        "import sys; from shaperouter_service.cache import command, flags;"
+        "import sys, shaperouter_service.cache.flags, shaperouter_service.commands.cache;"
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
