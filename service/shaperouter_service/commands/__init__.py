@@ -1,1 +1,1 @@
-"""Commands of `shaperouterd` that are no roles: they read or change what workers keep on disk."""
+"""The commands of `shaperouterd`, one module each; options that several have are in `options`."""

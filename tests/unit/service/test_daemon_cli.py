@@ -71,9 +71,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     def configure_logs(*settings: str, **_: str) -> None:
         started.logs = settings[0], settings[1]
 
-    monkeypatch.setattr("shaperouter_service.cli.configure_logs", configure_logs)
     monkeypatch.setattr(
-        "shaperouter_service.cli.parse_models",
+        "shaperouter_service.commands.options.common.configure_logs", configure_logs
+    )
+    monkeypatch.setattr(
+        "shaperouter_service.commands.options.common.parse_models",
         lambda specs: [ModelSource(name=spec, directory=Path("/models") / spec) for spec in specs],
     )
     # Set by the worker's command for TensorFlow: put back afterwards.
@@ -422,7 +424,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
 def test_workers_of_serve_share_the_cores(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
-    monkeypatch.setattr("shaperouter_service.cli.usable_cores", lambda: 6)
+    monkeypatch.setattr("shaperouter_service.commands.serve.usable_cores", lambda: 6)
     run("serve", f"--workers={workers}")
     assert f"--threads={threads}" in started.workers.arguments
 
@@ -544,7 +546,7 @@ def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(
     def fail(_: Any) -> None:
         raise StartupError("model: no directory 'x'")
 
-    monkeypatch.setattr("shaperouter_service.cli.parse_models", fail)
+    monkeypatch.setattr("shaperouter_service.commands.options.common.parse_models", fail)
     monkeypatch.setattr(sys, "argv", ["shaperouterd", "serve"])
     with pytest.raises(SystemExit) as ended:
         main()

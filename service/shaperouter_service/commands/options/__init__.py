@@ -1,0 +1,23 @@
+"""Options that several commands have: one module for each kind, and how they are declared."""
+
+from shaperouter_service.commands.options.common import CommonOptions, common_options
+from shaperouter_service.commands.options.declaring import OFF, as_arguments, option
+from shaperouter_service.commands.options.engine import (
+    CompileModeName,
+    EngineOptions,
+    engine_options,
+)
+from shaperouter_service.commands.options.public import PublicOptions, public_options
+
+__all__ = [
+    "OFF",
+    "CommonOptions",
+    "CompileModeName",
+    "EngineOptions",
+    "PublicOptions",
+    "as_arguments",
+    "common_options",
+    "engine_options",
+    "option",
+    "public_options",
+]

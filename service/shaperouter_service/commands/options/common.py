@@ -1,0 +1,74 @@
+"""Options of every role: what it serves, how it stops, what it tells."""
+
+from dataclasses import dataclass
+
+import click
+
+from shaperouter_service.commands.options.config_file import config_option
+from shaperouter_service.commands.options.declaring import option, options_of
+from shaperouter_service.sources import ModelSource, parse_models
+from shaperouter_service.telemetry.logs import LogFormat, configure_logs
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """Values of `common_options`, whose help says what each is."""
+
+    models: tuple[str, ...]
+    metrics_listen: str
+    grace: float
+    log_level: str
+    log_format: LogFormat
+
+    def configure_logs(self, **context: str) -> None:
+        """Has logs as they are wanted; `context` is in each line."""
+        configure_logs(self.log_level, self.log_format, **context)
+
+    def sources(self) -> list[ModelSource]:
+        """Finds the models.
+
+        Raises:
+            StartupError: One is not there.
+        """
+        return parse_models(self.models)
+
+
+common_options = options_of(
+    CommonOptions,
+    "common",
+    option(
+        "--model",
+        "models",
+        multiple=True,
+        default=("demo",),
+        metavar="NAME[=DIRECTORY|HUB_ID]",
+        help="A model to serve: a built-in one, or a name for a checkpoint in the Hugging Face "
+        "layout. May be given several times; in the environment, separated by spaces.",
+    ),
+    option(
+        "--metrics-listen",
+        default="127.0.0.1:9464",
+        metavar="HOST:PORT",
+        help="Address of Prometheus metrics, at /metrics.",
+    ),
+    option(
+        "--grace",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        metavar="SECONDS",
+        help="Time that running requests have to finish when the service is told to stop.",
+    ),
+    option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        help="Least level of the logs, which go to standard error.",
+    ),
+    option(
+        "--log-format",
+        type=click.Choice(["auto", "console", "json"]),
+        default="auto",
+        help="Form of the logs; auto is console on a terminal and json elsewhere.",
+    ),
+    config_option,
+)
