@@ -1,0 +1,76 @@
+"""What `shaperouterd` says of itself."""
+
+import pytest
+
+from harness.roles import Run
+from shaperouter_service import __version__
+from shaperouter_service.cli import cli
+
+COMMON = ["--model", "--metrics-listen", "--grace", "--log-level", "--log-format", "--config"]
+ENGINE = [
+    "--dtype",
+    "--slots",
+    "--queue-limit",
+    "--compile-threads",
+    "--compile-mode",
+    "--warm",
+    "--max-graphs",
+    "--max-memory",
+    "--prefill-lengths",
+    "--decode-lengths",
+    "--threads",
+    "--hang-timeout",
+    "--compile-cache",
+    "--compile-cache-size",
+]
+PUBLIC = ["--listen", "--max-queue-seconds"]
+OPTIONS = {
+    "serve": [*COMMON, *PUBLIC, "--workers", *ENGINE],
+    "router": [*COMMON, *PUBLIC, "--worker"],
+    "worker": [*COMMON, "--listen", "--name", *ENGINE],
+}
+
+
+def test_help_names_the_roles(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert [role for role in OPTIONS if f"  {role} " not in result.output] == []
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("role", OPTIONS)
+def test_help_of_a_role_names_every_option(run: Run, role: str, flag: str) -> None:
+    result = run(role, flag)
+    assert result.exit_code == 0
+    assert [option for option in OPTIONS[role] if f"  {option} " not in result.output] == []
+
+
+@pytest.mark.parametrize("role", OPTIONS)
+def test_help_of_a_role_names_every_variable(run: Run, role: str) -> None:
+    text = " ".join(run(role, "--help").output.split())
+    variables = [
+        "SHAPEROUTER_" + option.removeprefix("--").replace("-", "_").upper()
+        for option in OPTIONS[role]
+    ]
+    assert [name for name in variables if f"[env var: {name}" not in text] == []
+
+
+@pytest.mark.parametrize("role", OPTIONS)
+def test_the_table_of_options_is_complete(role: str) -> None:
+    shown = [
+        option.opts[0]
+        for option in cli.commands[role].params
+        if not getattr(option, "hidden", False)
+    ]
+    assert sorted(shown) == sorted(OPTIONS[role])
+
+
+@pytest.mark.parametrize("role", OPTIONS)
+def test_help_tells_defaults(run: Run, role: str) -> None:
+    text = " ".join(run(role, "--help").output.split())
+    assert "default: 127.0.0.1:9464" in text
+    assert "default: 30.0" in text
+
+
+def test_version(run: Run) -> None:
+    assert __version__ in run("--version").output

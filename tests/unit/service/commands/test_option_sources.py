@@ -1,0 +1,146 @@
+"""Where options come from: defaults, a file, the environment, the command line, in this order."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.roles import NEEDED, Run, Started
+
+
+@pytest.mark.parametrize("role", NEEDED)
+def test_defaults(started: Started, run: Run, role: str) -> None:
+    result = run(role, *NEEDED[role])
+    assert result.exit_code == 0, result.output
+    assert started.config.metrics_listen == "127.0.0.1:9464"
+    assert started.config.grace == 30.0
+    assert started.logs == ("info", "auto")
+
+
+@pytest.mark.parametrize(
+    ("role", "address"),
+    [
+        ("serve", "127.0.0.1:50051"),
+        ("router", "127.0.0.1:50051"),
+        ("worker", "127.0.0.1:50052"),
+    ],
+)
+def test_default_addresses(started: Started, run: Run, role: str, address: str) -> None:
+    run(role, *NEEDED[role])
+    assert started.config.listen == address
+
+
+def test_the_default_model_is_the_demo(started: Started, run: Run) -> None:
+    run("serve")
+    assert [model.name for model in started.config.models] == ["demo"]
+
+
+@pytest.mark.parametrize("role", NEEDED)
+def test_the_file_gives_defaults(
+    started: Started, run: Run, config_file: Callable[[str], str], role: str
+) -> None:
+    run(role, *NEEDED[role], config_file("grace = 5\nlog-level = 'debug'"))
+    assert started.config.grace == 5
+    assert started.logs == ("debug", "auto")
+
+
+def test_the_environment_goes_before_the_file(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    run("serve", config_file("grace = 5"), SHAPEROUTER_GRACE="6")
+    assert started.config.grace == 6
+
+
+def test_the_command_line_goes_before_the_environment(started: Started, run: Run) -> None:
+    run("serve", "--grace=7", SHAPEROUTER_GRACE="6")
+    assert started.config.grace == 7
+
+
+def test_the_command_line_goes_before_the_file(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    # Also where it comes first.
+    run("serve", "--grace=7", config_file("grace = 5"))
+    assert started.config.grace == 7
+
+
+def test_the_file_may_be_named_by_a_variable(started: Started, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "shaperouter.toml"
+    file.write_text("grace = 5")
+    run("serve", SHAPEROUTER_CONFIG=str(file))
+    assert started.config.grace == 5
+
+
+def test_the_file_may_name_models(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    run("serve", config_file('model = ["a", "b"]'))
+    assert [model.name for model in started.config.models] == ["a", "b"]
+
+
+def test_a_model_of_the_file_that_stands_in_no_list_is_refused(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    result = run("serve", config_file('model = "gpt2"'))
+    assert result.exit_code == 2
+    assert "model must be a list" in " ".join(result.output.split())
+
+
+def test_an_unknown_key_of_the_file_is_refused_by_name(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    result = run("serve", config_file("graze = 5"))
+    assert result.exit_code == 2
+    assert "no option 'graze'" in result.output
+    assert "grace" in result.output
+    assert started.config is None
+
+
+def test_a_key_of_another_role_is_refused(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    result = run("router", *NEEDED["router"], config_file("slots = 5"))
+    assert result.exit_code == 2
+    assert "no option 'slots'" in result.output
+
+
+def test_a_refusal_names_only_options_that_people_know(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    result = run("worker", config_file("graze = 5"))
+    assert "exit-with-parent" not in result.output
+
+
+@pytest.mark.parametrize("text", ["grace = ", "not toml", "[grace"])
+def test_a_file_that_is_not_toml_is_refused(
+    started: Started, run: Run, config_file: Callable[[str], str], text: str
+) -> None:
+    result = run("serve", config_file(text))
+    assert result.exit_code == 2
+    assert "shaperouter.toml" in result.output.replace("\n", "")
+
+
+def test_a_file_that_is_not_there_is_refused(started: Started, run: Run, tmp_path: Path) -> None:
+    result = run("serve", f"--config={tmp_path / 'nowhere.toml'}")
+    assert result.exit_code == 2
+    assert "nowhere.toml" in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("grace", "'soon'"), ("grace", "-1"), ("slots", "0"), ("slots", "1.5"), ("log-level", "3")],
+)
+def test_a_bad_value_of_the_file_is_refused(
+    started: Started, run: Run, config_file: Callable[[str], str], key: str, value: str
+) -> None:
+    result = run("serve", config_file(f"{key} = {value}"))
+    assert result.exit_code == 2
+    assert f"--{key}" in result.output
+
+
+def test_the_file_may_choose_lengths(
+    started: Started, run: Run, config_file: Callable[[str], str]
+) -> None:
+    run("worker", config_file('prefill-lengths = ["demo=16,24"]\ndecode-lengths = ["64,128"]'))
+    assert started.config.prefill_lengths == {"demo": (16, 24)}
+    assert started.config.decode_lengths == {"demo": (64, 128)}

@@ -1,0 +1,103 @@
+"""Arguments that make no sense are refused by name, before anything starts."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from harness.roles import Run, Started
+from shaperouter_service.cli import main
+from shaperouter_service.errors import EXIT_CONFIG, StartupError
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--grace=-1",
+        "--grace=soon",
+        "--dtype=float16",
+        "--slots=0",
+        "--slots=257",
+        "--queue-limit=0",
+        "--compile-threads=0",
+        "--compile-mode=eager",
+        "--max-graphs=0",
+        "--max-memory=much",
+        "--max-queue-seconds=-1",
+        "--prefill-lengths=",
+        "--prefill-lengths=short",
+        "--prefill-lengths=24,16",
+        "--prefill-lengths=20,24",
+        "--decode-lengths=0,8",
+        "--decode-lengths=demo=64,",
+        "--threads=0",
+        "--hang-timeout=0.5",
+        "--compile-cache-size=much",
+        "--workers=0",
+        "--workers=all",
+        "--workers=65",
+        "--log-level=loud",
+        "--log-format=xml",
+        "--nonsense",
+    ],
+)
+def test_a_bad_argument_is_refused_by_name(started: Started, run: Run, argument: str) -> None:
+    result = run("serve", argument)
+    assert result.exit_code == 2
+    assert argument.partition("=")[0] in result.output
+    assert started.config is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--warm=a decode 1x64"], "warm: needs compile-mode warm or frozen, got lazy"),
+        (
+            ["--compile-mode=warm", "--warm=a decode 64"],
+            (
+                "warm: a signature is MODEL KIND ROWSxLENGTH [beams BEAMS], "
+                "e.g. 'gpt2 decode 4x256', got 'a decode 64'"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_made_ahead_is_refused(
+    started: Started, run: Run, arguments: list[str], message: str
+) -> None:
+    with pytest.raises(StartupError) as refusal:
+        run("worker", "--name=w", *arguments)
+    assert str(refusal.value) == message
+    assert started.config is None
+
+
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize(
+    ("role", "option"), [("serve", "--prefill-lengths"), ("worker", "--decode-lengths")]
+)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["demo=16", "demo=24"], r"demo must have lengths once, got \(16,\) and \(24,\)"),
+        (["16", "24"], "all models must have lengths once"),
+        (["gpt2=16"], "no model 'gpt2'; there are demo"),
+    ],
+)
+def test_lengths_that_no_model_can_have_are_refused_by_name(
+    run: Run, role: str, option: str, given: list[str], message: str
+) -> None:
+    with pytest.raises(StartupError, match=f"{option.removeprefix('--')}: .*{message}"):
+        run(role, *(f"{option}={lengths}" for lengths in given))
+
+
+def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(
+    started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Any) -> None:
+        raise StartupError("model: no directory 'x'")
+
+    monkeypatch.setattr("shaperouter_service.commands.options.common.parse_models", fail)
+    monkeypatch.setattr(sys, "argv", ["shaperouterd", "serve"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == EXIT_CONFIG == 78
+    assert capsys.readouterr().err == "shaperouterd: model: no directory 'x'\n"

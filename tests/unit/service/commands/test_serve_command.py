@@ -1,0 +1,108 @@
+"""`shaperouterd serve`: what its workers get."""
+
+import pytest
+
+from harness.roles import Run, Started
+
+
+def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
+    run(
+        "serve",
+        "--model=a",
+        "--model=b",
+        "--workers=3",
+        "--dtype=bfloat16",
+        "--slots=4",
+        "--queue-limit=5",
+        "--compile-threads=6",
+        "--compile-mode=frozen",
+        "--warm=a decode 1x64",
+        "--warm=b decode 4x128 beams 2",
+        "--max-graphs=20",
+        "--max-memory=4000",
+        "--max-queue-seconds=3",
+        "--prefill-lengths=b=16,24",
+        "--prefill-lengths=32",
+        "--decode-lengths=64,100",
+        "--threads=2",
+        "--hang-timeout=8",
+        "--compile-cache=/cache",
+        "--compile-cache-size=1kB",
+        "--grace=7",
+        "--log-level=warning",
+        "--log-format=json",
+    )
+    assert started.config.own_workers
+    assert started.workers.count == 3
+    assert started.workers.hang_timeout == 8
+    assert started.config.max_queue_seconds == 3
+    assert sorted(started.workers.arguments) == sorted(
+        [
+            "--model=a=/models/a",
+            "--model=b=/models/b",
+            "--metrics-listen=off",
+            "--dtype=bfloat16",
+            "--slots=4",
+            "--queue-limit=5",
+            "--compile-threads=6",
+            "--compile-mode=frozen",
+            "--warm=a decode 1x64",
+            "--warm=b decode 4x128 beams 2",
+            "--max-graphs=20",
+            "--max-memory=4000",
+            "--prefill-lengths=b=16,24",
+            "--prefill-lengths=32",
+            "--decode-lengths=64,100",
+            "--threads=2",
+            "--hang-timeout=8.0",
+            "--compile-cache=/cache",
+            "--compile-cache-size=1000",
+            "--grace=7.0",
+            "--log-level=warning",
+            "--log-format=json",
+            "--exit-with-parent",
+        ]
+    )
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 6), (2, 3), (4, 1), (9, 1)])
+def test_workers_of_serve_share_the_cores(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.commands.serve.usable_cores", lambda: 6)
+    run("serve", f"--workers={workers}")
+    assert f"--threads={threads}" in started.workers.arguments
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers"), [("", 1), ("0", 1), ("1,3", 2), ("GPU-a, GPU-b,GPU-c", 3), ("0,-1,2", 1)]
+)
+def test_automatic_workers_are_as_many_as_the_gpus(
+    started: Started, run: Run, gpus: str, workers: int
+) -> None:
+    run("serve", "--workers=auto", CUDA_VISIBLE_DEVICES=gpus)
+    assert started.workers.count == workers
+
+
+def test_each_worker_of_serve_sees_a_gpu_of_its_own(started: Started, run: Run) -> None:
+    run("serve", "--workers=3", CUDA_VISIBLE_DEVICES="2,5")
+    seen = [started.workers.environment(index) for index in range(3)]
+    assert [variables["CUDA_VISIBLE_DEVICES"] for variables in seen] == ["2", "5", "2"]
+
+
+def test_workers_on_a_cpu_get_no_variables(started: Started, run: Run) -> None:
+    run("serve", "--workers=2", CUDA_VISIBLE_DEVICES="")
+    assert started.workers.environment(1) == {}
+
+
+def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
+    run("serve", "--slots=4", "--dtype=float32")
+    arguments = started.workers.arguments
+    result = run("worker", "--name=worker-2", "--listen=unix:/w", *arguments)
+    assert result.exit_code == 0, result.output
+    config = started.config
+    assert (config.name, config.listen, config.slots) == ("worker-2", "unix:/w", 4)
+    assert config.dtype == "float32"
+    assert config.metrics_listen is None
+    assert config.exit_with_parent
+    assert not config.successor

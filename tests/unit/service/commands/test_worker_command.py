@@ -1,0 +1,84 @@
+"""`shaperouterd worker`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.roles import Run, Started
+from shaperouter_service.errors import StartupError
+
+
+def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
+    run("worker", "--name=w")
+    assert started.config.threads is None
+
+
+def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
+    run("worker", "--name=w", "--compile-mode=warm", "--warm=a decode 4x128 beams 2")
+    (signature,) = started.config.warm
+    assert (signature.rows, signature.length, signature.beams) == (4, 128, 2)
+
+
+def test_a_successor_is_a_worker_that_is_told_so(started: Started, run: Run) -> None:
+    run("worker", "--name=w", "--successor")
+    assert started.config.successor
+    assert "successor" not in run("worker", "--help").output
+
+
+def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_none(
+    started: Started, run: Run
+) -> None:
+    models = ["--model=a", "--model=b", "--model=c"]
+    run("worker", *models, "--prefill-lengths=b=16,24", "--prefill-lengths=32,48")
+    assert started.config.prefill_lengths == {"a": (32, 48), "b": (16, 24), "c": (32, 48)}
+
+
+def test_a_model_without_chosen_lengths_has_the_usual_ones(started: Started, run: Run) -> None:
+    run("worker", "--model=a", "--model=b", "--decode-lengths=b=64,256")
+    assert started.config.prefill_lengths == {}
+    assert started.config.decode_lengths == {"b": (64, 256)}
+
+
+def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memory(
+    started: Started, run: Run
+) -> None:
+    run("worker", "--compile-cache=/cache", "--compile-cache-size=5MB")
+    assert started.config.compile_cache == Path("/cache")
+    assert started.config.compile_cache_size == 5_000_000
+    assert "ram://" in os.environ["TF_XLA_FLAGS"]
+
+
+def test_the_flags_of_the_user_stay(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
+    for _ in range(2):
+        run("worker", "--compile-cache=/cache")
+    assert os.environ["TF_XLA_FLAGS"].split()[0] == "--tf_xla_clustering_debug"
+    assert len(os.environ["TF_XLA_FLAGS"].split()) == 2
+
+
+def test_a_worker_without_a_compile_cache_leaves_nothing(started: Started, run: Run) -> None:
+    run("worker", "--compile-cache=off")
+    assert started.config.compile_cache is None
+    assert os.environ["TF_XLA_FLAGS"] == ""
+
+
+def test_a_worker_without_tensorflow_says_what_to_install(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "shaperouter_service.roles.worker")
+
+    class NoTensorFlow:
+        """Refuses to find TensorFlow."""
+
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name in ("tensorflow", "shaperouter_service.roles.worker"):
+                raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
+    monkeypatch.setattr(sys, "meta_path", [NoTensorFlow(), *sys.meta_path])
+    with pytest.raises(StartupError, match=r"tensorflow .*shaperouter-service\[worker\]"):
+        run("worker")
