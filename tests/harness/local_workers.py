@@ -1,0 +1,146 @@
+"""Local workers in processes that are none, and the fleet of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from harness.fake_process import FakeProcess, FakeProcesses
+from harness.fake_worker import SLOTS, FakeWorker
+from harness.router import wait_until
+from shaperouter.v1 import graph_pb2, signature_pb2, worker_pb2
+from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerProcesses
+from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.telemetry.fleet import FleetMetrics
+
+TOKENS = [5, 7, 8]
+# Seconds: longer than a test may take.
+FOREVER = 600.0
+
+# The function of this name hides it.
+recycling_module = importlib.import_module("shaperouter_service.fleet.recycling")
+
+
+def shape(rows: int, length: int) -> signature_pb2.Signature:
+    kind = signature_pb2.GRAPH_KIND_DECODE
+    return signature_pb2.Signature(model="tiny", kind=kind, rows=rows, length=length, beams=1)
+
+
+EARNING, IDLE, MISSED = shape(2, 32), [shape(1, 16), shape(1, 32)], shape(SLOTS, 32)
+
+
+def spend_budget(worker: FakeWorker) -> None:
+    """Leaves a worker no room for a graph that it misses, with some that earn nothing."""
+    earning = worker.graph(EARNING)
+    earning.device_seconds.sum = 100.0
+    missed = graph_pb2.Graph(
+        signature=MISSED,
+        worker=worker.name,
+        state=graph_pb2.GRAPH_STATE_COLD,
+        missed_seconds=200.0,
+    )
+    worker.graphs += [earning, *map(worker.graph, IDLE), missed]
+    worker.budget.exhausted, worker.budget.room = True, 0
+
+
+class Local:
+    """Local workers in processes that are none, and the fleet of them."""
+
+    def __init__(self, directory: Path, workers: int) -> None:
+        self.fakes = FakeProcesses()
+        names = [f"worker-{index}" for index in range(workers)]
+        self.processes = WorkerProcesses(names, directory, self.fakes.make)
+        self.registry = CollectorRegistry()
+        self.metrics = FleetMetrics(self.registry)
+        self.catalog = Catalog(["tiny"])
+        self.fleet = Fleet(
+            self.catalog,
+            metrics=self.metrics,
+            overload=OverloadGuard(FOREVER),
+            on_heard=self.processes.heard,
+        )
+
+    @property
+    def started(self) -> list[FakeProcess]:
+        """Every process there has been, the oldest first."""
+        return self.fakes.started
+
+    @contextlib.asynccontextmanager
+    async def running(self, workers: int) -> AsyncIterator[None]:
+        """Runs everything inside of the context, beginning with workers that are connected."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.fakes.close)
+            supervision = asyncio.create_task(self.processes.supervise())
+            stack.callback(supervision.cancel)
+            await stack.enter_async_context(self.fleet.connected())
+            self.fleet.set_addresses(self.processes.addresses)
+            await wait_until(lambda: len(self.catalog.workers("tiny")) == workers)
+            yield
+
+    def generate(self) -> AsyncIterator[tuple[str, worker_pb2.RunResponse]]:
+        request = worker_pb2.RunRequest(model="tiny", token_ids=[1])
+        request.options.max_new_tokens = 9
+        return self.fleet.run(request, None)
+
+    async def tokens(self) -> list[int]:
+        """Of a whole run."""
+        return [t async for _, response in self.generate() for t in response.tokens.token_ids]
+
+    async def process_of_a_run(self) -> FakeProcess:
+        """Where a request goes now."""
+        before = [len(process.worker.requests) for process in self.started]
+        assert await self.tokens() == TOKENS
+        after = [len(process.worker.requests) for process in self.started]
+        (process,) = (
+            process
+            for process, served, serves in zip(self.started, before, after, strict=True)
+            if serves > served
+        )
+        return process
+
+    def recycled(self, result: str) -> float:
+        """How many attempts ended so."""
+        labels = {"result": result}
+        name = "shaperouter_workers_recycled_total"
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    async def spend(self, process: FakeProcess) -> None:
+        spend_budget(process.worker)
+        await process.worker.change()
+
+    async def successor(self, count: int = 1) -> FakeProcess:
+        """Waits for the `count`-th successor that was started, and for its first words."""
+
+        def successors() -> list[FakeProcess]:
+            return [process for process in self.started if process.options]
+
+        await wait_until(lambda: len(successors()) >= count)
+        found = successors()[count - 1]
+        await wait_until(lambda: bool(found.worker.told))
+        return found
+
+
+Scenario = Callable[[Local], Awaitable[None]]
+Recycle = Any
+
+
+def cold_successors(process: FakeProcess) -> None:
+    """Has successors take their time to get warm."""
+    process.worker.warm = not process.options
+
+
+def slow_successors(process: FakeProcess) -> None:
+    """Has successors compile until a test lets them end."""
+    if process.options:
+        process.worker.compiling_ends.clear()
+
+
+def cold_and_slow_successors(process: FakeProcess) -> None:
+    cold_successors(process)
+    slow_successors(process)

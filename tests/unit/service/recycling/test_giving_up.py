@@ -1,0 +1,125 @@
+"""A successor that comes to nothing is given up, and the worker it was to replace serves on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from harness.fake_process import FakeProcess
+from harness.local_workers import (
+    MISSED,
+    Local,
+    Recycle,
+    cold_successors,
+    recycling_module,
+    slow_successors,
+)
+from harness.router import wait_until
+
+
+async def given_up(local: Local, old: FakeProcess) -> None:
+    """Waits until a successor is given up, and sees that nothing has come of it."""
+    await wait_until(lambda: local.recycled("given_up") == 1)
+    assert await local.process_of_a_run() is old
+    assert not old.terminated
+    assert len(local.processes.addresses) == 1
+    assert [process for process in local.started if process.returncode is None] == [old]
+
+
+def reason_told(lines: list[Any]) -> str:
+    (line,) = (line for line in lines if line["event"] == "worker not recycled")
+    assert line["worker"] == "worker-0"
+    assert line["retry_seconds"] == recycling_module.FIRST_PAUSE
+    return str(line["reason"])
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["before it is warm", "while it compiles"])
+def test_a_successor_that_dies_is_given_up(recycle: Recycle, warm: bool) -> None:
+    def at_birth(process: FakeProcess) -> None:
+        slow_successors(process)
+        process.worker.warm = warm
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = at_birth
+        await local.spend(old)
+        new = await local.successor()
+        await wait_until(lambda: bool(new.worker.wanted) == warm)
+        await new.die(-11)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == "its successor died: SIGSEGV"
+
+
+def test_a_successor_that_does_not_get_warm_is_given_up(
+    recycle: Recycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycling_module, "WARM_LIMIT", 0.2)
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = cold_successors
+        await local.spend(old)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == "its successor was not warm after 0.2 s"
+
+
+def test_a_successor_without_room_is_given_up(recycle: Recycle) -> None:
+    def at_birth(process: FakeProcess) -> None:
+        process.worker.refusals[MISSED.length] = "the worker's budget is spent"
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = at_birth
+        await local.spend(old)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == (
+        "its successor has no room for tiny decode 4x32: the worker's budget is spent"
+    )
+
+
+def test_a_successor_that_cannot_be_started_is_given_up(recycle: Recycle) -> None:
+    def at_birth(process: FakeProcess) -> None:
+        raise OSError("no room for a process")
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = at_birth
+        await local.spend(old)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == "its successor could not be started: no room for a process"
+
+
+def test_after_a_successor_was_given_up_the_next_waits_longer_each_time(
+    recycle: Recycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycling_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(recycling_module, "LAST_PAUSE", 0.04)
+
+    def at_birth(process: FakeProcess) -> None:
+        raise OSError("no room for a process")
+
+    async def scenario(local: Local) -> None:
+        local.fakes.at_birth = at_birth
+        await local.spend(local.started[0])
+        while local.recycled("given_up") < 4:
+            await local.started[0].worker.change()
+            await local.tokens()
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    pauses = [line["retry_seconds"] for line in lines if line["event"] == "worker not recycled"]
+    assert pauses == [0.01, 0.02, 0.04, 0.04]
