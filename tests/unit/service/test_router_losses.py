@@ -1,4 +1,4 @@
-"""Workers are lost, fall silent or drain: their runs go on elsewhere, and callers see no break."""
+"""Workers are lost: their runs go on elsewhere, and callers see no break."""
 
 from __future__ import annotations
 
@@ -7,48 +7,22 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from grpc import StatusCode, aio
 from structlog.testing import capture_logs
 
 from harness import fake_worker
+from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.errors import QueueFullError, StoppingError
-from shaperouter_service.fleet import fleet, link
-from shaperouter_service.rpc.heartbeat import MISSED_HEARTBEATS
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
-RetrySeconds = Callable[[aio.AioRpcError], float]
-
-TOKENS = [5, 7, 8]
 
 
 def options(**fields: Any) -> generation_pb2.GenerationOptions:
     return generation_pb2.GenerationOptions(**fields)
-
-
-def hold_after(cut: int, *workers: FakeWorker) -> None:
-    """Has workers give TOKENS one by one, and hold before the one that follows the first `cut`."""
-    for worker in workers:
-        steps: list[fake_worker.Step] = [worker.tokens(token) for token in TOKENS]
-        worker.script = [*steps[:cut], worker.hold, *steps[cut:], worker.completion()]
-
-
-def busy(*workers: FakeWorker) -> tuple[FakeWorker, list[FakeWorker]]:
-    """The worker that runs something, and the others."""
-    (one,) = (worker for worker in workers if worker.running)
-    return one, [worker for worker in workers if worker is not one]
-
-
-def resumed(router: Router, reason: str) -> float:
-    return router.metric("runs_resumed_total", model="tiny", reason=reason)
-
-
-# Going on elsewhere.
 
 
 @pytest.mark.parametrize("cut", range(len(TOKENS) + 1))
@@ -161,47 +135,6 @@ def test_a_run_goes_on_after_several_losses(play: Play) -> None:
     play(scenario, workers=len(TOKENS) + 1)
 
 
-def test_a_run_waits_for_the_only_worker_to_come_back(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        hold_after(2, worker)
-        call = router.stream()
-        events = [await call.read(), await call.read()]
-        await worker.kill()
-        worker.released.set()
-        await worker.start()
-        rest, end = await read_events(call)
-        assert [token for d in deltas([*events, *rest]) for token in d.token_ids] == TOKENS
-        assert end.completion.worker == worker.name
-
-    play(scenario)
-
-
-def test_a_run_that_waits_for_another_worker_ends_with_its_deadline(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        hold_after(1, worker)
-        call = router.stream(timeout=0.7)
-        await call.read()
-        await worker.kill()
-        error = await router.error(call)
-        assert error.code() is StatusCode.DEADLINE_EXCEEDED
-        assert "no worker was ready" in str(error.details())
-
-    play(scenario)
-
-
-def test_a_run_that_waits_for_another_worker_can_be_cancelled(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        hold_after(1, worker)
-        call = router.stream()
-        await call.read()
-        await worker.kill()
-        call.cancel()
-        await until(lambda: router.metric("requests_total", model="tiny", code="CANCELLED") == 1)
-        assert router.metric("num_requests_running", model="tiny") == 0
-
-    play(scenario)
-
-
 def test_a_run_that_had_said_nothing_goes_to_another_worker_as_it_was(
     play: Play, until: Until
 ) -> None:
@@ -302,209 +235,6 @@ def test_slots_of_a_lost_worker_are_not_shown(play: Play, until: Until) -> None:
         assert router.free_slots == 8
         await first.kill()
         await until(lambda: router.free_slots == 4)
-
-    play(scenario, workers=2)
-
-
-# What may not go on for ever.
-
-
-def test_a_request_that_kills_workers_does_not_go_on_to_kill_them_all(
-    play: Play, until: Until, retry_seconds: RetrySeconds
-) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        await call.read()
-        alive = list(workers)
-        for _ in range(fleet.ATTEMPTS):
-            await until(lambda alive=alive: any(worker.running for worker in alive))
-            killed, alive = busy(*alive)
-            await killed.kill()
-        error = await router.error(call)
-        assert error.code() is StatusCode.UNAVAILABLE
-        assert killed.name in str(error.details())
-        assert ("grpc-retry-pushback-ms", "-1") in tuple(error.trailing_metadata())
-        assert retry_seconds(error) > 0
-        assert sum(len(worker.requests) for worker in workers) == fleet.ATTEMPTS
-        assert router.metric("num_requests_running", model="tiny") == 0
-
-    play(scenario, workers=fleet.ATTEMPTS + 1)
-
-
-def test_a_full_queue_does_not_end_a_run_that_had_its_place(
-    play: Play, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet, "QUEUE_PAUSE", 0.01)
-
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        first = await call.read()
-        lost, (other,) = busy(*workers)
-        script, other.script = other.script, [QueueFullError("tiny", 256)]
-        await lost.kill()
-        await until(lambda: len(other.requests) > 2)
-        other.released.set()
-        other.script = script
-        rest, _ = await read_events(call)
-        assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
-        assert resumed(router, "lost") == 1
-
-    play(scenario, workers=2)
-
-
-def test_a_full_queue_ends_a_run_whose_deadline_is_near(play: Play) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream(timeout=fleet.QUEUE_PAUSE)
-        await call.read()
-        lost, (other,) = busy(*workers)
-        other.script = [QueueFullError("tiny", 256)]
-        await lost.kill()
-        assert (await router.error(call)).code() is StatusCode.RESOURCE_EXHAUSTED
-
-    play(scenario, workers=2)
-
-
-# Silence.
-
-
-@pytest.fixture
-def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are heard from often, and given up soon."""
-    monkeypatch.setattr(fake_worker, "HEARTBEAT", 0.02)
-    monkeypatch.setattr(link, "HEARTBEAT", 0.5)
-
-
-@pytest.mark.usefixtures("quick_hearts")
-def test_runs_of_a_worker_that_falls_silent_go_on_elsewhere(play: Play) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(2, *workers)
-        call = router.stream()
-        events = [await call.read(), await call.read()]
-        silent, (other,) = busy(*workers)
-        silent.freeze()
-        other.released.set()
-        rest, end = await read_events(call)
-        assert [token for d in deltas([*events, *rest]) for token in d.token_ids] == TOKENS
-        assert end.completion.worker == other.name
-        assert resumed(router, "hung") == 1
-
-    play(scenario, workers=2)
-
-
-@pytest.mark.usefixtures("quick_hearts")
-def test_a_worker_that_was_silent_is_used_again_and_its_old_runs_are_cancelled(
-    play: Play, until: Until
-) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        await call.read()
-        silent, (other,) = busy(*workers)
-        silent.freeze()
-        other.released.set()
-        await read_events(call)
-        assert silent.running == 1
-        silent.thaw()
-        await until(lambda: silent.cancelled == 1 and silent.running == 0)
-        await until(lambda: router.free_slots == 2 * fake_worker.SLOTS)
-        await other.kill()
-        silent.released.set()
-        assert (await router.generate()).completion.worker == silent.name
-
-    play(scenario, workers=2)
-
-
-@pytest.mark.usefixtures("quick_hearts")
-def test_a_worker_that_only_has_nothing_new_to_tell_is_kept(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        hold_after(1, worker)
-        call = router.stream()
-        await call.read()
-        heard = worker.told
-        await until(lambda: worker.told > heard + 50 * MISSED_HEARTBEATS)
-        worker.released.set()
-        await read_events(call)
-        assert resumed(router, "hung") == 0
-
-    play(scenario)
-
-
-# Draining.
-
-
-def test_a_worker_that_drains_gets_nothing_new_and_ends_what_runs(play: Play, until: Until) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        first = await call.read()
-        draining, (other,) = busy(*workers)
-        await draining.drain()
-        await until(lambda: router.free_slots == fake_worker.SLOTS)
-        other.released.set()
-        for _ in range(3):
-            assert (await router.generate()).completion.worker == other.name
-        draining.released.set()
-        rest, end = await read_events(call)
-        assert end.completion.worker == draining.name
-        assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
-
-    play(scenario, workers=2)
-
-
-def test_what_a_draining_worker_gives_back_goes_on_elsewhere_and_is_no_loss(
-    play: Play, until: Until
-) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        *draining, last = workers
-        for worker in draining:
-            worker.script = [worker.hold, StoppingError()]
-        last.draining = True
-        await last.change()
-        await until(lambda: router.free_slots == len(draining) * fake_worker.SLOTS)
-        call = router.generate()
-        while draining:
-            await until(lambda: any(worker.running for worker in draining))
-            one, _ = busy(*draining)
-            await one.drain()
-            one.released.set()
-            draining.remove(one)
-        await last.kill()
-        await last.start()
-        assert (await call).sequences[0].token_ids == TOKENS
-        assert resumed(router, "draining") >= fleet.ATTEMPTS + 1
-
-    play(scenario, workers=fleet.ATTEMPTS + 2)
-
-
-def test_a_request_that_meets_a_worker_as_it_begins_to_drain_goes_elsewhere(play: Play) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        refusing, other = workers
-        # The router has not been told yet.
-        refusing.draining = True
-        completions = [(await router.generate()).completion for _ in range(4)]
-        assert {completion.worker for completion in completions} == {other.name}
-
-    play(scenario, workers=2)
-
-
-def test_what_a_draining_worker_cuts_off_at_the_end_of_its_grace_goes_on_elsewhere(
-    play: Play, until: Until
-) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        first = await call.read()
-        draining, (other,) = busy(*workers)
-        await draining.drain()
-        await until(lambda: router.free_slots == fake_worker.SLOTS)
-        other.released.set()
-        await draining.stop()
-        rest, _ = await read_events(call)
-        assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
-        assert resumed(router, "draining") == 1
 
     play(scenario, workers=2)
 
