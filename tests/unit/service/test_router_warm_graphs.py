@@ -1,19 +1,15 @@
-"""What operators see and ask of graphs through a router: WatchGraphs and WarmGraphs."""
+"""What operators ask of graphs through a router: WarmGraphs."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import pytest
-from google.protobuf.message import Message
-from google.rpc import error_details_pb2
 from grpc import StatusCode, aio
-from grpc_health.v1 import health_pb2
 
-from shaperouter.v1 import graph_pb2, signature_pb2
+from harness.warming import DECODE, last, shape, states, warm
+from shaperouter.v1 import graph_pb2
 from shaperouter_service.fleet import link
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.rendezvous import named
@@ -24,117 +20,13 @@ if TYPE_CHECKING:
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 RetrySeconds = Callable[[aio.AioRpcError], float]
-Detail = Callable[[aio.AioRpcError, type[Message]], Any]
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
 TRACING, COMPILING = graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING
 READY, FAILED = graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_FAILED
 
 
-def shape(
-    length: int, *, kind: Any = PREFILL, rows: int = 1, beams: int = 1, model: str = "tiny"
-) -> signature_pb2.Signature:
-    return signature_pb2.Signature(model=model, kind=kind, rows=rows, length=length, beams=beams)
-
-
-def watch(router: Router, **fields: Any) -> Any:
-    return router.graphs.WatchGraphs(graph_pb2.WatchGraphsRequest(**fields))
-
-
-def warm(router: Router, *signatures: signature_pb2.Signature, **fields: Any) -> Any:
-    return router.graphs.WarmGraphs(graph_pb2.WarmGraphsRequest(signatures=signatures, **fields))
-
-
-async def last(call: Any) -> list[graph_pb2.Graph]:
-    """How a warming ended."""
-    graphs = []
-    while (response := await call.read()) is not aio.EOF:
-        graphs = list(response.graphs)
-    return graphs
-
-
-def states(graphs: Sequence[graph_pb2.Graph]) -> list[int]:
-    return [graph.state for graph in graphs]
-
-
 def lengths_wanted(worker: FakeWorker) -> list[list[int]]:
     return [[each.length for each in request.signatures] for request in worker.wanted]
-
-
-# Watching.
-
-
-def test_a_watcher_is_told_at_once_and_after_each_change(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        call = watch(router)
-        assert list((await call.read()).graphs) == []
-        worker.graphs = [worker.graph(worker.signature(16))]
-        await worker.change()
-        assert list((await call.read()).graphs) == worker.graphs
-        call.cancel()
-
-    play(scenario)
-
-
-def test_a_watcher_is_told_of_cold_signatures_and_one_model_on_request(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        call = watch(router, model="small", include_cold=True)
-        request = graph_pb2.ListGraphsRequest(model="small", include_cold=True)
-        listed = await router.graphs.ListGraphs(request)
-        assert listed.graphs
-        assert (await call.read()).graphs == listed.graphs
-        call.cancel()
-
-    play(scenario, models=("large", "small"))
-
-
-def test_many_changes_are_told_a_few_times_a_second(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.graphs = [worker.graph(worker.signature(16))]
-        told = 0
-
-        async def count() -> None:
-            nonlocal told
-            async for response in watch(router):
-                told += 1
-                if response.graphs and response.graphs[0].traces == 1000:
-                    return
-
-        started = time.monotonic()
-        counting = asyncio.create_task(count())
-        for traces in range(1001):
-            worker.graphs[0].traces = traces
-            await worker.change()
-        await counting
-        assert told <= (time.monotonic() - started) / 0.2 + 2
-
-    play(scenario)
-
-
-def test_watching_an_unknown_model_is_not_found(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(watch(router, model="gpt3"))
-        assert error.code() is StatusCode.NOT_FOUND
-
-    play(scenario)
-
-
-def test_a_watch_ends_well_as_soon_as_the_service_stops(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        call = watch(router)
-        await call.read()
-        router.stop.set()
-        while await call.read() is not aio.EOF:
-            pass
-        assert await call.code() is StatusCode.OK
-
-    # Far longer than a test may take: the watch must not use it up.
-    play(scenario, grace=600.0)
-
-
-# Warming.
 
 
 def test_a_graph_is_told_of_until_it_is_ready(play: Play) -> None:
@@ -367,116 +259,3 @@ def test_a_warming_ends_as_soon_as_the_service_stops(
         assert retry_seconds(error) > 0
 
     play(scenario, grace=600.0)
-
-
-@pytest.mark.parametrize(
-    ("signature", "field", "description"),
-    [
-        (
-            shape(16, kind=0),
-            "kind",
-            "must be one of GRAPH_KIND_PREFILL, GRAPH_KIND_DECODE (kinds of graphs of tiny), got 0",
-        ),
-        (shape(16, beams=2), "beams", "must be one of 1 (beam width of prefill of tiny), got 2"),
-        (
-            shape(17),
-            "length",
-            "must be one of 16, 24, 40, 64 (lengths of prefill of tiny), got 17",
-        ),
-        (
-            shape(64, rows=2),
-            "rows",
-            "must be one of 1 (rows of prefill of length 64 of tiny), got 2",
-        ),
-        (
-            shape(16, kind=DECODE, beams=3),
-            "beams",
-            "must be one of 1, 4 (beam widths of decode of tiny), got 3",
-        ),
-        (
-            shape(16, kind=DECODE, rows=3),
-            "rows",
-            "must be one of 1, 2, 4 (rows of decode beams 1 of tiny), got 3",
-        ),
-        (
-            shape(64, kind=DECODE, beams=4),
-            "length",
-            "must be one of 16, 32, 256 (lengths of decode beams 4 of tiny), got 64",
-        ),
-    ],
-)
-def test_a_signature_off_the_ladders_is_refused(
-    play: Play, detail: Detail, signature: signature_pb2.Signature, field: str, description: str
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(warm(router, shape(16), signature))
-        assert error.code() is StatusCode.INVALID_ARGUMENT
-        (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
-        assert violation.field == f"signatures[1].{field}"
-        assert violation.description == description
-        assert worker.wanted == []
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"signatures": []}, "signatures: must have from 1 to 1000 signatures, got 0"),
-        (
-            {"signatures": [shape(16)] * 1001},
-            "signatures: must have from 1 to 1000 signatures, got 1001",
-        ),
-        (
-            {"signatures": [shape(16)], "workers": ["worker-0", "gpu-7"]},
-            "workers[1]: must be one of worker-0, worker-1 (workers that have tiny), got 'gpu-7'",
-        ),
-        (
-            {"signatures": [shape(16)], "workers": ["worker-0"], "all_workers": True},
-            "all_workers: must not be set together with workers",
-        ),
-    ],
-)
-def test_a_wrong_request_is_refused(play: Play, fields: dict[str, Any], told: str) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        call = router.graphs.WarmGraphs(graph_pb2.WarmGraphsRequest(**fields))
-        error = await router.error(call)
-        assert (error.code(), error.details()) == (StatusCode.INVALID_ARGUMENT, told)
-
-    play(scenario, workers=2)
-
-
-def test_of_many_wrong_signatures_the_first_are_told(play: Play, detail: Detail) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(warm(router, *[shape(17)] * 1000))
-        violations = detail(error, error_details_pb2.BadRequest).field_violations
-        assert [violation.field for violation in violations] == [
-            f"signatures[{index}].length" for index in range(3)
-        ]
-
-    play(scenario)
-
-
-def test_warming_an_unknown_model_is_not_found(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(warm(router, shape(16, model="gpt3")))
-        assert error.code() is StatusCode.NOT_FOUND
-
-    play(scenario)
-
-
-def test_a_model_without_a_worker_cannot_be_warmed_yet(
-    play: Play, retry_seconds: RetrySeconds
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(warm(router, shape(16)))
-        assert error.code() is StatusCode.UNAVAILABLE
-        assert retry_seconds(error) > 0
-        await worker.start()
-        await router.wait_for_health("readiness", SERVING)
-        await worker.kill()
-        await router.wait_for_health("readiness", NOT_SERVING)
-        error = await router.error(warm(router, shape(16)))
-        assert error.code() is StatusCode.UNAVAILABLE
-
-    play(scenario, started=False)
