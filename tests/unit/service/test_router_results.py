@@ -1,16 +1,12 @@
-"""What callers of a router get: results, text, and errors that tell what to do."""
+"""What callers of a router get: tokens, their text, and what they cost."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-from google.protobuf.message import Message
-from google.rpc import error_details_pb2
-from grpc import StatusCode, aio
+from grpc import StatusCode
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import QueueFullError
@@ -22,16 +18,6 @@ if TYPE_CHECKING:
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 Encode = Callable[[str], Sequence[int]]
-Detail = Callable[[aio.AioRpcError, type[Message]], Any]
-
-MIB = 1024 * 1024
-
-
-def _short(value: str) -> str:
-    return ascii(value[:8])
-
-
-# Results.
 
 
 def test_a_unary_result_has_all_tokens_and_their_text(play: Play, tokenizer: Tokenizer) -> None:
@@ -191,9 +177,6 @@ def test_token_ids_go_to_the_worker_as_they_are(play: Play) -> None:
     play(scenario)
 
 
-# Text.
-
-
 def test_a_character_over_several_tokens_is_never_shown_broken(play: Play, encode: Encode) -> None:
     text = "naïve 東京 👩‍👩‍👧‍👦 𝄞!"
 
@@ -245,175 +228,6 @@ def test_a_model_without_a_tokenizer_gives_token_ids_only(play: Play) -> None:
     play(scenario, text=False)
 
 
-# Bad requests.
-
-
-def test_a_violation_names_field_limit_and_value(play: Play, detail: Detail) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        options = generation_pb2.GenerationOptions(max_new_tokens=100)
-        for call in (router.generate(options=options), router.stream(options=options)):
-            error = await router.error(call)
-            assert error.code() is StatusCode.INVALID_ARGUMENT
-            (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
-            assert violation.field == "options.max_new_tokens"
-            assert "63" in violation.description
-            assert "100" in violation.description
-        assert not worker.requests
-
-    play(scenario)
-
-
-def test_an_unknown_model_is_not_found(play: Play, detail: Detail) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        for call in (router.generate(model="gpt3"), router.stream(model="gpt3")):
-            error = await router.error(call)
-            assert error.code() is StatusCode.NOT_FOUND
-            assert "'gpt3'; this service has tiny" in str(error.details())
-            assert detail(error, error_details_pb2.ErrorInfo).reason == "UNKNOWN_MODEL"
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("model", ["东京", "50%\n", "\u0000", "x" * 100_000], ids=_short)
-def test_a_strange_name_is_not_found_either(play: Play, detail: Detail, model: str) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(router.generate(model=model))
-        assert error.code() is StatusCode.NOT_FOUND
-        assert detail(error, error_details_pb2.ErrorInfo).reason == "UNKNOWN_MODEL"
-
-    play(scenario)
-
-
-def test_many_violations_still_reach_the_caller(play: Play, detail: Detail) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        options = generation_pb2.GenerationOptions(eos_token_ids=[-1] * 1000)
-        error = await router.error(router.generate(options=options))
-        assert error.code() is StatusCode.INVALID_ARGUMENT
-        violations = detail(error, error_details_pb2.BadRequest).field_violations
-        assert violations[0].field.startswith("options.eos_token_ids")
-
-    play(scenario)
-
-
-def test_text_that_is_not_utf8_is_an_invalid_argument(play: Play, detail: Detail) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        call: Any = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
-        error = await router.error(call(b"\x12\x04caf\xe9"))
-        assert error.code() is StatusCode.INVALID_ARGUMENT
-        (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
-        assert violation.field == "text"
-
-    play(scenario)
-
-
-def test_bytes_that_are_no_message_are_an_invalid_argument(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        call: Any = router.channel.unary_stream("/shaperouter.v1.GenerationService/GenerateStream")
-        error = await router.error(call(b"junk"))
-        assert error.code() is StatusCode.INVALID_ARGUMENT
-
-    play(scenario)
-
-
-def test_a_message_over_the_limit_is_refused_and_the_service_goes_on(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(router.generate(text="x" * (5 * MIB)))
-        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
-        assert str(4 * MIB) in str(error.details())
-        await router.generate()
-
-    play(scenario)
-
-
-# Cancellation and deadlines.
-
-
-def test_cancelling_a_stream_reaches_the_worker(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.script.insert(1, worker.hold)
-        call = router.stream()
-        await call.read()
-        call.cancel()
-        await until(lambda: worker.cancelled == 1)
-        assert not worker.running
-
-    play(scenario)
-
-
-def test_cancelling_a_unary_call_reaches_the_worker(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.script.insert(0, worker.hold)
-        call = router.generate()
-        await until(lambda: worker.running == 1)
-        call.cancel()
-        await until(lambda: worker.cancelled == 1)
-
-    play(scenario)
-
-
-def test_cancelling_reaches_the_worker_when_the_caller_has_stopped_reading(
-    play: Play, until: Until
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        # More than flow control lets pass unread.
-        worker.script = [worker.tokens(*[5] * 10_000)] * 100
-        worker.script.append(worker.hold)
-        call = router.stream()
-        await call.read()
-        call.cancel()
-        await until(lambda: worker.cancelled == 1)
-
-    play(scenario)
-
-
-def test_a_cancelled_request_is_counted_and_nothing_is_left_running(
-    play: Play, until: Until
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.script.insert(1, worker.hold)
-        call = router.stream()
-        await call.read()
-        assert router.metric("num_requests_running", model="tiny") == 1
-        call.cancel()
-        await until(lambda: router.metric("requests_total", model="tiny", code="CANCELLED") == 1)
-        assert router.metric("num_requests_running", model="tiny") == 0
-
-    play(scenario)
-
-
-def test_the_deadline_reaches_the_worker(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        await router.generate(timeout=7.5)
-        (seconds_left,) = worker.seconds_left
-        assert seconds_left is not None
-        # gRPC rounds up.
-        assert 5 < seconds_left < 8
-
-    play(scenario)
-
-
-def test_without_a_deadline_the_worker_has_none(play: Play) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        await router.generate(timeout=None)
-        assert worker.seconds_left == [None]
-
-    play(scenario)
-
-
-def test_a_deadline_that_passes_ends_the_run(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.script.insert(1, worker.hold)
-        error = await router.error(router.stream(timeout=0.2))
-        assert error.code() is StatusCode.DEADLINE_EXCEEDED
-        await until(lambda: worker.cancelled == 1)
-        await until(lambda: router.metric("num_requests_running", model="tiny") == 0)
-
-    play(scenario)
-
-
-# Metrics.
-
-
 def test_a_request_is_counted(play: Play, until: Until) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await router.generate(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
@@ -423,30 +237,5 @@ def test_a_request_is_counted(play: Play, until: Until) -> None:
         assert router.metric("generation_tokens_total", model="tiny") == 3
         assert router.metric("num_requests_waiting", model="tiny") == 0
         assert router.metric("num_requests_running", model="tiny") == 0
-
-    play(scenario)
-
-
-def test_fifty_streams_with_cancellations_leave_nothing_behind(play: Play, until: Until) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        async def read(events: int) -> None:
-            call = router.stream()
-            with contextlib.suppress(asyncio.CancelledError):
-                async for _ in call:
-                    events -= 1
-                    if events == 0:
-                        call.cancel()
-
-        worker.script = [*[worker.tokens(5)] * 20, worker.completion()]
-        await asyncio.gather(*(read(index % 25) for index in range(50)))
-        await until(lambda: worker.running == 0)
-        await until(
-            lambda: (
-                router.metric("num_requests_waiting", model="tiny")
-                + router.metric("num_requests_running", model="tiny")
-                == 0
-            )
-        )
-        assert len(worker.requests) == 50
 
     play(scenario)
