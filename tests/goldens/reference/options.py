@@ -1,8 +1,7 @@
 """Continuations with options: penalties, bans and biases, and beam search.
 
-A recipe says which options a case has, and leaves to a search what depends on the model: the
-prompt, the runs to ban, the tokens to bias, the tokens to end at. The search goes on until the
-case is safe to compare with, and until each option matters: without it, other tokens come out.
+What a recipe leaves open depends on the model, and is found by a search. It goes on until the case
+is safe to compare with, and until each option matters: without it, other tokens come out.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -25,9 +23,8 @@ from .model import (
     random_prompt,
     safely,
 )
+from .recipes import FULL, RECIPES, TEXT_CASES, Recipe
 
-# The prompt takes all that the new tokens leave of the context, and they reach its last position.
-FULL = 0
 # Options that mean nothing without beam search.
 OF_BEAMS = ("num_beams", "num_return_sequences", "length_penalty", "early_stopping")
 # Options that only change something if some sequence ends.
@@ -46,40 +43,8 @@ TOKENS_BEFORE_END = 3
 MIN_TOKENS = 3
 # Length of the banned runs that never come, the longest that the service takes.
 LONGEST_RUN = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """What a case, or a few cases with one prompt, must be like.
-
-    Attributes:
-        name: Of the case.
-        prompt: Tokens of the prompt, fewer if the context is shorter; or ``FULL``.
-        max_new_tokens: Option of this name.
-        options: All others that are the same whatever the prompt is.
-        variants: For each its further options; their results must all differ.
-        ends: Number of end tokens that replace the checkpoint's.
-        runs: Length of each run to ban. Each is taken from what comes out without it.
-        decoys: Whether to ban some more that must change nothing, or nothing more.
-        biases: Each below 0 is for a token of what comes out without it, the others for any token.
-        end_bias: A bias for all end tokens, or 0.
-    """
-
-    name: str
-    prompt: int
-    max_new_tokens: int
-    options: Options = dataclasses.field(default_factory=dict)
-    variants: dict[str, Options] = dataclasses.field(default_factory=lambda: {"": {}})
-    ends: int = 0
-    runs: tuple[int, ...] = ()
-    decoys: bool = False
-    biases: tuple[float, ...] = ()
-    end_bias: float = 0.0
-
-    @property
-    def named_options(self) -> set[str]:
-        """Names of the fixed options of any variant."""
-        return {*self.options, *(name for options in self.variants.values() for name in options)}
+# Of a checkpoint's sequences, the least share that ends for each of the two reasons.
+MIN_REASON_SHARE = 0.15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,189 +56,6 @@ class OptionCase:
     options: Options
     generation: Generation
     margin: float
-
-
-def beams(number: int, **options: Any) -> Options:
-    """Options of a beam search."""
-    return {"num_beams": number, **options}
-
-
-def stopping(*forms: str) -> dict[str, Options]:
-    """A variant for each form of early stopping."""
-    return {f"-{form}": {"early_stopping": form} for form in forms}
-
-
-STOPPINGS = stopping("heuristic", "first", "never")
-LENGTH_PENALTIES = {f"-{value:g}": {"length_penalty": value} for value in (-1.0, 0.0, 1.0, 2.0)}
-
-RECIPES = (
-    # Repetition penalties: above 1 they move away from what was there, below 1 towards it.
-    Recipe("rep-1.1", 31, 32, {"repetition_penalty": 1.1}),
-    Recipe("rep-1.3", 1, 40, {"repetition_penalty": 1.3}),
-    Recipe("rep-2", 16, 24, {"repetition_penalty": 2.0}),
-    Recipe("rep-5", 48, 12, {"repetition_penalty": 5.0}),
-    Recipe("rep-0.8", 24, 16, {"repetition_penalty": 0.8}),
-    Recipe("rep-0.5", 9, 8, {"repetition_penalty": 0.5}),
-    Recipe("rep-1.2-full", FULL, 20, {"repetition_penalty": 1.2}),
-    # Runs that come once. A prompt of one token is shorter than the run.
-    Recipe("ngram-1", 17, 24, {"no_repeat_ngram_size": 1}),
-    Recipe("ngram-1-long-prompt", 72, 12, {"no_repeat_ngram_size": 1}),
-    Recipe("ngram-2", 64, 40, {"no_repeat_ngram_size": 2}),
-    Recipe("ngram-2-short-prompt", 1, 32, {"no_repeat_ngram_size": 2}),
-    Recipe("ngram-3", 1, 40, {"no_repeat_ngram_size": 3}),
-    Recipe("ngram-4", 33, 40, {"no_repeat_ngram_size": 4}),
-    Recipe("ngram-2-full", FULL, 32, {"no_repeat_ngram_size": 2}),
-    # Banned runs.
-    Recipe("ban-1", 47, 16, runs=(1,)),
-    Recipe("ban-1-four-times", 2, 24, runs=(1, 1, 1, 1)),
-    Recipe("ban-2", 25, 24, runs=(2,)),
-    Recipe("ban-3", 96, 20, runs=(3,)),
-    Recipe("ban-8", 7, 30, runs=(8,)),
-    Recipe("ban-mixed", 63, 32, runs=(1, 2, 3, 2, 1)),
-    Recipe("ban-decoys", 1, 24, runs=(2, 1), decoys=True),
-    Recipe("ban-full", FULL, 16, runs=(1, 2)),
-    # Biases.
-    Recipe("bias-down", 12, 16, biases=(-4.0,)),
-    Recipe("bias-up", 65, 24, biases=(5.0,)),
-    Recipe("bias-many", 32, 32, biases=(-2.5, 6.0, -1e4, 4.0, -3.25, 5.0, -1.0, 0.5)),
-    Recipe("bias-end", 23, 24, end_bias=4.0),
-    # Delayed end tokens.
-    Recipe("min-8", 15, 24, {"min_new_tokens": 8}),
-    Recipe("min-all", 49, 20, {"min_new_tokens": 20}),
-    Recipe("min-1", 3, 12, {"min_new_tokens": 1}),
-    Recipe("min-16", 97, 24, {"min_new_tokens": 16}),
-    Recipe("min-full", FULL, 16, {"min_new_tokens": 12}),
-    # Other end tokens than the checkpoint's.
-    Recipe("ends-1", 8, 32, ends=1),
-    Recipe("ends-3", 40, 40, ends=3),
-    Recipe("ends-8", 95, 24, ends=8),
-    # Several of these at once.
-    Recipe("rep-ngram", 56, 40, {"repetition_penalty": 1.05, "no_repeat_ngram_size": 2}),
-    Recipe("rep-0.7-ngram", 48, 24, {"repetition_penalty": 0.7, "no_repeat_ngram_size": 2}),
-    Recipe("rep-ban", 111, 16, {"repetition_penalty": 1.2}, runs=(1, 2)),
-    Recipe("ngram-min", 32, 24, {"no_repeat_ngram_size": 2, "min_new_tokens": 10}),
-    Recipe("ban-bias", 80, 24, runs=(2, 1), biases=(-3.0, 4.0)),
-    Recipe("rep-min-ends", 88, 32, {"repetition_penalty": 1.2, "min_new_tokens": 12}, ends=3),
-    Recipe(
-        "everything",
-        16,
-        32,
-        {"repetition_penalty": 1.05, "no_repeat_ngram_size": 2, "min_new_tokens": 8},
-        ends=3,
-        runs=(1, 2),
-        biases=(-3.0, 4.0),
-    ),
-    # Beam search alone.
-    Recipe("beams-2", 1, 24, beams(2)),
-    Recipe("beams-3", 16, 17, beams(3)),
-    Recipe("beams-4", 33, 32, beams(4)),
-    Recipe("beams-5", 64, 20, beams(5)),
-    Recipe("beams-8", 24, 40, beams(8)),
-    Recipe("beams-2-full", FULL, 24, beams(2)),
-    # The best few.
-    Recipe("beams-2-both", 7, 16, beams(2, num_return_sequences=2)),
-    Recipe("beams-4-best-2", 48, 24, beams(4, num_return_sequences=2)),
-    Recipe("beams-4-all", 97, 24, beams(4, num_return_sequences=4)),
-    Recipe("beams-8-best-5", 12, 32, beams(8, num_return_sequences=5)),
-    Recipe("beams-8-all", 72, 16, beams(8, num_return_sequences=8)),
-    Recipe("beams-5-all-full", FULL, 40, beams(5, num_return_sequences=5)),
-    Recipe("beams-4-one-token", 25, 1, beams(4, num_return_sequences=4)),
-    Recipe("beams-8-last-token", FULL, 1, beams(8, num_return_sequences=8)),
-    Recipe("beams-3-two-tokens", 49, 2, beams(3, num_return_sequences=3)),
-    # Long and short hypotheses.
-    Recipe("beams-2-length--1", 15, 32, beams(2, length_penalty=-1.0)),
-    Recipe("beams-3-length--0.5", 80, 24, beams(3, length_penalty=-0.5, num_return_sequences=3)),
-    Recipe("beams-5-length-0", 47, 32, beams(5, length_penalty=0.0)),
-    Recipe("beams-8-length-0.6", 31, 24, beams(8, length_penalty=0.6, num_return_sequences=3)),
-    Recipe("beams-4-length-2", 96, 32, beams(4, length_penalty=2.0)),
-    Recipe(
-        "beams-3-length",
-        17,
-        32,
-        beams(3, num_return_sequences=3),
-        variants=LENGTH_PENALTIES,
-        ends=2,
-    ),
-    # When the search stops.
-    Recipe("beams-2-stop", 9, 32, beams(2, num_return_sequences=2), variants=STOPPINGS),
-    Recipe("beams-3-stop", 65, 24, beams(3, length_penalty=2.0), variants=STOPPINGS),
-    Recipe("beams-4-stop", 23, 40, beams(4, num_return_sequences=4), variants=STOPPINGS),
-    Recipe(
-        "beams-5-ends-stop",
-        32,
-        32,
-        beams(5, num_return_sequences=5, length_penalty=0.6),
-        variants=stopping("heuristic", "first"),
-        ends=3,
-    ),
-    Recipe(
-        "beams-3-ends-stop",
-        80,
-        24,
-        beams(3, num_return_sequences=3, length_penalty=2.0),
-        variants=stopping("heuristic", "never"),
-        ends=2,
-    ),
-    Recipe("beams-8-stop", 63, 30, beams(8, num_return_sequences=4), variants=STOPPINGS),
-    # A length penalty of 0 or less makes "never" the same as "heuristic".
-    Recipe(
-        "beams-4-length-0-stop",
-        5,
-        24,
-        beams(4, num_return_sequences=4, length_penalty=0.0),
-        variants=stopping("heuristic", "first"),
-    ),
-    # With all that greedy decoding has, too.
-    Recipe("beams-4-min", 2, 24, beams(4, min_new_tokens=10)),
-    Recipe("beams-3-min-all", 95, 16, beams(3, min_new_tokens=16, num_return_sequences=3)),
-    Recipe("beams-5-min-ends", 24, 32, beams(5, min_new_tokens=12), ends=2),
-    Recipe("beams-4-ngram-1", 16, 24, beams(4, no_repeat_ngram_size=1)),
-    Recipe("beams-3-ngram-2", 56, 40, beams(3, no_repeat_ngram_size=2)),
-    Recipe("beams-2-ngram-3", 1, 40, beams(2, no_repeat_ngram_size=3)),
-    Recipe("beams-4-ban", 40, 24, beams(4), runs=(1, 1)),
-    Recipe("beams-3-ban-mixed", 88, 32, beams(3, num_return_sequences=3), runs=(2, 3, 1)),
-    Recipe("beams-8-ban-decoys", 3, 16, beams(8), runs=(2, 1), decoys=True),
-    Recipe("beams-4-bias", 25, 24, beams(4), biases=(-3.0, 4.0, -2.0)),
-    Recipe("beams-2-bias-end", 104, 20, beams(2), end_bias=-2.0),
-    Recipe("beams-4-rep-1.3", 31, 32, beams(4, repetition_penalty=1.3)),
-    Recipe("beams-3-rep-0.8", 17, 16, beams(3, repetition_penalty=0.8)),
-    Recipe("beams-4-ends-3", 48, 40, beams(4, num_return_sequences=4), ends=3),
-    Recipe("beams-8-ends-8", 15, 24, beams(8, num_return_sequences=8), ends=8),
-    Recipe("beams-3-first-min", 64, 24, beams(3, early_stopping="first", min_new_tokens=6)),
-    Recipe(
-        "beams-4-everything",
-        33,
-        32,
-        beams(
-            4,
-            num_return_sequences=4,
-            length_penalty=0.6,
-            early_stopping="never",
-            repetition_penalty=1.1,
-            no_repeat_ngram_size=2,
-            min_new_tokens=6,
-        ),
-        ends=3,
-        runs=(1, 2),
-        biases=(-3.0, 4.0),
-    ),
-    Recipe(
-        "beams-8-everything-full",
-        FULL,
-        24,
-        beams(
-            8,
-            num_return_sequences=2,
-            length_penalty=2.0,
-            repetition_penalty=1.05,
-            no_repeat_ngram_size=2,
-        ),
-        runs=(2,),
-        biases=(-3.0,),
-    ),
-)
-# Of a checkpoint's sequences, the least share that ends for each of the two reasons.
-MIN_REASON_SHARE = 0.15
 
 
 # --- What a recipe leaves open --------------------------------------------------------------------
@@ -434,35 +216,6 @@ def check_option_cases(cases: list[OptionCase]) -> None:
 
 
 # --- Text prompts, for checkpoints with a tokenizer -----------------------------------------------
-
-# Name, prompts of which the first that serves is taken, options.
-TEXT_CASES = (
-    (
-        "ngram-3",
-        ("TensorFlow is", "A tensor is", "The model is"),
-        {"max_new_tokens": 32, "no_repeat_ngram_size": 3},
-    ),
-    (
-        "rep-1.2",
-        ("The function returns", "To save a model,"),
-        {"max_new_tokens": 24, "repetition_penalty": 1.2},
-    ),
-    (
-        "beams-4",
-        ("Once upon a time", "To train a model, call", "The server"),
-        beams(4, max_new_tokens=24),
-    ),
-    (
-        "beams-3-all",
-        ("A graph is", "The shape of a tensor", "This function"),
-        beams(3, max_new_tokens=16, num_return_sequences=3),
-    ),
-    (
-        "beams-2-ngram-2",
-        ("import tensorflow as tf\n", "The dataset", "For example,"),
-        beams(2, max_new_tokens=20, no_repeat_ngram_size=2),
-    ),
-)
 
 
 def text_option_cases(
