@@ -1,0 +1,89 @@
+"""Whether decoding gives what it gave on a CPU."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from executable import Arrays
+from manifest import DECODE, FIRST, Manifest
+
+# Most that values of float32 may differ by between devices, of log-probabilities and of caches.
+TOLERANCE = 1e-3
+
+
+def probe(caches: Arrays, places: Sequence[int]) -> np.ndarray:
+    """See export.py."""
+    picked = [
+        cache[0][:, np.asarray(places)].astype(jnp.float32)
+        for _, cache in sorted(caches.items(), key=lambda item: int(item[0].split("/")[1]))
+    ]
+    return np.stack(picked)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How results differ from the CPU's.
+
+    Attributes:
+        tokens: Generated tokens, of all rows and beams.
+        equal_tokens: Those that are the CPU's, up to the row's first other token.
+        logprob_difference: The largest of the equal tokens' log-probabilities; of beam search, of
+            the open hypotheses' scores.
+        cache_difference: The largest of some places of the first row's caches.
+        closest: How much likelier the likeliest token was than the next, where that was closest;
+            None with beam search.
+    """
+
+    tokens: int
+    equal_tokens: int
+    logprob_difference: float
+    cache_difference: float
+    closest: float | None
+
+    @property
+    def same(self) -> bool:
+        """Whether it is the same but for rounding."""
+        return (
+            self.equal_tokens == self.tokens
+            and max(self.logprob_difference, self.cache_difference) <= TOLERANCE
+        )
+
+
+def compare(found: Arrays, expected: Arrays, manifest: Manifest) -> Comparison:
+    """Compares results of the first step and of the others, by name, as export.py names them."""
+    state = f"{DECODE}/state"
+    prompt_lengths = expected[f"{state}/prompt_lengths"]
+    rows, beams, _ = expected[f"{state}/tokens"].shape
+    # The first in a step of its own.
+    made = manifest.steps + 1
+    places = prompt_lengths[:, np.newaxis] + np.arange(made)
+    new, old = (
+        np.take_along_axis(arrays[f"{state}/tokens"], places[:, np.newaxis], axis=2)
+        for arrays in (found, expected)
+    )  # [R, B, made]
+    agreeing = np.logical_and.accumulate(new == old, axis=-1)
+    closest = None
+    if beams == 1:
+
+        def join(arrays: Arrays, field: str) -> np.ndarray:
+            first, others = (arrays[f"{part}/logprobs/{field}"] for part in (FIRST, DECODE))
+            return np.concatenate([first[:, :1], others[:, : manifest.steps]], axis=1)
+
+        differences = np.abs(join(found, "chosen") - join(expected, "chosen"))[agreeing[:, 0]]
+        top = join(expected, "top")
+        closest = float((top[..., 0] - top[..., 1]).min())
+    else:
+        scores = f"{state}/beams/scores"
+        differences = np.abs(found[scores] - expected[scores])[agreeing[..., -1]]
+    caches = np.abs(found[f"{DECODE}/caches"] - expected[f"{DECODE}/caches"])
+    if not agreeing[0].all():
+        # Places of another token have nothing to be compared with.
+        caches = caches[:, :, :1]
+    return Comparison(
+        tokens=rows * beams * made,
+        equal_tokens=int(agreeing.sum()),
+        logprob_difference=float(differences.max(initial=0)),
+        cache_difference=float(caches.max()),
+        closest=closest,
+    )
