@@ -17,4 +17,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         shared = next((name for name in SHARED if name in fixtures), None)
-        item.add_marker(pytest.mark.xdist_group(shared or item.path.stem))
+        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
