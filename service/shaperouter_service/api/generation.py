@@ -94,7 +94,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             record.waits(name)
             prepared = await self._prepare(request, name, deadline)
             record.prompt(len(prepared.prompt))
-            runs = prepared.runs(request_id, client_of(context))
+            streamed = isinstance(request, generation_pb2.GenerateStreamRequest)
+            runs = prepared.runs(request_id, client_of(context), reads_along=streamed)
             async with contextlib.aclosing(self._run(prepared, runs, record, deadline)) as events:
                 header_sent = False
                 async for event in events:

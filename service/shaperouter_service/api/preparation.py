@@ -20,6 +20,10 @@ from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.limits import MAX_BIASES
 from shaperouter_service.text import Tokenizer
 
+# Seconds for which tokens that nobody reads yet may stay at the worker: if that is lost, they are
+# made again.
+UNREAD_INTERVAL = 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRequest:
@@ -41,7 +45,9 @@ class PreparedRequest:
     echo: generation_pb2.Delta | None
     explain: bool
 
-    def runs(self, request_id: str, client: str) -> list[worker_pb2.RunRequest]:
+    def runs(
+        self, request_id: str, client: str, *, reads_along: bool
+    ) -> list[worker_pb2.RunRequest]:
         """What goes to the workers: one run, or one for each sequence that is sampled alone.
 
         The first has the request's id and seed, the others have ones that are made of them.
@@ -49,7 +55,10 @@ class PreparedRequest:
         Args:
             request_id: Id of the request.
             client: Who asks.
+            reads_along: Whether the caller reads tokens before the end.
         """
+        # Each token may be the one that completes a stop string.
+        at_once = reads_along or self.stop
         count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
         runs = []
         for sequence in range(count):
@@ -59,6 +68,7 @@ class PreparedRequest:
                 client=client,
                 token_ids=self.prompt,
                 options=self.options,
+                tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
             )
             if count > 1:
                 run.options.num_return_sequences = 1

@@ -19,6 +19,7 @@ from shaperouter_service.limits import (
 from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.held_tokens import HeldTokens
 from shaperouter_service.worker.run import (
     Ended,
     Event,
@@ -129,18 +130,18 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             emit=emit,
             timings=Timings(arrived=time.monotonic()),
         )
+        held = HeldTokens(request.tokens_interval_seconds)
         self._engine.submit(run, request.model)
         try:
             while True:
-                match await events.get():
+                event = await events.get()
+                told = held.add(event) if isinstance(event, NewTokens) else held.release()
+                if told:
+                    yield worker_pb2.RunResponse(tokens=_tokens(told))
+                match event:
                     case Stalled(signature):
                         stall = generation_pb2.Stall(signature=signature_to_proto(signature))
                         yield worker_pb2.RunResponse(stall=stall)
-                    case NewTokens(token_ids, logprobs):
-                        tokens = worker_pb2.RunTokens(
-                            token_ids=token_ids, logprobs=_logprobs(logprobs)
-                        )
-                        yield worker_pb2.RunResponse(tokens=tokens)
                     case Ended() as end:
                         yield worker_pb2.RunResponse(completion=_completion(run, end))
                         return
@@ -249,6 +250,10 @@ def _record(options: worker_pb2.RunOptions) -> Options:
         length_penalty=options.length_penalty,
         early_stopping=_EARLY_STOPPING[options.early_stopping],
     )
+
+
+def _tokens(tokens: NewTokens) -> worker_pb2.RunTokens:
+    return worker_pb2.RunTokens(token_ids=tokens.token_ids, logprobs=_logprobs(tokens.logprobs))
 
 
 def _logprobs(logprobs: Sequence[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]:

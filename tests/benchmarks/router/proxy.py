@@ -23,7 +23,7 @@ class Proxy(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: Any
     ) -> generation_pb2.GenerateResponse:
         sequence = generation_pb2.Sequence()
-        async for event in self._run():
+        async for event in self._run(tokens_interval_seconds=1):
             sequence.token_ids.extend(event.tokens.token_ids)
         return generation_pb2.GenerateResponse(sequences=[sequence])
 
@@ -34,8 +34,9 @@ class Proxy(generation_pb2_grpc.GenerationServiceServicer):
             delta = generation_pb2.Delta(token_ids=event.tokens.token_ids)
             yield generation_pb2.GenerateStreamResponse(delta=delta)
 
-    def _run(self) -> Any:
-        return self._worker.Run(worker_pb2.RunRequest(model=MODEL, token_ids=PROMPT_TOKENS))
+    def _run(self, **fields: Any) -> Any:
+        request = worker_pb2.RunRequest(model=MODEL, token_ids=PROMPT_TOKENS, **fields)
+        return self._worker.Run(request)
 
 
 def serve_proxy(address: str, worker: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpc import StatusCode
 
+from harness.router import read_events
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import QueueFullError
 
@@ -67,6 +68,17 @@ def test_tokens_come_as_they_are_made(play: Play) -> None:
         worker.released.set()
         second = await call.read()
         assert second.delta.token_ids == [7, 8]
+
+    play(scenario)
+
+
+def test_only_who_reads_along_is_told_each_chunk(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate()
+        await router.generate(options=generation_pb2.GenerationOptions(stop=["x"]))
+        await read_events(router.stream())
+        intervals = [request.tokens_interval_seconds for request in worker.requests]
+        assert [interval > 0 for interval in intervals] == [True, False, False]
 
     play(scenario)
 
