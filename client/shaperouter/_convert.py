@@ -33,6 +33,7 @@ _GRAPH_KINDS = {
 }
 _GRAPH_STATES = {
     graph_pb2.GRAPH_STATE_COLD: GraphState.COLD,
+    graph_pb2.GRAPH_STATE_QUEUED: GraphState.QUEUED,
     graph_pb2.GRAPH_STATE_TRACING: GraphState.TRACING,
     graph_pb2.GRAPH_STATE_COMPILING: GraphState.COMPILING,
     graph_pb2.GRAPH_STATE_READY: GraphState.READY,

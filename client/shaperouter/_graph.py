@@ -10,7 +10,8 @@ class GraphState(enum.StrEnum):
     """The life of a graph."""
 
     COLD = "cold"  # nobody has asked for it
-    TRACING = "tracing"  # waits for its turn, or model code is turned into a TensorFlow graph
+    QUEUED = "queued"  # it waits for a compile thread
+    TRACING = "tracing"  # model code is turned into a TensorFlow graph
     COMPILING = "compiling"  # XLA is compiling it
     READY = "ready"  # it can serve
     FAILED = "failed"  # tracing or compiling failed

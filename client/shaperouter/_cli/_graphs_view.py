@@ -18,6 +18,7 @@ STYLES = {
     GraphState.READY: "green",
     GraphState.COMPILING: "yellow",
     GraphState.TRACING: "yellow",
+    GraphState.QUEUED: "yellow",
     GraphState.FAILED: "bold red",
     GraphState.COLD: "dim",
     GraphState.UNKNOWN: "dim",
@@ -26,11 +27,12 @@ _SYMBOLS = {
     GraphState.READY: "●",
     GraphState.COMPILING: "◐",
     GraphState.TRACING: "○",
+    GraphState.QUEUED: "◌",
     GraphState.FAILED: "✗",
     GraphState.COLD: "·",
     GraphState.UNKNOWN: "?",
 }
-_ON_THE_WAY = (GraphState.TRACING, GraphState.COMPILING)
+_ON_THE_WAY = (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
 
 _Column: TypeAlias = list[str | Text]  # a heading and cells
 
@@ -109,7 +111,7 @@ class GraphsView:
         legend = _line("", style="dim")
         for state in (GraphState.READY, *reversed(_ON_THE_WAY), GraphState.FAILED, GraphState.COLD):
             legend.append(_SYMBOLS[state], style=STYLES[state]).append(f" {state}  ")
-        yield legend.append(f"%: device time, last {INTERVAL:.0f} s")
+        yield legend.append(f"%: device, last {INTERVAL:.0f} s")
 
     def _column(self, lattice: Lattice, length: int) -> _Column:
         """The heading and the cells of a length, one for each rung of rows."""

@@ -9,7 +9,7 @@ from shaperouter._signature import GraphKind, Signature
 
 # States, from the one to look at first: what is on the way, what failed, what is ready.
 NOTABLE = (
-    *(GraphState.COMPILING, GraphState.TRACING, GraphState.FAILED),
+    *(GraphState.COMPILING, GraphState.TRACING, GraphState.QUEUED, GraphState.FAILED),
     *(GraphState.READY, GraphState.UNKNOWN, GraphState.COLD),
 )
 

@@ -120,6 +120,15 @@ def test_values_of_a_newer_service_are_unknown(fake: FakeShaperouter, client: Cl
     assert graph.signature.kind is GraphKind.UNKNOWN
 
 
+@pytest.mark.parametrize("state", graph_pb2.GraphState.values()[1:])
+def test_every_state_of_a_graph_is_known(
+    fake: FakeShaperouter, client: Client, state: graph_pb2.GraphState
+) -> None:
+    fake.graphs[0].state = state
+    (graph,) = client.graphs()
+    assert f"GRAPH_STATE_{graph.state.upper()}" == graph_pb2.GraphState.Name(state)
+
+
 def test_answer_without_a_sequence_is_an_internal_error(
     fake: FakeShaperouter, client: Client
 ) -> None:

@@ -15,7 +15,7 @@ from shaperouter._cli._lattice import lattices
 
 NOTHING = Histogram(bounds=(1.0,), counts=(0, 0), sum=0.0)
 READY, COMPILING, COLD = GraphState.READY, GraphState.COMPILING, GraphState.COLD
-TRACING, FAILED = GraphState.TRACING, GraphState.FAILED
+QUEUED, TRACING, FAILED = GraphState.QUEUED, GraphState.TRACING, GraphState.FAILED
 
 
 def graph(  # noqa: PLR0917 (a shape, and a state)
@@ -105,6 +105,8 @@ def test_a_lattice_is_of_one_model_kind_and_beam_width() -> None:
         ([READY, FAILED], FAILED),
         ([FAILED, TRACING, READY], TRACING),
         ([TRACING, COMPILING], COMPILING),
+        ([QUEUED, TRACING], TRACING),
+        ([FAILED, QUEUED, READY], QUEUED),
         ([COLD, COLD], COLD),
     ],
 )
@@ -183,12 +185,13 @@ def test_a_grid_is_rows_by_lengths_with_a_symbol_for_each_state() -> None:
         graph(1, 1024, TRACING),
         graph(4, 64, FAILED),
         graph(4, 128, COLD),
+        graph(4, 1024, QUEUED),
     ]
     heading, lengths, first, second, _ = section(picture(graphs), "gpt2 decode")
-    assert heading == "gpt2 decode · 1 of 5 ready"
+    assert heading == "gpt2 decode · 1 of 6 ready"
     assert lengths.split() == ["rows", "64", "128", "1024"]
     assert first.split() == ["1", "●", "◐", "○"]
-    assert second.split() == ["4", "✗", "·"]
+    assert second.split() == ["4", "✗", "·", "◌"]
     # Columns stand below one another.
     assert [lengths.index(each) for each in ("64", "128", "1024")] == [
         first.index(each) for each in "●◐○"
@@ -203,6 +206,18 @@ def test_with_several_workers_a_cell_counts_those_that_are_ready() -> None:
         for index, state in enumerate(each)
     ]
     assert section(picture(graphs), "gpt2 decode")[2].split() == ["1", "2/3", "◐1/3", "·"]
+
+
+def test_what_waits_for_a_compile_thread_is_on_the_way() -> None:
+    lines = picture([graph(1), graph(2, state=QUEUED), graph(4, state=COMPILING)])
+    worker = next(line for line in lines if line.startswith("worker-0"))
+    assert worker.split()[2:5] == ["1", "2", "0"]
+
+
+def test_the_legend_fits_80_columns() -> None:
+    legend = picture([graph()])[-1]
+    assert [state for state in GraphState if state not in legend] == [GraphState.UNKNOWN]
+    assert legend.endswith("last 5 s")
 
 
 def test_cells_have_their_share_of_device_time() -> None:
