@@ -76,5 +76,7 @@ def test_a_client_cannot_take_the_room_of_others() -> None:
 def test_what_is_dropped_is_gone() -> None:
     kept, dropped = run(), run()
     queue = filled(kept, dropped)
-    queue.drop(lambda each: each is dropped)
-    assert list(queue) == [kept]
+    (told,) = queue.drop(lambda each: each is dropped)
+    assert told is dropped
+    (left,) = queue
+    assert left is kept

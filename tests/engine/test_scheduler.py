@@ -244,6 +244,23 @@ def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted
     cold.wait()
 
 
+def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
+    small: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = small.engine._graphs.graph(
+        Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
+    )
+    before = sum(missing.stall_seconds.counts)
+    covers = small.engine._lanes[MODEL, 1]._covers
+    monkeypatch.setattr(covers, "missing", lambda _: missing)
+    stalled = small.submit(MODEL, [1], max_new_tokens=2)
+    assert isinstance(stalled.next(), Stalled)
+    small.engine.cancel(stalled.run, MODEL)
+    wait_until(lambda: _lane(small).queued == 0)
+    wait_until(lambda: sum(missing.stall_seconds.counts) == before + 1)
+    assert stalled.run.timings.stall_seconds > 0
+
+
 def test_runs_that_no_single_graph_covers_are_served_by_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

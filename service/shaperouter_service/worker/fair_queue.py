@@ -77,6 +77,14 @@ class FairQueue:
         self._places = []
         return runs
 
-    def drop(self, unwanted: Callable[[Run], bool]) -> None:
-        """Takes out the runs that nobody wants any more."""
-        self._places = [place for place in self._places if not unwanted(place.run)]
+    def drop(self, unwanted: Callable[[Run], bool]) -> list[Run]:
+        """Takes out the runs that nobody wants any more, and returns them."""
+        kept: list[_Place] = []
+        dropped: list[Run] = []
+        for place in self._places:
+            if unwanted(place.run):
+                dropped.append(place.run)
+            else:
+                kept.append(place)
+        self._places = kept
+        return dropped

@@ -193,8 +193,8 @@ class LaneScheduler:
 
     def _drop_cancelled(self) -> None:
         with self._lock:
-            self._queue.drop(lambda run: run.cancelled)
-        for run in [run for run in self._runs if run.cancelled]:
+            dropped = self._queue.drop(lambda run: run.cancelled)
+        for run in [*dropped, *(run for run in self._runs if run.cancelled)]:
             self._leave(run)
         if self._reading is not None:
             self._reading.runs = [run for run in self._reading.runs if not run.cancelled]
