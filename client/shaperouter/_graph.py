@@ -58,7 +58,8 @@ class Graph:
         compile_seconds: Time each successful compilation took, tracing left out.
         stall_seconds: Requests that waited for it to be compiled, and how long.
         device_seconds: Calls that served requests, and the time the device spent in each.
-        error: Why it failed; empty otherwise.
+        error: Why it failed; or, of a cold one, why it was refused when its turn came. Empty
+            otherwise.
         loads: Times it was loaded from the cache on disk instead of being compiled.
         load_seconds: Time those took, in seconds.
         step_seconds: Device time of one step, or of one piece of prompts: a moving average; 0 until

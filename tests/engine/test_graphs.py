@@ -202,7 +202,12 @@ class Table:
     """A table of fake programs, with one compile thread."""
 
     def __init__(
-        self, error: str = "", *, max_graphs: int = 100, first: Sequence[Signature] = ()
+        self,
+        error: str = "",
+        *,
+        max_graphs: int = 100,
+        max_memory_bytes: int = 0,
+        first: Sequence[Signature] = (),
     ) -> None:
         self.programs: dict[Signature, FakeProgram] = {}
         self.error = error
@@ -211,7 +216,12 @@ class Table:
             self._build,
             costs=Costs({"m": DIMENSIONS}),
             recorder=TrafficRecorder(None, {"m": Ladders.default(max_length=1024, slots=4)}),
-            budget=CompileBudget(mode=CompileMode.LAZY, max_graphs=max_graphs, first=first),
+            budget=CompileBudget(
+                mode=CompileMode.LAZY,
+                max_graphs=max_graphs,
+                max_memory_bytes=max_memory_bytes,
+                first=first,
+            ),
             threads=1,
             on_change=self._changed,
         )
@@ -332,6 +342,50 @@ def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:
     for program in fake.programs.values():
         program.go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)
+
+
+def test_what_memory_is_spent_on_before_its_turn_comes_is_refused_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = _signature(1024)
+    fake = Table(max_memory_bytes=1000, first=[first])
+    memory = 999
+    monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: memory)
+    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    wait_until(lambda: making.state is GraphState.COMPILING)
+    cover = fake.table.want(first, urgent=False)
+    memory = 1000
+    for program in fake.programs.values():
+        program.go_on.set()
+    wait_until(lambda: cover.state is GraphState.READY)
+    assert making.state is GraphState.READY
+    assert (waiting.state, waiting.has_ended, waiting.traces) == (GraphState.COLD, True, 0)
+    assert waiting.error.endswith("the worker's budget is spent (100 graphs, 1000 bytes of memory)")
+
+
+def test_what_was_refused_when_its_turn_came_can_be_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Table(max_memory_bytes=1000)
+    memory = iter([0, 1000, 0, 0])
+    monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: next(memory))
+    graph = fake.table.want(_signature(64), urgent=True)
+    wait_until(lambda: graph.has_ended)
+    fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (graph.error, graph.failures) == ("", 0)
+
+
+def test_what_waits_when_a_table_is_frozen_is_not_made() -> None:
+    fake = Table()
+    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    wait_until(lambda: making.state is GraphState.COMPILING)
+    fake.table.freeze()
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: waiting.has_ended)
+    assert (making.state, waiting.state) == (GraphState.READY, GraphState.COLD)
+    assert waiting.error.endswith("nothing is compiled after warm-up (mode frozen)")
 
 
 def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() -> None:

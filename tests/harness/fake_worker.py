@@ -65,6 +65,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
         self.wanted: list[worker_pb2.WantRequest] = []
         self.refusals: dict[int, str] = {}  # reasons, by the signature's length
+        self.late_refusals: dict[int, str] = {}  # reasons that are told when a graph's turn comes
         self.failures: dict[int, str] = {}  # what goes wrong, likewise
         self.before_wish: Step | None = None  # an error, or a function to await
         self.takes_up_wishes = True
@@ -322,9 +323,16 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 device_seconds=nothing,
             )
             self.graphs.append(graph)
-        elif graph.state != graph_pb2.GRAPH_STATE_FAILED:
+        elif graph.state not in (graph_pb2.GRAPH_STATE_FAILED, graph_pb2.GRAPH_STATE_COLD):
             return
         graph.ClearField("error")
+        graph.ClearField("state_seconds")
+        if reason := self.late_refusals.get(signature.length):
+            graph.state = graph_pb2.GRAPH_STATE_QUEUED
+            await self.change()
+            graph.state, graph.error = graph_pb2.GRAPH_STATE_COLD, reason
+            await self.change()
+            return
         for state in (graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING):
             graph.state = state
             await self.change()

@@ -30,8 +30,8 @@ class Warming:
         self._fleet = fleet
         self._wishes = wishes
         self._incarnations = self._incarnations_now()
-        # A graph that failed before is tried again: only a further failure is an end.
-        self._failures = {wish: graph.failures for wish, graph in self._known().items()}
+        # A graph that failed or was refused before is tried again: only doing so anew is an end.
+        self._before = self._known()
         self._reasons: dict[Wish, str] = {}  # why there will be no graph
 
     async def ask(self) -> None:
@@ -71,13 +71,21 @@ class Warming:
             graph.state, graph.error = graph_pb2.GRAPH_STATE_FAILED, reason
         elif wish in known and not self._is_still_to_begin(known[wish], wish):
             graph.CopyFrom(known[wish])
+            if graph.state == graph_pb2.GRAPH_STATE_COLD:
+                graph.state = graph_pb2.GRAPH_STATE_FAILED
         return graph
 
     def _is_still_to_begin(self, graph: graph_pb2.Graph, wish: Wish) -> bool:
         """Whether the worker's snapshot is older than its taking up of the wish."""
+        before = self._before.get(wish, graph_pb2.Graph())
         if graph.state == graph_pb2.GRAPH_STATE_FAILED:
-            return graph.failures == self._failures.get(wish, 0) and not graph.retry_seconds
-        return graph.state == graph_pb2.GRAPH_STATE_COLD
+            return graph.failures == before.failures and not graph.retry_seconds
+        if graph.state == graph_pb2.GRAPH_STATE_COLD:
+            # With an error it was refused when its turn came. If that was before, it is older now.
+            return not graph.error or (
+                bool(before.error) and graph.state_seconds >= before.state_seconds
+            )
+        return False
 
     def _known(self) -> dict[Wish, graph_pb2.Graph]:
         return {

@@ -208,9 +208,7 @@ class _Recycler:
         except ServiceError as error:
             raise _GivenUpError(f"its successor could not be asked for graphs: {error}") from error
         if refused:
-            # It would soon have to be replaced itself, and so on.
-            signature, reason = next(iter(refused.items()))
-            raise _GivenUpError(f"its successor has no room for {signature}: {reason}")
+            raise _no_room(*next(iter(refused.items())))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAKE_LIMIT):
                 await self._when(lambda: self._having_made(life, graphs))
@@ -238,8 +236,12 @@ class _Recycler:
     def _having_made(self, life: WorkerId, graphs: Sequence[Signature]) -> WorkerView | None:
         # Whoever is silent for a moment may be back.
         view = self._catalog.view(life)
-        made = view is not None and all(view.state(graph) in ENDS for graph in graphs)
-        return view if made else None
+        if view is None:
+            return None
+        for graph in graphs:
+            if graph in view.graphs and view.graphs[graph].refused:
+                raise _no_room(graph, view.graphs[graph].refused)
+        return view if all(view.state(graph) in ENDS for graph in graphs) else None
 
     async def _end(self, process: WorkerProcess) -> None:
         """Has a process finish its runs and end, and forgets it."""
@@ -257,6 +259,11 @@ class _Recycler:
         until = asyncio.get_running_loop().time() + seconds
         self._pauses[name] = _Pause(until=until, seconds=seconds)
         return seconds
+
+
+def _no_room(graph: Signature, reason: str) -> _GivenUpError:
+    """Without room it would soon have to be replaced itself, and so on."""
+    return _GivenUpError(f"its successor has no room for {graph}: {reason}")
 
 
 def _ready(worker: WorkerView) -> set[Signature]:

@@ -35,7 +35,7 @@ class Graph:
         step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time that its absence has cost.
         padded_seconds: Device time it spent where a smaller graph would have done.
-        error: Why it failed; empty otherwise.
+        error: Why it failed, or why it was refused after all when its turn came; empty otherwise.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -77,6 +77,22 @@ class Graph:
         # A program is traced once; the next attempt has another.
         self._traces_before = self.traces
         self.program = None
+
+    def refuse(self, error: str) -> None:
+        """Notes that it was not made when its turn came; called by the compile thread.
+
+        Args:
+            error: Why.
+        """
+        self.error = error
+        self.program = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes of it unless somebody asks: it is ready, or will not be."""
+        if self.state is GraphState.COLD:
+            return bool(self.error)
+        return self.state in (GraphState.READY, GraphState.FAILED)
 
     @property
     def has_failed(self) -> bool:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import structlog
@@ -115,7 +115,9 @@ class GraphTable:
                 graph.state is not GraphState.FAILED or graph.has_failed
             ):
                 return graph
-            self._check(signature)
+            self._check(signature, self._made())
+            if graph.state is GraphState.COLD:
+                graph.error = ""
             if graph.program is None:
                 graph.program = self._build(signature)
             self._wanted[signature] = urgent
@@ -221,19 +223,28 @@ class GraphTable:
         lost = (GraphState.COLD, GraphState.FAILED)
         return [s for s, graph in self._graphs.items() if graph.state not in lost]
 
-    def _check(self, signature: Signature) -> None:
+    def _check(self, signature: Signature, made: Collection[Signature]) -> None:
+        """Refuses what may not be made.
+
+        Args:
+            signature: The shape.
+            made: The other graphs that are ready or on the way.
+
+        Raises:
+            GraphRefusedError: It may not be made.
+        """
         if self._frozen:
             raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
         if signature in self.budget.first:
             return
-        if self.budget.room(self._made()) == 0:
+        if self.budget.room(made) == 0:
             limit = f"{self.budget.max_graphs} graphs"
             if self.budget.max_memory_bytes:
                 limit += f", {self.budget.max_memory_bytes} bytes of memory"
             raise GraphRefusedError(signature, f"the worker's budget is spent ({limit})")
 
-    def _next(self) -> Graph:
-        """Waits for something to make, and takes what is due first."""
+    def _next(self) -> Graph | None:
+        """Waits for something to make, and takes what is due first; None if that is refused."""
         with self._work_there:
             while not self._wanted:
                 self._work_there.wait()
@@ -241,6 +252,14 @@ class GraphTable:
             signature = urgent[0] if urgent else max(self._wanted, key=self._worth)
             del self._wanted[signature]
             graph = self._graphs[signature]
+            try:
+                # Since it was asked for, others may have taken the memory there was.
+                self._check(signature, [other for other in self._made() if other != signature])
+            except GraphRefusedError as error:
+                log.warning("graph refused", graph=str(signature), why=str(error))
+                graph.refuse(str(error))
+                self._move(graph, GraphState.COLD)
+                return None
             self._move(graph, GraphState.TRACING)
             return graph
 
@@ -252,7 +271,8 @@ class GraphTable:
         while True:
             graph = self._next()
             self._on_change()
-            self._make_ready(graph)
+            if graph is not None:
+                self._make_ready(graph)
 
     def _make_ready(self, graph: Graph) -> None:
         if graph.program is None:

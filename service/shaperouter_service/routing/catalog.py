@@ -212,6 +212,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
             # What takes longer than others did will take a little longer still.
             ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
             retry_at=now + graph.retry_seconds,
+            refused=graph.error if state is GraphState.COLD else "",
         )
     return WorkerView(
         name=snapshot.worker,

@@ -14,7 +14,7 @@ class GraphState(StrEnum):
 
     ::
 
-        COLD → QUEUED → TRACING → COMPILING → READY
+        COLD ⇄ QUEUED → TRACING → COMPILING → READY
                   ↑        └─────────┴──→ FAILED
                   └─────── after a pause ────┘
     """
@@ -44,6 +44,7 @@ class GraphView:
         ready_at: When it is expected to be ready, on the reader's monotonic clock in seconds; only
             of graphs that are on the way.
         retry_at: Until when it is not tried again; only of failed graphs.
+        refused: Why it was not made when its turn came; only of cold graphs.
     """
 
     signature: Signature
@@ -52,6 +53,7 @@ class GraphView:
     served_seconds: float = 0.0
     ready_at: float = 0.0
     retry_at: float = 0.0
+    refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

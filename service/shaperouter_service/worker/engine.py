@@ -15,7 +15,6 @@ from shaperouter_service.graphs import (
     CachedMaking,
     CompileBudget,
     CompileMode,
-    GraphState,
     GraphTable,
     Making,
     cache_key,
@@ -226,10 +225,7 @@ class Engine:
     @property
     def warm(self) -> bool:
         """Whether it has made what it makes before anybody asks, as far as that can be made."""
-        return all(
-            self._graphs.graph(signature).state in (GraphState.READY, GraphState.FAILED)
-            for signature in self._first
-        )
+        return all(self._graphs.graph(signature).has_ended for signature in self._first)
 
     def save_record(self) -> None:
         """Writes down what traffic there was; it takes some milliseconds, and files."""

@@ -88,6 +88,25 @@ def test_a_successor_without_room_is_given_up(recycle: Recycle) -> None:
     )
 
 
+def test_a_successor_that_finds_no_room_when_it_comes_to_a_graph_is_given_up(
+    recycle: Recycle,
+) -> None:
+    def at_birth(process: FakeProcess) -> None:
+        process.worker.late_refusals[MISSED.length] = "the worker's budget is spent"
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = at_birth
+        await local.spend(old)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == (
+        "its successor has no room for tiny decode 4x32: the worker's budget is spent"
+    )
+
+
 def test_a_successor_that_cannot_be_started_is_given_up(recycle: Recycle) -> None:
     def at_birth(process: FakeProcess) -> None:
         raise OSError("no room for a process")
