@@ -128,7 +128,7 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         backoff, first = FIRST_BACKOFF, self._process is None
         if first:
-            await self.start()
+            backoff = await self._start_at_last(backoff)
         while True:
             started = loop.time()
             code = await self.ended()
@@ -140,8 +140,20 @@ class WorkerProcess:
             reason = reason_of_end(code)
             log.error("worker died", worker=self.name, reason=reason, restart_seconds=backoff)
             await asyncio.sleep(backoff)
+            backoff = await self._start_at_last(min(2 * backoff, LAST_BACKOFF))
+
+    async def _start_at_last(self, backoff: float) -> float:
+        """Starts a process as soon as the system has room for it; returns the next back-off."""
+        while True:
+            try:
+                await self.start()
+            except OSError as error:
+                reason = str(error)
+            else:
+                return backoff
+            log.error("worker not started", worker=self.name, reason=reason, retry_seconds=backoff)
+            await asyncio.sleep(backoff)
             backoff = min(2 * backoff, LAST_BACKOFF)
-            await self.start()
 
     async def ended(self) -> int:
         """Waits for the end of the process that was started, and returns its exit code.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shaperouter_service.fleet import WorkerProcess, WorkerProcesses, spawning
 from shaperouter_service.roles.router import RouterConfig, run_router
+from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
 
 # Seconds that workers have to end once the router has: their requests are finished or given up.
 WORKER_GRACE = 2.0
@@ -21,13 +22,21 @@ class LocalWorkers:
         count: Number of them.
         arguments: Options they all get; their names and addresses come from here.
         gpus: That they share out, as CUDA_VISIBLE_DEVICES names them; none on a CPU.
-        hang_timeout: Seconds of silence after which one is replaced.
+        hang_timeout: Seconds after which a call of a graph has hung.
     """
 
     count: int
     arguments: tuple[str, ...]
     gpus: Sequence[str]
     hang_timeout: float
+
+    @property
+    def silence(self) -> float:
+        """Seconds of silence after which one is replaced.
+
+        However soon a call counts as hung, a worker without one speaks only at each heartbeat.
+        """
+        return max(self.hang_timeout, MISSED_HEARTBEATS * HEARTBEAT)
 
     def environment(self, index: int) -> dict[str, str]:
         """What is set for a worker: it sees one GPU alone, its device 0."""
@@ -48,7 +57,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
         def worker(name: str, address: str) -> WorkerProcess:
             arguments = [f"--name={name}", f"--listen={address}", *workers.arguments]
             spawn = spawning(arguments, workers.environment(names[name]))
-            return WorkerProcess(name, address, spawn, hang_timeout=workers.hang_timeout)
+            return WorkerProcess(name, address, spawn, hang_timeout=workers.silence)
 
         processes = WorkerProcesses(names, Path(directory), worker)
         supervision = asyncio.create_task(processes.supervise())
