@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import structlog
 
-from shaperouter_service.cache import sealed
+from shaperouter_service.cache import ownership, sealed
 from shaperouter_service.cache.key import CacheKey
 from shaperouter_service.cache.sealed import DamagedFileError
 from shaperouter_service.cache.section import KEY_FILE, Part, Section, remove
@@ -75,24 +75,39 @@ class CompileCache:
     def open(cls, directory: Path, *, max_bytes: int) -> Self | None:
         """Makes the directory if it is missing, and finds out what can be done with it.
 
-        Says so in a warning if it can only be read. Returns None, with a warning, if it can't.
+        Says so in a warning if it can only be read. Returns None, with a warning, if it can't, or
+        if anybody may have put code there.
         """
-        writable = True
-        try:
+        with contextlib.suppress(OSError):
             # It holds code that workers will run: others have no business there.
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sealed.replace(directory / "CACHEDIR.TAG", _TAG)
-        except OSError as error:
-            writable = False
-            reason = str(error)
         try:
+            status = directory.stat()
             next(directory.iterdir(), None)
         except OSError as error:
             log.warning("no compile cache: its directory can't be read", reason=str(error))
             return None
-        if not writable:
-            log.warning("the compile cache is only read: it can't be written", reason=reason)
-        return cls(directory, max_bytes=max_bytes, writable=writable)
+        about = {
+            "directory": str(directory),
+            "owner": status.st_uid,
+            "mode": ownership.mode(status),
+        }
+        if danger := ownership.danger(status):
+            log.warning(
+                "no compile cache: others may have put code into its directory",
+                reason=danger,
+                remedy="make it ours alone (chown, chmod go-w), or name a new directory within",
+                **about,
+            )
+            return None
+        if ownership.is_shared(status):
+            log.warning("a group may put code into the compile cache that workers run", **about)
+        try:
+            sealed.replace(directory / "CACHEDIR.TAG", _TAG)
+        except OSError as error:
+            log.warning("the compile cache is only read: it can't be written", reason=str(error))
+            return cls(directory, max_bytes=max_bytes, writable=False)
+        return cls(directory, max_bytes=max_bytes)
 
     def section(self, key: CacheKey) -> Section:
         """The graphs of a key."""

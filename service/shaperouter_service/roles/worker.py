@@ -124,7 +124,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 threads=config.threads,
                 hang_timeout=config.hang_timeout,
                 compile_cache=compile_cache,
-                record=config.compile_cache / RECORD if config.compile_cache else None,
+                record=compile_cache.directory / RECORD if compile_cache else None,
                 make_recorded=not config.successor,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
