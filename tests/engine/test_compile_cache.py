@@ -15,6 +15,7 @@ from harness.engine import GOLDENS
 from shaperouter_service.cache import CompileCache, Part, sealed
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
+from shaperouter_service.devices import usable_cores
 from shaperouter_service.graphs import CachedMaking, cache_key
 from shaperouter_service.graphs.keys import SOURCES
 from shaperouter_service.models import Model, load_model
@@ -155,6 +156,19 @@ def test_the_key_knows_the_type_and_the_flags_of_xla(
     before = cache_key(model).name
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     assert cache_key(model).name != before
+
+
+def test_the_key_knows_how_many_threads_compute_a_graph(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    for threads in (0, usable_cores(), usable_cores() + 1):
+        monkeypatch.setattr(
+            tf.config.threading, "get_intra_op_parallelism_threads", lambda n=threads: n
+        )
+        names.append(cache_key(model).name)
+    by_default, one_a_core, more = names
+    assert by_default == one_a_core != more
 
 
 def test_the_code_that_the_key_knows_is_all_that_makes_graphs() -> None:

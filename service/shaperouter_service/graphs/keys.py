@@ -11,7 +11,8 @@ import tensorflow as tf
 import shaperouter_service
 from shaperouter_service.cache import CacheKey
 from shaperouter_service.cache.host import processor
-from shaperouter_service.models import Model
+from shaperouter_service.devices import usable_cores
+from shaperouter_service.models import DeviceKind, Model
 
 # The code that makes graphs; a test holds it to importing nothing else of ours that matters.
 SOURCES = ("decoding", "models", "limits.py")
@@ -38,12 +39,19 @@ def cache_key(model: Model) -> CacheKey:
             ],
             "flags": {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "TF_XLA_FLAGS")},
             "processor": processor(),
+            # XLA divides the work of a graph between them when it compiles for a CPU.
+            "threads": _threads() if device is DeviceKind.CPU else None,
             "device": str(device),
             "accelerators": [
                 _details(accelerator) for accelerator in tf.config.list_physical_devices("GPU")
             ],
         },
     )
+
+
+def _threads() -> int:
+    """Threads that compute one graph on a CPU; TensorFlow says 0 for one a core."""
+    return tf.config.threading.get_intra_op_parallelism_threads() or usable_cores()
 
 
 def _details(device: Any) -> dict[str, str]:
