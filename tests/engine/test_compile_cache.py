@@ -132,6 +132,17 @@ def test_where_functions_cannot_be_named_graphs_are_compiled_all_the_same(
     assert [path.suffix for path in tmp_path.glob("*/prefill*")] == [".module"]
 
 
+def test_nothing_is_written_while_other_graphs_wait_to_be_traced(
+    model: Model, tmp_path: Path
+) -> None:
+    section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
+    making = CachedMaking(PrefillProgram("p", model, rows=1, length=16, piece=16), section)
+    making.trace()
+    assert list(tmp_path.iterdir()) == []
+    making.compile()
+    assert len(list(tmp_path.glob("*/prefill*.module"))) == 1
+
+
 # --- What it rests on ----------------------------------------------------------------------------
 
 

@@ -16,7 +16,10 @@ log = structlog.get_logger(__name__)
 
 
 class Making:
-    """One graph on its way to ready. A compile thread calls `trace`, and then `compile`."""
+    """One graph on its way to ready. A compile thread calls `trace`, and then `compile`.
+
+    Other compile threads wait for the end of `trace`, as there is one at a time.
+    """
 
     def __init__(self, program: Program) -> None:
         """Begins with a program that was neither traced nor loaded."""
@@ -52,9 +55,10 @@ class CachedMaking(Making):
         # the same dimensions, and are compiled once then.
         self._name = f"{program.label}_{section.key.digest}"
         self._traced: Lowered | None = None
+        self._trace_seconds = 0.0
 
     def trace(self) -> None:
-        """Takes the StableHLO of the cache; without, traces and keeps it."""
+        """Takes the StableHLO of the cache; without, traces."""
         kept = self._section.read(self._program.label, Part.MODULE)
         if kept is not None:
             lowered = Lowered(module=kept.payload.decode(), weights=tuple(kept.details["weights"]))
@@ -62,18 +66,19 @@ class CachedMaking(Making):
             return
         started = time.monotonic()
         self._traced = self._program.lower()
-        seconds = time.monotonic() - started
+        self._trace_seconds = time.monotonic() - started
         self._program.load(self._traced, self._name)
-        self._section.write(
-            self._program.label,
-            Part.MODULE,
-            self._traced.module.encode(),
-            seconds=seconds,
-            weights=self._traced.weights,
-        )
 
     def compile(self) -> bool:
-        """Takes the executable of the cache; without, compiles and keeps it."""
+        """Takes the executable of the cache; without, compiles. Keeps all that was not there."""
+        if self._traced is not None:
+            self._section.write(
+                self._program.label,
+                Part.MODULE,
+                self._traced.module.encode(),
+                seconds=self._trace_seconds,
+                weights=self._traced.weights,
+            )
         if self._program.compiled_name != self._name or not staging.available():
             # TensorFlow can't be told its name, or was started without a place for it.
             log.warning("executable can't be kept", graph=self._program.label)
