@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from harness.engine import CHECKPOINTS, Bench, few_rungs
 from shaperouter_service.graphs import CompileMode
 from shaperouter_service.record import TrafficRecorder
@@ -26,6 +28,22 @@ def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
         made[make_recorded] = {graph.signature for graph in bench.engine._graphs.graphs()}
         bench.stop_compiling()
     assert made[True] - made[False] == {recorded}
+
+
+def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Path) -> None:
+    _record(tmp_path)
+    with capture_logs() as lines:
+        bench = Bench(
+            {MODEL: CHECKPOINTS[MODEL]},
+            slots=2,
+            ladders=few_rungs,
+            mode=CompileMode.FROZEN,
+            record=tmp_path,
+        )
+    bench.stop_compiling()
+    (told,) = (line for line in lines if line["event"].startswith("making graphs before"))
+    # Those that cover every request, and the one that is recorded.
+    assert told["graphs"] == 3
 
 
 def _record(directory: Path) -> Signature:

@@ -249,6 +249,7 @@ class Engine:
         is_lazy = self._graphs.budget.mode is CompileMode.LAZY
         # Whole before anything is made: once all of it is, nothing more may be.
         self._first = [*covers, *(warm or ([] if is_lazy else recorded))]
+        log.info("making graphs before the worker is ready", graphs=len(set(self._first)))
         for signature in self._first:
             try:
                 self._graphs.want(signature, urgent=signature in covers)
