@@ -4,6 +4,7 @@ from shaperouter_service.fleet.compiling import compiling
 from shaperouter_service.fleet.discovery import discovered
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.link import WorkerLink
+from shaperouter_service.fleet.names import telling_shared_names
 from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.fleet.processes import WorkerProcesses
 from shaperouter_service.fleet.recycling import recycling, telling_spent_budgets
@@ -19,5 +20,6 @@ __all__ = [
     "discovered",
     "recycling",
     "spawning",
+    "telling_shared_names",
     "telling_spent_budgets",
 ]

@@ -220,6 +220,10 @@ class Fleet:
         self.catalog.assign(worker, taken.decode.beams, ask)
         return links[worker], decision
 
+    def lives(self) -> dict[WorkerId, str]:
+        """Where each life of a worker answers."""
+        return {life: link.address for link, life in self._workers.items()}
+
     def life_at(self, address: str) -> WorkerId | None:
         """The life of a worker that answers at an address; None while none does."""
         lives = (life for link, life in self._workers.items() if link.address == address)

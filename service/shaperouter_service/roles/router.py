@@ -28,6 +28,7 @@ from shaperouter_service.fleet import (
     compiling,
     discovered,
     recycling,
+    telling_shared_names,
     telling_spent_budgets,
 )
 from shaperouter_service.roles.lifecycle import stop_signal
@@ -113,6 +114,8 @@ async def run_router(
             discovered(fleet, workers),
             compiling(fleet),
             spent_budgets,
+            # Our own workers have names of our own.
+            contextlib.nullcontext() if processes else telling_shared_names(fleet),
             stopped_at_end(server, admission, grace=config.grace),
         ):
             port = listen(server, config.listen)

@@ -1,8 +1,10 @@
 """Addresses as users write them."""
 
+import socket
+
 import pytest
 
-from shaperouter_service.addresses import split_address
+from shaperouter_service.addresses import split_address, worker_name
 from shaperouter_service.errors import StartupError
 
 
@@ -26,3 +28,18 @@ def test_anything_else_is_refused_with_the_option_and_the_value(address: str) ->
     with pytest.raises(StartupError, match="metrics-listen") as refusal:
         split_address(address, option="metrics-listen")
     assert repr(address) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("127.0.0.1:50052", "box:50052"),
+        ("[::]:50053", "box:50053"),
+        ("unix:/run/a/worker.sock", "box:/run/a/worker.sock"),
+    ],
+)
+def test_a_worker_without_a_name_has_one_of_its_host_and_place(
+    address: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "box")
+    assert worker_name(address) == name

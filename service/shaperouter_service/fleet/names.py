@@ -1,0 +1,54 @@
+"""Telling of workers that share a name, of which only one is given requests."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import structlog
+
+from shaperouter_service.fleet.fleet import Fleet
+
+log = structlog.get_logger(__name__)
+
+# Seconds after which two lives of one name are two workers. One worker that is replaced has two as
+# well, until the old one is told to end.
+SETTLED = 30.0
+
+
+@contextlib.asynccontextmanager
+async def telling_shared_names(fleet: Fleet) -> AsyncIterator[None]:
+    """Says inside of the context which workers have one name, once for each name."""
+    task = asyncio.create_task(_tell(fleet))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _tell(fleet: Fleet) -> None:
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}
+    told: set[str] = set()
+    async for _ in fleet.changes():
+        shared = _shared_names(fleet)
+        since = {name: since.get(name, loop.time()) for name in shared}
+        told &= shared.keys()
+        for name, addresses in shared.items():
+            if name not in told and loop.time() - since[name] >= SETTLED:
+                told.add(name)
+                log.warning(
+                    "workers share a name: only one is given requests; set --name of each",
+                    worker=name,
+                    addresses=addresses,
+                )
+
+
+def _shared_names(fleet: Fleet) -> Mapping[str, Sequence[str]]:
+    """Addresses of the warm lives of each name that has several."""
+    addresses = defaultdict(list)
+    for life, address in fleet.lives().items():
+        view = fleet.catalog.view(life)
+        if view is not None and view.warm:
+            addresses[life.name].append(address)
+    return {name: sorted(found) for name, found in addresses.items() if len(found) > 1}

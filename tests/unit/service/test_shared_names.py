@@ -1,0 +1,81 @@
+"""Two workers of one name, of which one is given nothing, are told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from harness.fake_worker import FakeWorker
+from harness.router import PATIENCE, wait_until
+from shaperouter_service.fleet import Fleet, OverloadGuard, names, telling_shared_names
+from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.telemetry.fleet import FleetMetrics
+
+EVENT = "workers share a name: only one is given requests; set --name of each"
+
+Scenario = Callable[[list[FakeWorker], list[Any]], Awaitable[None]]
+
+
+def play(sockets: Path, scenario: Scenario, *worker_names: str) -> list[Any]:
+    """Plays a scenario with connected workers, and returns what is told of their names."""
+
+    async def act() -> None:
+        catalog = Catalog(["tiny"])
+        fleet = Fleet(
+            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(30.0)
+        )
+        workers = [
+            FakeWorker(name, sockets / f"worker-{index}", ["tiny"])
+            for index, name in enumerate(worker_names)
+        ]
+        for worker in workers:
+            await worker.start()
+        async with asyncio.timeout(PATIENCE), fleet.connected(), telling_shared_names(fleet):
+            fleet.set_addresses([worker.address for worker in workers])
+            await wait_until(lambda: len(fleet.lives()) == len(workers))
+            await scenario(workers, lines)
+        for worker in workers:
+            await worker.kill()
+
+    with capture_logs() as lines:
+        asyncio.run(act())
+    return [line for line in lines if line["event"] == EVENT]
+
+
+async def all_tell_again(workers: list[FakeWorker], _: list[Any]) -> None:
+    """Has each worker say twice how it is: what was said before is known then."""
+    for worker in [*workers, *workers]:
+        before = worker.told
+        await worker.change()
+        await wait_until(lambda worker=worker, before=before: worker.told > before)
+
+
+def test_workers_that_share_a_name_are_told_once_with_their_addresses(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "SETTLED", 0.0)
+
+    async def scenario(workers: list[FakeWorker], lines: list[Any]) -> None:
+        await wait_until(lambda: any(line["event"] == EVENT for line in lines))
+        await all_tell_again(workers, lines)
+
+    (line,) = play(sockets, scenario, "gpu-box", "gpu-box")
+    assert line["worker"] == "gpu-box"
+    assert line["addresses"] == [f"unix:{sockets / f'worker-{index}'}" for index in range(2)]
+
+
+def test_a_worker_that_soon_takes_the_place_of_another_is_not_told(sockets: Path) -> None:
+    assert play(sockets, all_tell_again, "gpu-box", "gpu-box") == []
+
+
+def test_workers_of_different_names_are_not_told(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "SETTLED", 0.0)
+    assert play(sockets, all_tell_again, "box:1", "box:2") == []
