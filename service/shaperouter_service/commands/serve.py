@@ -14,6 +14,7 @@ from shaperouter_service.commands.options import (
     PublicOptions,
     as_arguments,
     common_options,
+    default_compile_threads,
     engine_options,
     option,
     public_options,
@@ -66,14 +67,19 @@ def serve(
         max_queue_seconds=public.max_queue_seconds,
         own_workers=True,
     )
-    threads = engine.threads or max(1, usable_cores() // workers)
+    cores = max(1, usable_cores() // workers)
+    shared = replace(
+        engine,
+        threads=engine.threads or cores,
+        compile_threads=engine.compile_threads or default_compile_threads(cores),
+    )
     arguments = (
         *(f"--model={source.name}={source.directory}" for source in sources),
         f"--metrics-listen={OFF}",
         f"--grace={common.grace}",
         f"--log-level={common.log_level}",
         f"--log-format={common.log_format}",
-        *as_arguments(replace(engine, threads=threads)),
+        *as_arguments(shared),
         "--exit-with-parent",
     )
     local = LocalWorkers(

@@ -15,9 +15,11 @@ from shaperouter_service.commands.options import (
     CompileModeName,
     EngineOptions,
     common_options,
+    default_compile_threads,
     engine_options,
     option,
 )
+from shaperouter_service.devices import usable_cores
 from shaperouter_service.errors import StartupError
 from shaperouter_service.lengths import lengths_of_models
 from shaperouter_service.routing.signatures import Signature
@@ -76,7 +78,7 @@ def worker(
         dtype=engine.dtype,
         slots=engine.slots,
         queue_limit=engine.queue_limit,
-        compile_threads=engine.compile_threads,
+        compile_threads=engine.compile_threads or default_compile_threads(usable_cores()),
         compile_mode=engine.compile_mode,
         warm=_parse_warm(engine.warm, engine.compile_mode),
         max_graphs=engine.max_graphs,

@@ -5,6 +5,7 @@ from shaperouter_service.commands.options.declaring import OFF, as_arguments, op
 from shaperouter_service.commands.options.engine import (
     CompileModeName,
     EngineOptions,
+    default_compile_threads,
     engine_options,
 )
 from shaperouter_service.commands.options.public import PublicOptions, public_options
@@ -17,6 +18,7 @@ __all__ = [
     "PublicOptions",
     "as_arguments",
     "common_options",
+    "default_compile_threads",
     "engine_options",
     "option",
     "public_options",

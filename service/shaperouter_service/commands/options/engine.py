@@ -1,6 +1,5 @@
 """Options of workers: `serve` hands them on to its own."""
 
-import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +20,7 @@ class EngineOptions:
     dtype: Literal["auto", "float32", "bfloat16"]
     slots: int
     queue_limit: int
-    compile_threads: int
+    compile_threads: int | None
     compile_mode: CompileModeName
     warm: tuple[str, ...]
     max_graphs: int
@@ -35,6 +34,14 @@ class EngineOptions:
 
 
 def _read_lengths(
+def default_compile_threads(cores: int) -> int:
+    """Graphs that a worker compiles at a time with so many cores.
+
+    Compilations take the cores that requests are served with.
+    """
+    return min(2, cores)
+
+
     _: click.Context, __: click.Parameter, values: tuple[str, ...]
 ) -> tuple[ChosenLengths, ...]:
     try:
@@ -70,9 +77,10 @@ engine_options = options_of(
     option(
         "--compile-threads",
         type=click.IntRange(1, 64),
-        default=min(2, os.cpu_count() or 1),
+        default=None,
         metavar="N",
-        help="Graphs that a worker compiles at a time. Default: 2, or 1 on a single core.",
+        help="Graphs that a worker compiles at a time. Default: 2, or 1 where its share of the "
+        "cores is a single one.",
         show_default=False,
     ),
     option(

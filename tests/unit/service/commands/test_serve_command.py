@@ -74,6 +74,15 @@ def test_workers_of_serve_share_the_cores(
     assert f"--threads={threads}" in started.workers.arguments
 
 
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (3, 2), (4, 1), (9, 1)])
+def test_workers_of_serve_compile_no_more_at_a_time_than_they_have_cores(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.commands.serve.usable_cores", lambda: 6)
+    run("serve", f"--workers={workers}")
+    assert f"--compile-threads={threads}" in started.workers.arguments
+
+
 @pytest.mark.parametrize(
     ("gpus", "workers"), [("", 1), ("0", 1), ("1,3", 2), ("GPU-a, GPU-b,GPU-c", 3), ("0,-1,2", 1)]
 )
