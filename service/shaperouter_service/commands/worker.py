@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from shaperouter_service.addresses import worker_name
 from shaperouter_service.cache.flags import set_flags
 from shaperouter_service.commands.options import (
     OFF,
@@ -35,10 +35,10 @@ from shaperouter_service.routing.signatures import Signature
 )
 @option(
     "--name",
-    default=socket.gethostname(),
-    show_default="the host's name",
+    default=None,
+    show_default="host:port, or host:path of a Unix socket",
     metavar="NAME",
-    help="Name of the worker, in logs and responses.",
+    help="Name of the worker, in logs and responses: no other of a router may have it.",
 )
 @engine_options
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
@@ -47,12 +47,13 @@ def worker(
     *,
     common: CommonOptions,
     listen: str,
-    name: str,
+    name: str | None,
     engine: EngineOptions,
     exit_with_parent: bool,
     successor: bool,
 ) -> None:
     """A worker: one device, its models and its graphs."""
+    name = name or worker_name(listen)
     common.configure_logs(worker=name)
     sources = common.sources()
     names = [source.name for source in sources]

@@ -16,6 +16,25 @@ def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
     assert started.config.threads is None
 
 
+@pytest.mark.parametrize(("cores", "compile_threads"), [(1, 1), (2, 2), (16, 2)])
+def test_a_worker_leaves_cores_to_requests_while_it_compiles(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, cores: int, compile_threads: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.commands.worker.usable_cores", lambda: cores)
+    run("worker")
+    assert started.config.compile_threads == compile_threads
+
+
+def test_workers_of_one_host_have_different_names_unless_told(started: Started, run: Run) -> None:
+    names = set()
+    for address in ("127.0.0.1:50052", "127.0.0.1:50053", "unix:/run/worker"):
+        run("worker", f"--listen={address}")
+        names.add(started.config.name)
+    assert len(names) == 3
+    run("worker", "--name=w")
+    assert started.config.name == "w"
+
+
 def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--compile-mode=warm", "--warm=a decode 4x128 beams 2")
     (signature,) = started.config.warm
