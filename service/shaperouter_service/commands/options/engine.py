@@ -8,6 +8,7 @@ import click
 from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.lengths import ChosenLengths
+from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
 from shaperouter_service.sizes import parse_size
 
 CompileModeName = Literal["lazy", "warm", "frozen"]
@@ -33,7 +34,6 @@ class EngineOptions:
     compile_cache_size: int
 
 
-def _read_lengths(
 def default_compile_threads(cores: int) -> int:
     """Graphs that a worker compiles at a time with so many cores.
 
@@ -42,6 +42,7 @@ def default_compile_threads(cores: int) -> int:
     return min(2, cores)
 
 
+def _read_lengths(
     _: click.Context, __: click.Parameter, values: tuple[str, ...]
 ) -> tuple[ChosenLengths, ...]:
     try:
@@ -72,7 +73,8 @@ engine_options = options_of(
         type=click.IntRange(1, 100_000),
         default=256,
         metavar="N",
-        help="Requests that wait for a slot of a worker, for each model; more are refused.",
+        help="Requests that wait for a slot of a worker, for each model; more are refused. One "
+        "client alone can take half of these places, two a third each, and so on.",
     ),
     option(
         "--compile-threads",
@@ -89,7 +91,8 @@ engine_options = options_of(
         default="lazy",
         help="When workers compile: lazy, what traffic asks for; warm, the --warm graphs before "
         "the service is ready, and then what traffic asks for; frozen, the --warm graphs and then "
-        "nothing more, so that a request which no graph covers fails.",
+        "nothing more, so that a request which no graph covers fails. Without --warm, the last two "
+        "begin with all that the record of traffic in --compile-cache shows to be worth making.",
     ),
     option(
         "--warm",
@@ -149,8 +152,8 @@ engine_options = options_of(
         default=30.0,
         metavar="SECONDS",
         help="Time after which a call of a graph that has not come back has hung, and the worker "
-        "process ends. A local worker that says nothing for as long is killed. Each is replaced, "
-        "and its requests go on.",
+        "process ends. A local worker that says nothing for as long is killed, but not before "
+        f"{MISSED_HEARTBEATS * HEARTBEAT:g} s. Each is replaced, and its requests go on.",
     ),
     option(
         "--compile-cache",
@@ -158,7 +161,8 @@ engine_options = options_of(
         show_default="shaperouter in the user's cache home",
         metavar="DIRECTORY|off",
         help="Where compiled graphs are kept, for workers that start after. What is there is code "
-        "that workers run: nobody else may write there.",
+        "that workers run: nobody else may write there, and a directory of another user, or that "
+        "all can write to, is not used.",
     ),
     option(
         "--compile-cache-size",

@@ -30,7 +30,8 @@ public_options = options_of(
         default=30.0,
         metavar="SECONDS",
         help="Longest that a request may be expected to wait for a slot; more are refused at once, "
-        "to be sent again. One client alone can fill half of it, two a third each, and so on; who "
-        "a client is, the call's x-client-id says, or else its address.",
+        "to be sent again. Clients take turns: one waits for its own requests and for as many of "
+        "each other client, however many those have sent. Who a client is, the call's x-client-id "
+        "says, or else its address.",
     ),
 )
