@@ -13,7 +13,7 @@ SETTINGS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-load bench-overload bench-router bench-prefill bench-products bench-restart gpu-export clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
+
+bench-compiling: setup ## Measures what compilations cost running streams, by their number and priority.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
 bench-restart: setup ## Measures what the compile cache saves a worker that starts.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py
