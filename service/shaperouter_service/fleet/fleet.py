@@ -170,7 +170,9 @@ class Fleet:
                             yield worker.name, response
                     return
                 except RunInterruptedError as error:
-                    self._lost(link)
+                    # A run may learn late of its worker's end, when another life is there already.
+                    if self._workers.get(link) == worker:
+                        self._lost(link)
                     journey.interrupted(worker.name, error.loss)
                     if end := journey.end():
                         yield worker.name, end
@@ -300,6 +302,7 @@ class Fleet:
         for link in set(self._watching) - self._named - set(self._workers):
             if not link.running:
                 self._watching.pop(link).cancel()
+                self._ignored.discard(link)
                 log.info("worker let go", address=link.address)
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:

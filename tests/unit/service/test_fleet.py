@@ -1,0 +1,100 @@
+"""The fleet: which life of a worker is there, and what is kept of those that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from harness.fake_worker import FakeWorker
+from harness.router import PATIENCE
+from shaperouter.v1 import worker_pb2
+from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerLink
+from shaperouter_service.routing.catalog import Catalog, WorkerId
+from shaperouter_service.telemetry.fleet import FleetMetrics
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+REQUEST = worker_pb2.RunRequest(
+    model="tiny", token_ids=[1], options=worker_pb2.RunOptions(max_new_tokens=9, num_beams=1)
+)
+
+
+class Lives(Catalog):
+    """A catalog that tells what it was told to forget."""
+
+    def __init__(self) -> None:
+        super().__init__(["tiny"])
+        self.lost: list[WorkerId] = []
+
+    def lose(self, worker: WorkerId) -> None:
+        self.lost.append(worker)
+        super().lose(worker)
+
+
+@contextlib.asynccontextmanager
+async def started(directory: Path) -> AsyncIterator[FakeWorker]:
+    """A worker that serves."""
+    worker = FakeWorker("worker-0", directory / "worker-0", ["tiny"])
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.kill()
+
+
+@contextlib.asynccontextmanager
+async def following(*addresses: str, catalog: Catalog) -> AsyncIterator[Fleet]:
+    """A fleet that follows workers at these addresses."""
+    fleet = Fleet(
+        catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(PATIENCE)
+    )
+    async with asyncio.timeout(PATIENCE), fleet.connected():
+        fleet.set_addresses(addresses)
+        yield fleet
+
+
+def test_a_run_that_learns_late_of_its_workers_end_leaves_the_new_life_alone(
+    sockets: Path, until: Until
+) -> None:
+    async def scenario() -> None:
+        catalog = Lives()
+        async with started(sockets) as worker, following(worker.address, catalog=catalog) as fleet:
+            await until(lambda: bool(catalog.workers("tiny")))
+            (first,) = catalog.workers("tiny")
+            run = fleet.run(REQUEST, None)
+            await anext(run)
+            await worker.kill()
+            await worker.start()
+            await until(lambda: catalog.workers("tiny") not in ([], [first]))
+            # Only now the caller, who was slow, asks for more.
+            await anext(run)
+            assert catalog.lost == [first]
+            await run.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_kept_of_an_address_that_is_let_go(sockets: Path, until: Until) -> None:
+    async def scenario() -> None:
+        catalog = Lives()
+        async with started(sockets) as worker, following(worker.address, catalog=catalog) as fleet:
+            other = await worker.also_at(sockets / "other")
+            await until(lambda: bool(catalog.workers("tiny")))
+            told = worker.told
+            fleet.set_addresses([worker.address, other])
+            await until(lambda: worker.told > told)
+            fleet.set_addresses([worker.address])
+            await until(lambda: [link.address for link in links()] == [worker.address])
+
+    asyncio.run(scenario())
+
+
+def links() -> list[WorkerLink]:
+    """All that anything refers to."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
