@@ -20,8 +20,9 @@ from shaperouter_service.rpc.status import from_call, reason_of
 
 log = structlog.get_logger(__name__)
 
-# Seconds between attempts to watch a worker that does not answer.
-RETRY_INTERVAL = 0.1
+# Seconds until a worker is watched again: at first, so that one that comes back is found within a
+# moment, and at most. Doubled at each attempt of a row that leads to nothing.
+FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
 # Seconds a worker has to answer a wish, which costs it next to nothing.
 WANT_TIMEOUT = 10.0
@@ -91,6 +92,8 @@ class WorkerLink:
         # The calls under way, and why we have cancelled them if we have.
         self._runs: dict[Any, Loss | None] = {}
         self._draining = False
+        # Until the next attempt to watch it, should this one end.
+        self._retry_seconds = FIRST_RETRY
 
     @property
     def running(self) -> int:
@@ -107,7 +110,8 @@ class WorkerLink:
                 self._draining = True
             else:
                 self._interrupt_runs(loss)
-            await asyncio.sleep(RETRY_INTERVAL)
+            await asyncio.sleep(self._retry_seconds)
+            self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY)
 
     async def _watch_life(self) -> Loss:
         call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=True)
@@ -118,21 +122,29 @@ class WorkerLink:
                 self._draining = False
                 self._on_heard(self.address)
                 self._on_snapshot(self, snapshot)
+                self._retry_seconds = FIRST_RETRY
                 snapshot = await _unless_silent(call.read())
         except TimeoutError:
             log.warning("worker silent", address=self.address)
             return Loss.HUNG
         except aio.AioRpcError as error:
-            log.warning("worker lost", address=self.address, reason=error.details())
+            if self._is_first_failure:
+                log.warning("worker lost", address=self.address, reason=error.details())
             return Loss.DRAINING if self._draining else Loss.LOST
         # What one worker says must not end the watching, and so blind the router for good.
         except Exception:
-            log.exception("worker not understood", address=self.address)
+            if self._is_first_failure:
+                log.exception("worker not understood", address=self.address)
             return Loss.LOST
         finally:
             call.cancel()
         self._on_heard(self.address)
         return Loss.DRAINING
+
+    @property
+    def _is_first_failure(self) -> bool:
+        """Whether this attempt led to something or is the first of a row that does not."""
+        return self._retry_seconds == FIRST_RETRY
 
     def _interrupt_runs(self, loss: Loss) -> None:
         for call in self._runs:
@@ -188,6 +200,12 @@ class WorkerLink:
             if error.code() in {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}:
                 raise WorkerLostError(self.address) from error
             raise from_call(error) from error
+        except asyncio.CancelledError:
+            # Also what gRPC raises where the connection was closed and nobody has cancelled us.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise WorkerLostError(self.address) from None
 
     def _loss(self, error: aio.AioRpcError) -> Loss | None:
         """What an error of a run says of the worker; None if the error is the run's own."""

@@ -1,0 +1,111 @@
+"""The connection to one worker: attempts that lead to nothing, and answers that never come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from harness.fake_worker import FakeWorker
+from harness.router import PATIENCE
+from shaperouter.v1 import worker_pb2
+from shaperouter_service.errors import WorkerLostError
+from shaperouter_service.fleet import WorkerLink, link
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+def watch(
+    worker: FakeWorker,
+    on_snapshot: Callable[[WorkerLink, worker_pb2.WatchResponse], None],
+    scenario: Callable[[WorkerLink], Awaitable[None]],
+) -> None:
+    """Plays a scenario with a connection to a worker that serves."""
+
+    async def act() -> None:
+        await worker.start()
+        connection = WorkerLink(
+            worker.address,
+            on_heard=lambda _: None,
+            on_snapshot=on_snapshot,
+            on_lost=lambda _: None,
+        )
+        task = asyncio.create_task(connection.watch())
+        async with asyncio.timeout(PATIENCE):
+            await scenario(connection)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await connection.close()
+        await worker.kill()
+
+    asyncio.run(act())
+
+
+@pytest.fixture
+def worker(sockets: Path) -> FakeWorker:
+    return FakeWorker("worker-0", sockets / "worker-0", ["tiny"])
+
+
+def test_a_worker_that_is_never_understood_is_asked_ever_less_often_and_told_once(
+    worker: FakeWorker, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(link, "LAST_RETRY", 0.04)
+    attempts: list[float] = []
+
+    def misunderstand(*_: object) -> None:
+        attempts.append(asyncio.get_running_loop().time())
+        raise ValueError("it makes no sense")
+
+    async def scenario(_: WorkerLink) -> None:
+        await until(lambda: len(attempts) == 5)
+
+    with capture_logs() as logs:
+        watch(worker, misunderstand, scenario)
+    pauses = [after - before for before, after in itertools.pairwise(attempts)]
+    least = (0.01, 0.02, 0.04, 0.04)
+    assert all(pause >= one for pause, one in zip(pauses, least, strict=True))
+    assert [entry["event"] for entry in logs] == ["worker not understood"]
+
+
+def test_a_worker_that_was_understood_is_asked_again_at_once_and_its_loss_told(
+    worker: FakeWorker, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "LAST_RETRY", PATIENCE)
+    lives: list[str] = []
+
+    def understand(_: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
+        lives.append(snapshot.incarnation)
+
+    async def scenario(_: WorkerLink) -> None:
+        # If each loss doubled the pause, the last would be as long as the test may take.
+        for life in range(1, 8):
+            await until(lambda life=life: len(set(lives)) == life)
+            await worker.kill()
+            await worker.start()
+        await until(lambda: len(set(lives)) == 8)
+
+    with capture_logs() as logs:
+        watch(worker, understand, scenario)
+    assert [entry["event"] for entry in logs] == 7 * ["worker lost"]
+
+
+def test_a_wish_under_way_when_the_connection_is_closed_is_lost_and_cancels_nobody(
+    worker: FakeWorker, until: Until
+) -> None:
+    worker.before_wish = worker.hold
+
+    async def scenario(connection: WorkerLink) -> None:
+        wish = asyncio.create_task(connection.want(worker_pb2.WantRequest()))
+        await until(lambda: bool(worker.wanted))
+        await connection.close()
+        with pytest.raises(WorkerLostError):
+            await wish
+
+    watch(worker, lambda *_: None, scenario)
