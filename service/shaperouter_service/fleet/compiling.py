@@ -9,6 +9,7 @@ import structlog
 
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet.fleet import Fleet
+from shaperouter_service.fleet.rounds import one_round
 from shaperouter_service.routing.policy import wishes
 from shaperouter_service.routing.signatures import Signature
 
@@ -30,9 +31,10 @@ async def compiling(fleet: Fleet) -> AsyncIterator[None]:
 
 async def _follow(fleet: Fleet) -> None:
     async for _ in fleet.changes():
-        wanted = wishes(fleet.catalog.views().values(), time.monotonic())
-        for worker, signatures in wanted.items():
-            await _ask(fleet, worker, signatures)
+        with one_round("compiling"):
+            wanted = wishes(fleet.catalog.views().values(), time.monotonic())
+            for worker, signatures in wanted.items():
+                await _ask(fleet, worker, signatures)
         await asyncio.sleep(INTERVAL)
 
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from shaperouter_service.addresses import split_address
+from shaperouter_service.fleet.rounds import one_round
 
 log = structlog.get_logger(__name__)
 
@@ -59,16 +60,17 @@ async def discovered(
     async def follow() -> None:
         unresolved: set[str] = set()
         while True:
-            for worker, (host, port) in names.items():
-                try:
-                    found[worker] = sorted(_joined(ip, port) for ip in await resolve(host))
-                    unresolved.discard(worker)
-                # The second is what Python says of a host that cannot be a name.
-                except (OSError, UnicodeError) as error:
-                    if worker not in unresolved:
-                        log.warning("worker not resolved", worker=worker, reason=str(error))
-                    unresolved.add(worker)
-            tell()
+            with one_round("discovery"):
+                for worker, (host, port) in names.items():
+                    try:
+                        found[worker] = sorted(_joined(ip, port) for ip in await resolve(host))
+                        unresolved.discard(worker)
+                    # The second is what Python says of a host that cannot be a name.
+                    except (OSError, UnicodeError) as error:
+                        if worker not in unresolved:
+                            log.warning("worker not resolved", worker=worker, reason=str(error))
+                        unresolved.add(worker)
+                tell()
             await asyncio.sleep(RESOLVE_INTERVAL)
 
     def tell() -> None:

@@ -26,6 +26,7 @@ import structlog
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.processes import WorkerProcesses
+from shaperouter_service.fleet.rounds import one_round
 from shaperouter_service.fleet.supervisor import WorkerProcess, reason_of_end
 from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.policy import successor_graphs
@@ -103,17 +104,18 @@ async def telling_spent_budgets(fleet: Fleet) -> AsyncIterator[None]:
 async def _tell_spent_budgets(fleet: Fleet) -> None:
     told: set[WorkerId] = set()
     async for _ in fleet.changes():
-        views = fleet.catalog.views()
-        told &= views.keys()
-        for life, view in views.items():
-            if life not in told and successor_graphs(view):
-                told.add(life)
-                log.warning(
-                    "worker's budget is spent on graphs that earn nothing: restart it",
-                    worker=life.name,
-                    graphs=len(_ready(view)),
-                    worth_making=len(successor_graphs(view)),
-                )
+        with one_round("telling spent budgets"):
+            views = fleet.catalog.views()
+            told &= views.keys()
+            for life, view in views.items():
+                if life not in told and successor_graphs(view):
+                    told.add(life)
+                    log.warning(
+                        "worker's budget is spent on graphs that earn nothing: restart it",
+                        worker=life.name,
+                        graphs=len(_ready(view)),
+                        worth_making=len(successor_graphs(view)),
+                    )
 
 
 class _Recycler:
@@ -131,10 +133,11 @@ class _Recycler:
 
     async def follow(self) -> None:
         """Follows the fleet until the service stops."""
-        with contextlib.suppress(StoppingError):
-            async for _ in self._fleet.changes():
+        async for _ in self._fleet.changes():
+            # There are no more changes then.
+            with one_round("recycling"), contextlib.suppress(StoppingError):
                 await self._recycle_one()
-                await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(INTERVAL)
 
     async def _recycle_one(self) -> None:
         """Recycles the first worker of which that is worth it, if any."""
