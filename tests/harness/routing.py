@@ -28,14 +28,20 @@ def ask(prompt_tokens: int = 10, new_tokens: int = 30, num_beams: int = 1) -> As
 
 
 def option(
-    queue: float = 0.0, *, stall: float = 0.0, decoding: float = 1.0, informed: bool = True
+    queue: float = 0.0,
+    *,
+    stall: float = 0.0,
+    decoding: float = 1.0,
+    informed: bool = True,
+    worker: str = "a",
+    beams: int = 1,
 ) -> Option:
     """A way to serve a request."""
     return Option(
-        worker="a",
+        worker=worker,
         prefill=LADDERS.first_prefill(MODEL),
-        decode=decode(1, 64),
-        tight=decode(1, 64),
+        decode=decode(1, 64, beams),
+        tight=decode(1, 64, beams),
         queue_seconds=queue,
         stall_seconds=stall,
         prefill_seconds=0.5,

@@ -152,10 +152,10 @@ class Fleet:
             RelayedError: The workers refused.
         """
         journey = Journey(request)
-        with contextlib.ExitStack() as waiting:
-            waiting.enter_context(self._overload.waiting(request.client))
-            while True:
-                link, decision = await self._place(journey, deadline, least_tokens)
+        while True:
+            link, decision = await self._place(journey, deadline, least_tokens)
+            with contextlib.ExitStack() as waiting:
+                waiting.enter_context(self._overload.waiting(request.client, decision.taken))
                 worker = self._workers[link]
                 on_route(decision)
                 self._tell_resumed(journey, worker)
@@ -211,9 +211,8 @@ class Fleet:
             await _pause(refusal, deadline)
         taken = decision.taken
         if journey.loss is None and not journey.refusals:
-            self._overload.check_queue(journey.request.client, ask.model, taken)
-            self._overload.check_deadline(
-                ask.model,
+            self._overload.check(
+                journey.request.client,
                 taken,
                 least_share=min(1.0, least_tokens / ask.new_tokens),
                 seconds_left=_seconds_left(deadline),

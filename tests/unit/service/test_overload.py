@@ -5,25 +5,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.routing import MODEL, option
+from harness.routing import option
 from shaperouter_service.errors import DeadlineTooShortError, OverloadedError
 from shaperouter_service.fleet.overload import OverloadGuard
+from shaperouter_service.routing.decision import Option
 
 LIMIT = 12.0
 
 
 @contextlib.contextmanager
-def waiting(guard: OverloadGuard, **clients: int) -> Iterator[None]:
+def waiting(guard: OverloadGuard, at: Option | None = None, **clients: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for client, count in clients.items():
             for _ in range(count):
-                stack.enter_context(guard.waiting(client))
+                stack.enter_context(guard.waiting(client, at or option()))
         yield
+
+
+def check(
+    guard: OverloadGuard,
+    client: str,
+    at: Option,
+    *,
+    least_share: float = 1.0,
+    seconds_left: float | None = None,
+) -> None:
+    guard.check(client, at, least_share=least_share, seconds_left=seconds_left)
 
 
 def admits(guard: OverloadGuard, client: str, queue: float) -> bool:
     try:
-        guard.check_queue(client, MODEL, option(queue))
+        check(guard, client, option(queue))
     except OverloadedError:
         return False
     return True
@@ -61,9 +73,18 @@ def test_who_has_stopped_waiting_is_forgotten() -> None:
         assert admits(guard, "flood", 9.9 * LIMIT)
 
 
+@pytest.mark.parametrize("elsewhere", [option(worker="b"), option(beams=4)])
+def test_who_waits_in_another_queue_is_not_counted(elsewhere: Option) -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, elsewhere, other=19):
+        assert not admits(guard, "new", 1.01 * LIMIT)
+    with waiting(guard, flood=19), waiting(guard, elsewhere, new=19):
+        assert admits(guard, "new", 9.9 * LIMIT)
+
+
 def test_a_refusal_says_how_long_the_wait_would_be_and_when_to_come_again() -> None:
     with pytest.raises(OverloadedError, match=r"would wait 16 s for a slot, limit 12 s") as refusal:
-        OverloadGuard(LIMIT).check_queue("a", MODEL, option(16.0))
+        check(OverloadGuard(LIMIT), "a", option(16.0))
     assert refusal.value.retry_after == pytest.approx(4.0)
 
 
@@ -71,22 +92,30 @@ def test_a_deadline_that_nothing_can_meet_is_refused_with_both_times() -> None:
     with pytest.raises(
         DeadlineTooShortError, match=r"needs 5.5 s .* at least, and its deadline is in 2 s"
     ):
-        OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=2.0)
+        check(OverloadGuard(LIMIT), "a", option(stall=4.0), seconds_left=2.0)
 
 
 def test_a_deadline_that_may_be_met_is_let_in() -> None:
-    OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=4.0)
-    OverloadGuard.check_deadline(MODEL, option(stall=4.0), least_share=1.0, seconds_left=None)
+    check(OverloadGuard(LIMIT), "a", option(stall=4.0), seconds_left=4.0)
+    check(OverloadGuard(LIMIT), "a", option(stall=4.0), seconds_left=None)
+
+
+def test_a_deadline_is_held_against_the_wait_that_is_the_clients_own() -> None:
+    guard = OverloadGuard(LIMIT)
+    with waiting(guard, flood=19):
+        # A tenth of the queue, and 1.5 s after it.
+        check(guard, "new", option(10.0), seconds_left=2.5)
+        with pytest.raises(DeadlineTooShortError):
+            check(guard, "flood", option(10.0), seconds_left=2.5)
 
 
 def test_a_request_that_may_end_early_needs_time_for_its_first_tokens_alone() -> None:
-    long = option(decoding=100.0)
-    OverloadGuard.check_deadline(MODEL, long, least_share=0.01, seconds_left=2.0)
+    guard, long = OverloadGuard(LIMIT), option(decoding=100.0)
+    check(guard, "a", long, least_share=0.01, seconds_left=2.0)
     with pytest.raises(DeadlineTooShortError):
-        OverloadGuard.check_deadline(MODEL, long, least_share=1.0, seconds_left=2.0)
+        check(guard, "a", long, seconds_left=2.0)
 
 
 def test_what_is_only_guessed_refuses_nothing() -> None:
     guessed = option(100.0, decoding=100.0, informed=False)
-    OverloadGuard(LIMIT).check_queue("a", MODEL, guessed)
-    OverloadGuard.check_deadline(MODEL, guessed, least_share=1.0, seconds_left=1.0)
+    check(OverloadGuard(LIMIT), "a", guessed, seconds_left=1.0)
