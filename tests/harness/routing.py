@@ -75,14 +75,18 @@ def worker(
     active: int = 0,
     queued: int = 0,
     tokens: int | None = None,
+    unread: Sequence[int] = (),
     room: int = 1000,
     exhausted: bool = False,
     compiles: bool = True,
 ) -> WorkerView:
-    """A worker of one model; the load is that of its lane without beam search."""
+    """A worker of one model; the load is that of its lane without beam search.
+
+    `unread` are the lengths of prompts that are still to be read.
+    """
     lanes = {
         (MODEL, lane.beams): LaneView(
-            active=0, slots=lane.decode_rows.maximum, queued=0, tokens=0, prompt_tokens=0
+            active=0, slots=lane.decode_rows.maximum, queued=0, tokens=0, prompts=0, prompt_tokens=0
         )
         for lane in LADDERS.lanes
     }
@@ -91,7 +95,8 @@ def worker(
         slots=SLOTS,
         queued=queued,
         tokens=30 * (active + queued) if tokens is None else tokens,
-        prompt_tokens=0,
+        prompts=len(unread),
+        prompt_tokens=sum(unread),
     )
     there = [GraphView(signature=signature, state=GraphState.READY) for signature in ready]
     return WorkerView(

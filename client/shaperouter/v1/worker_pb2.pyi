@@ -205,7 +205,7 @@ class RefusedGraph(_message.Message):
     def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "prefill_padding_tokens", "decode_padding_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "prefill_padding_tokens", "decode_padding_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +213,7 @@ class Lane(_message.Message):
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
@@ -222,6 +223,7 @@ class Lane(_message.Message):
     queued: int
     backlog_tokens: int
     backlog_prompt_tokens: int
+    backlog_prompts: int
     prefill_padding_tokens: int
     decode_padding_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...

@@ -223,6 +223,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
                 slots=lane.total_slots,
                 queued=lane.queued,
                 tokens=lane.backlog_tokens,
+                prompts=lane.backlog_prompts,
                 prompt_tokens=lane.backlog_prompt_tokens,
             )
             for lane in snapshot.lanes

@@ -167,7 +167,7 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
     joint_seconds = turns * costs.step_seconds(joint)
 
     stall = max(worker.ready_at(graph, now) for graph in (prefill, decode)) - now
-    queue = _queue_seconds(load, step_seconds, turns * read_seconds / ask.prompt_tokens)
+    queue = turns * _reading_seconds(worker, ask.model, load) + _slot_seconds(load, step_seconds)
     steps = max(1, ask.new_tokens - 1)
     decode_seconds = steps * step_seconds
     if joint_seconds < step_seconds and worker.state(joint).on_the_way:
@@ -207,18 +207,31 @@ def _soonest(worker: WorkerView, tight: Signature, first: Signature, runs: int =
     return cheapest(covers, runs, worker.costs) or first
 
 
-def _queue_seconds(load: LaneView, step_seconds: float, read_seconds: float) -> float:
+def _reading_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
+    """Until a lane's unread prompts are read, as if all were of their mean length.
+
+    What a call takes, and how many prompts it reads, depends on the graph that covers them, and not
+    on who waits for it.
+    """
+    if load.prompts == 0:
+        return 0.0
+    ladders, tokens = worker.ladders[model], math.ceil(load.prompt_tokens / load.prompts)
+    tight = ladders.prefill(model, rows=1, prompt_tokens=tokens)
+    graph = _soonest(worker, tight, ladders.first_prefill(model), load.prompts)
+    pieces = math.ceil(tokens / min(ladders.prefill_piece, graph.length))
+    return math.ceil(load.prompts / graph.rows) * pieces * worker.costs.step_seconds(graph)
+
+
+def _slot_seconds(load: LaneView, step_seconds: float) -> float:
     """Until a slot is free: the requests before it make their tokens, `slots` at a time.
 
     Args:
         load: Of the lane.
         step_seconds: One token of all active requests.
-        read_seconds: One token of a prompt.
     """
     requests = load.active + load.queued
     ahead = load.queued + 1 - (load.slots - load.active)
-    reading = load.prompt_tokens * read_seconds
     if ahead <= 0 or requests == 0:
-        return reading
+        return 0.0
     each = load.tokens / requests * step_seconds
-    return reading + ahead * each / load.slots
+    return ahead * each / load.slots

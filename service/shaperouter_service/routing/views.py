@@ -65,13 +65,15 @@ class LaneView:
         slots: Slots in all.
         queued: Requests that wait for one.
         tokens: That its requests are still to make at most, those waiting included.
-        prompt_tokens: That are still to be read, those of requests that wait included.
+        prompts: That are still to be read, those of requests that wait included.
+        prompt_tokens: Of these prompts.
     """
 
     active: int
     slots: int
     queued: int
     tokens: int
+    prompts: int
     prompt_tokens: int
 
     def joined(self, *, tokens: int, prompt_tokens: int) -> "LaneView":
@@ -82,6 +84,7 @@ class LaneView:
             slots=self.slots,
             queued=self.queued + (not free),
             tokens=self.tokens + tokens,
+            prompts=self.prompts + 1,
             prompt_tokens=self.prompt_tokens + prompt_tokens,
         )
 

@@ -142,13 +142,13 @@ class LaneScheduler:
             self._queue.put(run)
 
     @property
-    def backlog(self) -> tuple[int, int]:
-        """Tokens still to be made at most, and tokens of prompts still to be read."""
+    def backlog(self) -> tuple[int, Sequence[int]]:
+        """Tokens still to be made at most, and those of each prompt still to be read."""
         with self._lock:
             runs = [*self._queue, *self._runs]
         tokens = sum(run.max_new_tokens - run.generated for run in runs)
         unread = (Phase.QUEUED, Phase.PREFILL)
-        return tokens, sum(len(run.token_ids) for run in runs if run.phase in unread)
+        return tokens, [len(run.token_ids) for run in runs if run.phase in unread]
 
     def cancel(self, run: Run) -> None:
         """Has a run dropped; nothing happens if it has ended."""

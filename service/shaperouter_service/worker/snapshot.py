@@ -39,7 +39,7 @@ def model_message(
 
 def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     """Describes the load of a lane."""
-    tokens, prompt_tokens = lane.backlog
+    tokens, prompts = lane.backlog
     return worker_pb2.Lane(
         model=lane.model.name,
         beams=lane.beams,
@@ -47,7 +47,8 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
         total_slots=lane.slots,
         queued=lane.queued,
         backlog_tokens=tokens,
-        backlog_prompt_tokens=prompt_tokens,
+        backlog_prompt_tokens=sum(prompts),
+        backlog_prompts=len(prompts),
         prefill_padding_tokens=lane.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
     )

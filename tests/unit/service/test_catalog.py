@@ -163,7 +163,7 @@ def test_a_request_counts_as_load_until_the_next_snapshot() -> None:
     for _ in range(2):
         catalog.assign(worker, 1, ask)
     assert catalog.views()[worker].lanes["gpt2", 1] == LaneView(
-        active=1, slots=1, queued=1, tokens=40, prompt_tokens=20
+        active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20
     )
     catalog.update(idle)
     assert catalog.views()[worker].lanes["gpt2", 1].tokens == 0
