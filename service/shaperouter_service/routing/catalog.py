@@ -7,7 +7,6 @@ anew learns everything again.
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
@@ -128,9 +127,9 @@ class Catalog:
             beams: Width of the lane it will be in.
             ask: The request.
         """
-        view, lane = self._views[worker], (ask.model, beams)
-        joined = view.lanes[lane].joined(tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens)
-        self._views[worker] = replace(view, lanes={**view.lanes, lane: joined})
+        self._views[worker] = self._views[worker].joined(
+            ask.model, beams, tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens
+        )
 
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
         """The snapshots of the workers that requests are given to."""

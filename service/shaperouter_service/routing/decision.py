@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from shaperouter_service.routing.costs import cheapest
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
@@ -155,13 +154,13 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
     turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
 
     asked = ladders.prefill(ask.model, rows=1, prompt_tokens=ask.prompt_tokens)
-    prefill = _soonest(worker, asked, ladders.first_prefill(ask.model))
+    prefill = worker.cheapest(asked, 1) or ladders.first_prefill(ask.model)
     pieces = math.ceil(ask.prompt_tokens / min(ladders.prefill_piece, prefill.length))
     read_seconds = pieces * costs.step_seconds(prefill)
 
     tight = ladders.decode(ask.model, rows=1, length=places, beams=beams)
     joint = ladders.decode(ask.model, rows=together, length=places, beams=beams)
-    decode = _soonest(worker, tight, ladders.first_decode(ask.model, beams), together)
+    decode = worker.cheapest(tight, together) or ladders.first_decode(ask.model, beams)
     calls = math.ceil(together / decode.rows)
     step_seconds = turns * calls * costs.step_seconds(decode)
     joint_seconds = turns * costs.step_seconds(joint)
@@ -190,23 +189,6 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
     )
 
 
-def _soonest(worker: WorkerView, tight: Signature, first: Signature, runs: int = 1) -> Signature:
-    """The ready graph that serves some runs in the least time, or the one that would be first.
-
-    Args:
-        worker: That has it.
-        tight: What must be covered.
-        first: The graph that a worker makes where it has none.
-        runs: That are served in turn where a graph has too few rows.
-    """
-    covers = [
-        signature
-        for signature in worker.ready(tight.model, tight.kind, tight.beams)
-        if signature.covers(tight)
-    ]
-    return cheapest(covers, runs, worker.costs) or first
-
-
 def _reading_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
     """Until a lane's unread prompts are read, as if all were of their mean length.
 
@@ -217,7 +199,7 @@ def _reading_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
         return 0.0
     ladders, tokens = worker.ladders[model], math.ceil(load.prompt_tokens / load.prompts)
     tight = ladders.prefill(model, rows=1, prompt_tokens=tokens)
-    graph = _soonest(worker, tight, ladders.first_prefill(model), load.prompts)
+    graph = worker.cheapest(tight, load.prompts) or ladders.first_prefill(model)
     pieces = math.ceil(tokens / min(ladders.prefill_piece, graph.length))
     return math.ceil(load.prompts / graph.rows) * pieces * worker.costs.step_seconds(graph)
 

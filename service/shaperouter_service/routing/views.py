@@ -1,10 +1,11 @@
 """A worker as routing sees it: its graphs, its lanes and what they cost, at one moment."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shaperouter_service.routing.costs import Costs
+from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
@@ -93,6 +94,9 @@ class LaneView:
 class WorkerView:
     """A worker.
 
+    What depends on its graphs and their costs alone is found out once for all requests, and all
+    views that differ in their lanes.
+
     Attributes:
         name: Its name.
         ladders: Of each model it has.
@@ -119,6 +123,17 @@ class WorkerView:
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+    _cheapest: dict[tuple[Signature, int], Signature | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def joined(self, model: str, beams: int, *, tokens: int, prompt_tokens: int) -> "WorkerView":
+        """The worker with one more request in a lane; see `LaneView.joined`."""
+        lane = self.lanes[model, beams].joined(tokens=tokens, prompt_tokens=prompt_tokens)
+        # Not by dataclasses.replace, which forgets what was found out.
+        joined = copy.copy(self)
+        object.__setattr__(joined, "lanes", {**self.lanes, (model, beams): lane})
+        return joined
 
     def ready(self, model: str, kind: GraphKind, beams: int) -> Sequence[Signature]:
         """The ready graphs of a kind and beam width."""
@@ -131,6 +146,19 @@ class WorkerView:
                 and (signature.model, signature.kind, signature.beams) == key
             ]
         return self._ready[key]
+
+    def cheapest(self, tight: Signature, runs: int) -> Signature | None:
+        """The ready cover that serves some runs in the least time; see `costs.cheapest`.
+
+        Args:
+            tight: What must be covered.
+            runs: That are served in turn where a graph has too few rows.
+        """
+        if (tight, runs) not in self._cheapest:
+            ready = self.ready(tight.model, tight.kind, tight.beams)
+            covers = [signature for signature in ready if signature.covers(tight)]
+            self._cheapest[tight, runs] = cheapest(covers, runs, self.costs)
+        return self._cheapest[tight, runs]
 
     def state(self, signature: Signature) -> GraphState:
         """Where a graph is in its life."""
