@@ -1,9 +1,10 @@
 """What is worth compiling where.
 
 A signature's absence costs device time: larger graphs pad, or smaller ones run in turn. Once that
-has cost the fleet a share of what compiling takes, one worker compiles it: the one that rendezvous
-hashing names, so that routers which share nothing agree. Another follows when it has missed as much
-by itself, which it only does where load spreads to it.
+has cost the fleet a share of what compiling takes, one worker compiles it: of those that have
+missed it, the one that rendezvous hashing names, so that routers which share nothing agree, and
+where requests of the shape go anyway. Another follows when it has missed as much by itself, which
+it only does where load spreads to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +96,9 @@ def _wanted_on(
         able = [worker for worker in able if _may_try(worker, signature, now)]
         if not able:
             return
-        name = named(signature, [worker.name for worker in able])
+        # Where none of them can, some other worker makes up for them.
+        names = [worker.name for worker in able]
+        name = named(signature, [name for name in names if name in missed] or names)
         seconds = sum(missed.values())
         if seconds >= WORTH * fleet[name].costs.compile_seconds(signature):
             yield name, seconds

@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, prefill, worker
+from harness.routing import LADDERS, MODEL, ask, cold, compiling, decode, failed, prefill, worker
+from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.policy import WORTH, successor_graphs, wishes
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
@@ -31,6 +33,25 @@ def test_what_has_cost_enough_is_compiled() -> None:
 def test_what_has_cost_the_fleet_enough_is_compiled_on_the_worker_that_hashing_names() -> None:
     fleet = [worker(name, graphs=[cold(TIGHT, ENOUGH / 2)]) for name in "abc"]
     assert wishes(fleet, NOW) == {named(TIGHT, "abc"): [TIGHT]}
+
+
+def test_what_is_compiled_first_is_compiled_where_requests_for_it_go() -> None:
+    """Also where several run together, which the request's own shape does not tell."""
+    for request in (ask(10, 40), ask(10, 100), ask(10, 300), ask(100, 500)):
+        covers = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
+        fleet = [worker(name, ready=covers) for name in "abcd"]
+        decision = decide(request, fleet, NOW)
+        assert isinstance(decision, Decision)
+        taken = decision.taken
+        missed = cold(dataclasses.replace(taken.tight, rows=4), ENOUGH)
+        fleet = [worker(n, ready=covers, graphs=[missed]) for n in "abcd"]
+        assert wishes(fleet, NOW) == {taken.worker: [missed.signature]}
+
+
+@pytest.mark.parametrize("name", "abc")
+def test_what_one_worker_alone_has_missed_is_compiled_there(name: str) -> None:
+    fleet = [worker(n, graphs=[cold(TIGHT, ENOUGH)] if n == name else []) for n in "abc"]
+    assert wishes(fleet, NOW) == {name: [TIGHT]}
 
 
 def test_while_one_worker_compiles_it_no_other_does() -> None:

@@ -1,5 +1,6 @@
 """Rendezvous hashing: which worker a signature belongs to."""
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -59,7 +60,12 @@ def test_a_worker_that_comes_takes_signatures_for_itself_only(
 def test_signatures_spread_evenly(count: int) -> None:
     workers = [f"worker-{index}" for index in range(count)]
     ladders = Ladders.default(max_length=4096, slots=64)
-    signatures = [each for index in range(50) for each in ladders.signatures(f"model-{index}")]
+    signatures = [
+        ladders.decode(f"model-{index}", rows=1, length=length, beams=lane.beams)
+        for index in range(110)
+        for lane in ladders.lanes
+        for length in lane.decode_lengths.rungs
+    ]
     share = len(signatures) / count
     counts = Counter(named(signature, workers) for signature in signatures)
     assert set(counts) == set(workers)
@@ -68,11 +74,10 @@ def test_signatures_spread_evenly(count: int) -> None:
 
 
 def test_the_answer_is_that_of_any_other_process() -> None:
-    # By b2sum: printf 'worker-0\0gpt2 decode 1x256' | b2sum -l 64, and so on; the highest wins.
-    shapes = [(1, 256), (2, 256), (2, 128)]
+    # By b2sum: printf 'worker-0\0gpt2 128 beams 1' | b2sum -l 64, and so on; the highest wins.
     signatures = [
-        Signature(model="gpt2", kind=GraphKind.DECODE, beams=1, rows=rows, length=length)
-        for rows, length in shapes
+        Signature(model="gpt2", kind=GraphKind.DECODE, beams=1, rows=1, length=length)
+        for length in (128, 512, 256)
     ]
     workers = ["worker-0", "worker-1", "worker-2"]
     assert [named(signature, workers) for signature in signatures] == [
@@ -80,6 +85,14 @@ def test_the_answer_is_that_of_any_other_process() -> None:
         "worker-1",
         "worker-2",
     ]
+
+
+@given(SIGNATURES, WORKERS, st.integers(1, 64), st.sampled_from(GraphKind))
+def test_what_serves_requests_of_one_length_together_belongs_to_one_worker(
+    signature: Signature, workers: list[str], rows: int, kind: GraphKind
+) -> None:
+    other = dataclasses.replace(signature, rows=rows, kind=kind)
+    assert named(other, workers) == named(signature, workers)
 
 
 def test_without_workers_there_is_no_answer() -> None:
