@@ -155,13 +155,15 @@ class Fleet:
         while True:
             link, decision = await self._place(journey, deadline, least_tokens)
             with contextlib.ExitStack() as waiting:
-                waiting.enter_context(self._overload.waiting(request.client, decision.taken))
-                worker = self._workers[link]
+                worker, taken = self._workers[link], decision.taken
+                waiting.enter_context(self._overload.waiting(request.client, taken))
+                assignment = self.catalog.assign(worker, taken.decode.beams, journey.ask())
+                waiting.callback(self.catalog.arrived, assignment)
                 on_route(decision)
                 self._tell_resumed(journey, worker)
                 try:
                     async with contextlib.aclosing(
-                        link.run(journey.rest(decision.taken), _seconds_left(deadline))
+                        link.run(journey.rest(taken), _seconds_left(deadline))
                     ) as responses:
                         async for response in responses:
                             if not response.HasField("stall"):
@@ -218,7 +220,6 @@ class Fleet:
                 seconds_left=_seconds_left(deadline),
             )
         (worker,) = (worker for worker, view in views.items() if view.name == taken.worker)
-        self.catalog.assign(worker, taken.decode.beams, ask)
         return links[worker], decision
 
     def lives(self) -> dict[WorkerId, str]:

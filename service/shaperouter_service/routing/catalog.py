@@ -4,8 +4,10 @@ One owner of that truth. It is filled from the workers' snapshots alone, so a ro
 anew learns everything again.
 """
 
+import contextlib
 import itertools
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +21,11 @@ from shaperouter_service.messages import (
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+
+# Seconds that a request may be on its way to its worker, and a snapshot without it on its way here.
+# Anything longer would count many requests twice: what came to a worker is in its next snapshot, a
+# fifth of a second later at most, and all that came since the last would be counted again.
+ON_THE_WAY = 0.05
 
 # What a compilation is thought to need still, of its expected time, once that has passed.
 OVERDUE = 0.1
@@ -41,6 +48,15 @@ class WorkerId(NamedTuple):
         return cls(snapshot.worker, snapshot.incarnation)
 
 
+class Assignment(NamedTuple):
+    """A request that was given to a worker, at a time on the monotonic clock."""
+
+    at: float
+    worker: WorkerId
+    beams: int
+    ask: Ask
+
+
 class Catalog:
     """The newest snapshot of every worker that is connected.
 
@@ -56,14 +72,19 @@ class Catalog:
         self.model_names = tuple(sorted(models))
         self._workers: dict[WorkerId, worker_pb2.WatchResponse] = {}
         self._views: dict[WorkerId, WorkerView] = {}
+        # What may still be on its way to a worker, from old to new.
+        self._assigned: dict[WorkerId, deque[Assignment]] = {}
         # Kept when the last worker goes: a model's limits outlive a restart.
         self._models: dict[str, model_pb2.Model] = {}
 
     def update(self, snapshot: worker_pb2.WatchResponse) -> None:
         """Takes in what a worker says of itself."""
-        worker = WorkerId.of(snapshot)
+        worker, now = WorkerId.of(snapshot), time.monotonic()
         self._workers[worker] = snapshot
-        self._views[worker] = view_of(snapshot, time.monotonic())
+        view = view_of(snapshot, now)
+        for assignment in self._on_the_way(worker, now):
+            view = _joined(view, assignment)
+        self._views[worker] = view
         for model in snapshot.models:
             self._models[model.name] = model
 
@@ -71,6 +92,7 @@ class Catalog:
         """Forgets a worker that is not connected any more."""
         self._workers.pop(worker, None)
         self._views.pop(worker, None)
+        self._assigned.pop(worker, None)
 
     def resolve(self, name: str) -> str:
         """Returns the model a request means: by name, or the only one.
@@ -119,17 +141,26 @@ class Catalog:
         """One life of a worker, whether or not requests are given to it; None once it is lost."""
         return self._views.get(worker)
 
-    def assign(self, worker: WorkerId, beams: int, ask: Ask) -> None:
-        """Counts a request among a worker's load, until its next snapshot has it.
+    def assign(self, worker: WorkerId, beams: int, ask: Ask) -> Assignment:
+        """Counts a request among a worker's load, until its snapshots must have it.
 
         Args:
             worker: It was given to.
             beams: Width of the lane it will be in.
             ask: The request.
+
+        Returns:
+            What `arrived` takes.
         """
-        self._views[worker] = self._views[worker].joined(
-            ask.model, beams, tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens
-        )
+        assignment = Assignment(time.monotonic(), worker, beams, ask)
+        self._on_the_way(worker, assignment.at).append(assignment)
+        self._views[worker] = _joined(self._views[worker], assignment)
+        return assignment
+
+    def arrived(self, assignment: Assignment) -> None:
+        """Tells that a request has come to its worker: its snapshots have it, or it has ended."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._assigned[assignment.worker].remove(assignment)
 
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
         """The snapshots of the workers that requests are given to."""
@@ -138,6 +169,12 @@ class Catalog:
     def graphs(self) -> list[graph_pb2.Graph]:
         """The graphs of the workers that requests are given to that somebody has asked for."""
         return [graph for snapshot in self.snapshots() for graph in snapshot.graphs]
+
+    def _on_the_way(self, worker: WorkerId, now: float) -> deque[Assignment]:
+        assigned = self._assigned.setdefault(worker, deque())
+        while assigned and now - assigned[0].at >= ON_THE_WAY:
+            assigned.popleft()
+        return assigned
 
     @property
     def ready(self) -> bool:
@@ -149,6 +186,13 @@ class Catalog:
             )
             for name in self.model_names
         )
+
+
+def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
+    ask = assignment.ask
+    return view.joined(
+        ask.model, assignment.beams, tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens
+    )
 
 
 def bearers(lives: Mapping[WorkerId, worker_pb2.WatchResponse]) -> dict[str, WorkerId]:

@@ -6,6 +6,7 @@ from harness.routing import LADDERS
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.messages import ladders_to_proto
+from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, WorkerId, view_of
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.views import LaneView
@@ -153,7 +154,9 @@ def test_a_successor_beside_a_worker_is_neither_listed_nor_counted() -> None:
     assert catalog.graphs() == list(first.graphs)
 
 
-def test_a_request_counts_as_load_until_the_next_snapshot() -> None:
+def test_a_request_counts_as_load_until_snapshots_must_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     catalog = Catalog(["gpt2"])
     idle = snapshot("worker-0", "gpt2")
     idle.lanes.add(model="gpt2", beams=1, total_slots=1)
@@ -162,11 +165,29 @@ def test_a_request_counts_as_load_until_the_next_snapshot() -> None:
     worker = WorkerId.of(idle)
     for _ in range(2):
         catalog.assign(worker, 1, ask)
-    assert catalog.views()[worker].lanes["gpt2", 1] == LaneView(
-        active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20
-    )
+    load = LaneView(active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20)
+    assert catalog.views()[worker].lanes["gpt2", 1] == load
+    # This one may have been made before the requests came.
+    monkeypatch.setattr(catalog_module, "ON_THE_WAY", 60.0)
+    catalog.update(idle)
+    assert catalog.views()[worker].lanes["gpt2", 1] == load
+    monkeypatch.setattr(catalog_module, "ON_THE_WAY", 0.0)
     catalog.update(idle)
     assert catalog.views()[worker].lanes["gpt2", 1].tokens == 0
+
+
+def test_a_request_that_has_arrived_is_not_counted_besides_its_workers_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalog_module, "ON_THE_WAY", 60.0)
+    catalog = Catalog(["gpt2"])
+    idle = snapshot("worker-0", "gpt2")
+    idle.lanes.add(model="gpt2", beams=1, total_slots=1)
+    catalog.update(idle)
+    ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
+    catalog.arrived(catalog.assign(WorkerId.of(idle), 1, ask))
+    catalog.update(idle)
+    assert catalog.views()[WorkerId.of(idle)].lanes["gpt2", 1].active == 0
 
 
 def test_a_model_is_not_ready_on_a_worker_that_still_makes_its_first_graphs() -> None:
