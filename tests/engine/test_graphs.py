@@ -339,7 +339,8 @@ def test_what_costs_most_for_its_compilation_goes_first() -> None:
     first = fake.table.want(_signature(64), urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)
     little, much = (fake.table.want(_signature(length), urgent=False) for length in (128, 256))
-    little.missed_seconds, much.missed_seconds = 1.0, 2.0
+    little.record_miss(1.0)
+    much.record_miss(2.0)
     for signature in (_signature(64), _signature(256)):
         fake.programs[signature].go_on.set()
     wait_until(lambda: much.state is GraphState.READY)
@@ -409,7 +410,7 @@ def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() ->
     fake = Table(max_graphs=1)
     graph = fake.table.want(_signature(64), urgent=False)
     assert not fake.table.exhausted
-    fake.table.graph(_signature(128)).missed_seconds = 1000.0
+    fake.table.graph(_signature(128)).record_miss(1000.0)
     assert fake.table.exhausted
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)

@@ -38,12 +38,12 @@ EARNING, IDLE, MISSED = shape(2, 32), [shape(1, 16), shape(1, 32)], shape(SLOTS,
 def spend_budget(worker: FakeWorker) -> None:
     """Leaves a worker no room for a graph that it misses, with some that earn nothing."""
     earning = worker.graph(EARNING)
-    earning.device_seconds.sum = 100.0
+    earning.recent_served_seconds = 100.0
     missed = graph_pb2.Graph(
         signature=MISSED,
         worker=worker.name,
         state=graph_pb2.GRAPH_STATE_COLD,
-        missed_seconds=200.0,
+        recent_missed_seconds=200.0,
     )
     worker.graphs += [earning, *map(worker.graph, IDLE), missed]
     worker.budget.exhausted, worker.budget.room = True, 0

@@ -2,9 +2,10 @@
 
 from hypothesis import strategies as st
 
+from shaperouter_service.routing.fading import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.traffic import HALF_LIFE, SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 MODEL = "gpt2"
 # A day in November 2026, in Unix time.

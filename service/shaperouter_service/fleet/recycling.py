@@ -53,7 +53,8 @@ WARM_LIMIT = 900.0
 MAKE_LIMIT = 900.0
 
 # Seconds until a worker may be recycled again: graphs that were made lately must have the time to
-# earn something. Doubled each time that a successor is given up, since most reasons for that last.
+# earn something. Doubled each time: most reasons why a successor is given up last, and traffic that
+# takes more graphs in turn than there is room for would have one recycled after the other.
 FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 
 # Seconds that a worker has to end by itself after its runs' grace period.
@@ -154,12 +155,12 @@ class _Recycler:
         try:
             successor, prepared = await self._prepared(name, graphs)
         except _GivenUpError as error:
-            pause = self._pause(name, longer=True)
+            pause = self._pause(name)
             self._metrics.workers_recycled.labels(Recycling.GIVEN_UP).inc()
             log.warning("worker not recycled", worker=name, reason=str(error), retry_seconds=pause)
             return
         await self._end(self._processes.take_over(successor))
-        self._pause(name, longer=False)
+        self._pause(name)
         self._metrics.workers_recycled.labels(Recycling.REPLACED).inc()
         # What it has not made yet, it makes.
         had, has = _ready(worker), _ready(prepared).union(graphs)
@@ -255,10 +256,10 @@ class _Recycler:
         pause = self._pauses.get(name)
         return pause is not None and asyncio.get_running_loop().time() < pause.until
 
-    def _pause(self, name: str, *, longer: bool) -> float:
-        """Leaves a worker alone for a while: the first pause, or one longer than the last was."""
+    def _pause(self, name: str) -> float:
+        """Leaves a worker alone for a while, longer than the last time."""
         last = self._pauses.get(name)
-        seconds = min(2 * last.seconds, LAST_PAUSE) if longer and last else FIRST_PAUSE
+        seconds = min(2 * last.seconds, LAST_PAUSE) if last else FIRST_PAUSE
         until = asyncio.get_running_loop().time() + seconds
         self._pauses[name] = _Pause(until=until, seconds=seconds)
         return seconds

@@ -3,6 +3,7 @@
 import time
 
 from shaperouter_service.decoding.program import Program
+from shaperouter_service.routing.fading import FadingSum
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
@@ -34,6 +35,8 @@ class Graph:
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time that its absence has cost.
+        recent_missed: The same, fading.
+        recent_served: Device time of the calls that served requests, fading.
         padded_seconds: Device time it spent where a smaller graph would have done.
         error: Why it failed, or why it was refused after all when its turn came; empty otherwise.
     """
@@ -56,6 +59,8 @@ class Graph:
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None
         self.missed_seconds = 0.0
+        self.recent_missed = FadingSum()
+        self.recent_served = FadingSum()
         self.padded_seconds = 0.0
         self.error = ""
 
@@ -99,6 +104,11 @@ class Graph:
         """Whether it has failed, and it is too early to try again."""
         return self.state is GraphState.FAILED and time.monotonic() < self.retry_at
 
+    def record_miss(self, seconds: float) -> None:
+        """Counts device time that its absence has cost; called by the device thread."""
+        self.missed_seconds += seconds
+        self.recent_missed.add(seconds, time.monotonic())
+
     def record_call(self, seconds: float, steps: int | None = None) -> None:
         """Counts a call that served requests; called by the device thread.
 
@@ -107,6 +117,7 @@ class Graph:
             steps: How many steps it made; None if it says nothing about the time of a step.
         """
         self.device_seconds.observe(seconds)
+        self.recent_served.add(seconds, time.monotonic())
         if steps is None:
             return
         newest = seconds / steps

@@ -176,7 +176,7 @@ class GraphTable:
             served: The graph that was called.
             seconds: How much longer it took.
         """
-        self.graph(asked).missed_seconds += seconds
+        self.graph(asked).record_miss(seconds)
         self._recorder.missed(asked, seconds)
         if served.signature.covers(asked):
             served.padded_seconds += seconds
@@ -209,8 +209,9 @@ class GraphTable:
         with self._lock:
             if self._frozen or self.budget.room(self._made()) > 0:
                 return False
+            now = time.monotonic()
             return any(
-                graph.missed_seconds >= WORTH * self._costs.compile_seconds(graph.signature)
+                graph.recent_missed.at(now) >= WORTH * self._costs.compile_seconds(graph.signature)
                 for graph in self._graphs.values()
                 if graph.state is GraphState.COLD
             )
@@ -265,7 +266,7 @@ class GraphTable:
             return graph
 
     def _worth(self, signature: Signature) -> float:
-        missed = self._graphs[signature].missed_seconds
+        missed = self._graphs[signature].recent_missed.at(time.monotonic())
         return missed / self._costs.compile_seconds(signature)
 
     def _work(self) -> None:

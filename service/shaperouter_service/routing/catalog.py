@@ -250,8 +250,8 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         views[signature] = GraphView(
             signature=signature,
             state=state,
-            missed_seconds=graph.missed_seconds,
-            served_seconds=graph.device_seconds.sum,
+            missed_seconds=graph.recent_missed_seconds,
+            served_seconds=graph.recent_served_seconds,
             # What takes longer than others did will take a little longer still.
             ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
             retry_at=now + graph.retry_seconds,

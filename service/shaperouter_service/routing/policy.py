@@ -19,7 +19,7 @@ from shaperouter_service.routing.views import GraphState, WorkerView
 WORTH = 0.5
 
 # Of the graphs that a worker has, those left out that every worker has a place for, as many as its
-# successor may begin with: one that frees hardly any room would soon be where this one is.
+# successor begins with at most: one that frees hardly any room would soon be where this one is.
 FRESH = 0.75
 
 
@@ -53,11 +53,12 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
     """What a fresh process in place of a worker should make, in order of worth.
 
     A compiled graph is never freed, so a worker whose budget is spent can only begin anew: with the
-    graphs that earn what they cost, and those that it had no room for.
+    graphs that earn what they cost, and those that it had no room for; of these, as many of the
+    best as leave some room.
 
     Returns:
-        The graphs; none where there is nothing new among them, or where that would not free a
-        share of the budget that is worth the trouble.
+        The graphs; none where the new ones among them are worth no more than what would be left
+        behind.
     """
     if not worker.exhausted:
         return []
@@ -69,15 +70,19 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
         for signature, graph in worker.graphs.items()
         if graph.state is GraphState.READY or graph.state.on_the_way
     }
-    worth = []
+    worth = {}
     for signature, graph in worker.graphs.items():
-        seconds = max(graph.served_seconds, graph.missed_seconds)
+        seconds = graph.served_seconds if signature in made else graph.missed_seconds
         if seconds >= WORTH * worker.costs.compile_seconds(signature):
-            worth.append((-seconds, signature))
-    kept = [signature for _, signature in sorted(worth)]
+            worth[signature] = seconds
+    ranked = sorted(worth, key=lambda signature: (-worth[signature], signature))
     # By what was made and not by the limit, since memory may have been spent before.
-    has_room = len(set(kept) - first) <= FRESH * len(made - first)
-    return kept if has_room and not made.issuperset(kept) else []
+    most = int(FRESH * len(made - first))
+    left_out = set([signature for signature in ranked if signature not in first][most:])
+    kept = [signature for signature in ranked if signature not in left_out]
+    gained = sum(worth[signature] for signature in kept if signature not in made)
+    lost = sum(worth[signature] for signature in left_out & made)
+    return kept if gained > lost else []
 
 
 def _wanted_on(

@@ -4,23 +4,21 @@ A record is kept over many lives of many workers, so that a new worker can make 
 asked for, and ladders can be fitted to what is. Each process counts for itself; records of one
 model are then merged, in any order.
 
-Counts grow, and fade only in merging: the older record loses half for each HALF_LIFE that lies
-between the two. So a record tells of the last ten days or so (HALF_LIFE / ln 2) however long it is
-kept, what is out of use ends up weighing nothing, and at no moment anything is forgotten at once.
+Counts grow, and fade only in merging (see `fading`): the older record loses half for each HALF_LIFE
+that lies between the two. So a record tells of the last ten days or so (HALF_LIFE / ln 2) however
+long it is kept, what is out of use ends up weighing nothing, and at no moment anything is forgotten
+at once.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from shaperouter_service.routing.fading import share_left
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 Key = TypeVar("Key", bound=Hashable)
-
-# Seconds after which traffic counts half: a week, so that neither a quiet weekend nor a release of
-# an hour ago outweighs how the service is usually used.
-HALF_LIFE = 7 * 24 * 3600.0
 
 # Seconds to compile a graph where none was ever compiled: what GPT-2 small takes on two cores.
 ASSUMED_COMPILE_SECONDS = 5.0
@@ -107,7 +105,7 @@ class Traffic:
 
     def share_left(self, time: float) -> float:
         """Share of its counts that is left at a Unix time, 1 up to `as_of`."""
-        return float(0.5 ** (max(0.0, time - self.as_of) / HALF_LIFE))
+        return share_left(time - self.as_of)
 
     def merged(self, other: "Traffic") -> "Traffic":
         """Returns both together, as of the newer one. The order of merging makes no difference.

@@ -40,8 +40,8 @@ class GraphView:
     Attributes:
         signature: Its shape.
         state: Where it is in its life.
-        missed_seconds: Device time that its absence has cost.
-        served_seconds: Device time of the calls that served requests.
+        missed_seconds: Device time that its absence has cost, faded.
+        served_seconds: Device time of the calls that served requests, faded.
         ready_at: When it is expected to be ready, on the reader's monotonic clock in seconds; only
             of graphs that are on the way.
         retry_at: Until when it is not tried again; only of failed graphs.

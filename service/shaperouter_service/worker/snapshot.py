@@ -74,6 +74,8 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
         error=graph.error,
         step_seconds=graph.step_seconds or 0.0,
         missed_seconds=graph.missed_seconds,
+        recent_missed_seconds=graph.recent_missed.at(now),
+        recent_served_seconds=graph.recent_served.at(now),
         padded_seconds=graph.padded_seconds,
         state_seconds=now - graph.since,
         retry_seconds=max(0.0, graph.retry_at - now) if failed else 0.0,

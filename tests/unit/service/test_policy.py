@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, ask, cold, compiling, decode, failed, prefill, worker
 from shaperouter_service.routing.decision import Decision, decide
+from shaperouter_service.routing.fading import HALF_LIFE, FadingSum
 from shaperouter_service.routing.policy import WORTH, successor_graphs, wishes
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
@@ -128,6 +129,37 @@ def test_a_worker_nearly_all_of_whose_graphs_earn_has_no_successor() -> None:
         graphs = [served(s, ENOUGH if i < earning else 0.0) for i, s in enumerate(shapes)]
         spent = worker("a", graphs=[*graphs, new], room=0, exhausted=True)
         assert bool(successor_graphs(spent)) == is_worth_it
+
+
+def test_of_more_than_fits_a_successor_makes_the_best() -> None:
+    idle = [served(decode(rows, length), 0.0) for rows in (1, 2) for length in (64, 128, 256, 512)]
+    missed = [decode(4, 64), decode(4, 128), *(prefill(n) for n in (16, 24, 32, 48, 64, 88))]
+    graphs = [cold(signature, (9 - rank) * ENOUGH) for rank, signature in enumerate(missed)]
+    spent = worker("a", graphs=[*idle, *graphs], room=0, exhausted=True)
+    assert successor_graphs(spent) == missed[:6]
+
+
+def test_a_change_of_traffic_is_followed() -> None:
+    """What earned much long ago gives way to what is missed now, for which there was no room."""
+    before = [decode(rows, length) for rows in (1, 2, 4) for length in (64, 128, 256)]
+    now = [decode(rows, length) for rows in (1, 2, 4) for length in (512, 1024)]
+    counts = {graph: FadingSum() for graph in (*before, *now)}
+    for graph in before:
+        counts[graph].add(10 * ENOUGH, NOW)
+    for graph in now:
+        counts[graph].add(6 * ENOUGH, NOW + 2 * HALF_LIFE)
+    faded = {graph: count.at(NOW + 2 * HALF_LIFE) for graph, count in counts.items()}
+    graphs = [served(s, faded[s]) for s in before] + [cold(s, faded[s]) for s in now]
+    spent = worker("a", graphs=graphs, room=0, exhausted=True)
+    assert not set(now) - set(successor_graphs(spent))
+
+
+def test_nobody_gives_up_graphs_that_earn_more_than_what_is_missed() -> None:
+    earning = [served(decode(rows, 64), 10 * ENOUGH) for rows in (1, 2, 4)]
+    spent = worker(
+        "a", graphs=[*earning, cold(decode(4, 128), 11 * ENOUGH)], room=0, exhausted=True
+    )
+    assert not successor_graphs(spent)
 
 
 def test_graphs_that_every_worker_makes_are_not_counted_as_room() -> None:

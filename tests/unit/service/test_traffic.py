@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traffic import MODEL, TODAY, decode, prefill, traffics
+from shaperouter_service.routing.fading import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, HALF_LIFE, Traffic
+from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
 
 # On a busy machine an example may take longer than the 0.2 s that hypothesis allows it.
 UNTIMED = settings(deadline=None)

@@ -3,9 +3,10 @@
 import pytest
 
 from harness.traffic import TODAY, decode, prefill
+from shaperouter_service.routing.fading import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.traffic import HALF_LIFE, SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.routing.worth import worth_order
 
 LADDERS = Ladders.default(max_length=1024, slots=8)
