@@ -257,6 +257,7 @@ class Bench:
             lane_beams=lane_beams,
             token_ids=prompt,
             generated_token_ids=generated_token_ids,
+            resumed=bool(generated_token_ids),
             max_new_tokens=max_new_tokens,
             eos_token_ids=options.get("eos_token_ids", ()),
             num_beams=options.get("num_beams", 1),

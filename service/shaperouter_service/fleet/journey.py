@@ -45,12 +45,24 @@ class Journey:
             num_beams=options.num_beams,
         )
 
+    @property
+    def had_slot(self) -> bool:
+        """Whether it ran on a worker that it cannot stay on.
+
+        A run that had no token only waited there, or nearly so. Beam search has none before its
+        end: it ran, as far as can be known, unless its worker gave it back.
+        """
+        if self.request.options.num_beams > 1:
+            return self.loss not in (None, Loss.DRAINING)
+        return bool(self.token_ids)
+
     def rest(self, option: Option) -> worker_pb2.RunRequest:
         """What is left of it for a worker to do, in the lane that was decided on."""
         rest = worker_pb2.RunRequest()
         rest.CopyFrom(self.request)
         rest.generated_token_ids.extend(self.token_ids)
         rest.lane_beams = option.decode.beams
+        rest.resumed = self.had_slot
         return rest
 
     def got(self, response: worker_pb2.RunResponse) -> None:

@@ -155,6 +155,7 @@ class Run:
     Attributes:
         request_id: For logs.
         client: Who asks, for fairness between those who wait.
+        resumed: It had a slot on another worker, and goes on here.
         lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
         token_ids: The prompt.
         generated_token_ids: What has been made of it elsewhere, which it goes on after.
@@ -194,6 +195,7 @@ class Run:
     generated: int = 0
     padded_prompt_tokens: int = 0
     generated_token_ids: Sequence[int] = ()
+    resumed: bool = False
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
     _stalled_on: Graph | None = None
     _stalled_since: float = 0.0

@@ -223,11 +223,13 @@ class LaneScheduler:
             if isinstance(missing, Graph):
                 run.stall(missing, now)
                 continue
-            with self._lock:
-                self._queue.remove(run)
             if missing is not None:
+                with self._lock:
+                    self._queue.drop(lambda each, failed=run: each is failed)
                 self._fail(run, missing)
                 continue
+            with self._lock:
+                self._queue.start(run)
             run.resume(now)
             run.timings.admitted = now
             run.phase = Phase.PREFILL
@@ -236,7 +238,7 @@ class LaneScheduler:
 
     def _record(self, run: Run) -> None:
         """Records what a run asks for, unless another worker has recorded it."""
-        if run.generated_token_ids:
+        if run.resumed:
             return
         self._recorder.prompt(self.model.name, len(run.token_ids))
         self._recorder.run(self.model.name, self.beams, run.final_attended(self.beams))
@@ -413,4 +415,6 @@ class LaneScheduler:
         run.resume(time.monotonic())
         if run.phase is not Phase.QUEUED:
             self._runs.remove(run)
+            with self._lock:
+                self._queue.end(run)
         run.phase, run.batch = Phase.ENDED, None

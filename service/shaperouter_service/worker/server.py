@@ -118,6 +118,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         run = Run(
             request_id=request.request_id,
             client=request.client,
+            resumed=request.resumed,
             lane_beams=request.lane_beams,
             token_ids=tuple(request.token_ids),
             generated_token_ids=tuple(request.generated_token_ids),

@@ -1,5 +1,6 @@
 """A run's way over workers: wherever it is cut off, it goes on with what is missing, and ends."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,8 @@ def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_m
         there = len(rest.generated_token_ids)
         assert list(rest.generated_token_ids) == expected[:there]
         del rest.generated_token_ids[:]
-        rest.lane_beams = 0
+        assert rest.resumed == (there > 0)
+        rest.lane_beams, rest.resumed = 0, False
         assert rest == request()
         for token in expected[there:][:count]:
             journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token])))
@@ -86,3 +88,14 @@ def test_a_run_of_which_only_the_word_of_the_end_was_lost_has_ended() -> None:
     end = journey.end()
     assert end is not None
     assert end.completion.finish_reason == generation_pb2.FINISH_REASON_EOS
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss: Loss) -> None:
+    beams = request()
+    beams.options.num_beams = 4
+    journey = Journey(beams)
+    assert not journey.rest(option()).resumed
+    journey.interrupted("w", loss)
+    # Who drains gives back what has none.
+    assert journey.rest(option()).resumed == (loss is not Loss.DRAINING)
