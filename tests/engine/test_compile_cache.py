@@ -63,6 +63,18 @@ def files(filled: Path) -> dict[tuple[str, Part], Path]:
     return found
 
 
+def test_what_is_loaded_tells_what_it_took_to_make(
+    filled: Path, files: dict[tuple[str, Part], Path]
+) -> None:
+    report, _ = cached_engine.run(filled, list(GRAPHS))
+    assert report["make_seconds"] == pytest.approx(
+        {
+            graph: sum(sealed.read_header(files[graph, part]).seconds for part in Part)
+            for graph in GRAPHS
+        }
+    )
+
+
 def test_in_another_order_and_under_another_name_all_graphs_are_loaded(filled: Path) -> None:
     report, errors = cached_engine.run(filled, list(reversed(GRAPHS)), name="renamed")
     assert_right(report)

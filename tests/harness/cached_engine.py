@@ -94,6 +94,11 @@ def _report(directory: Path, name: str, order: list[str]) -> dict[str, Any]:
     return {
         "cases": len(cases),
         "caches_moved": moved,
+        "make_seconds": {
+            f"{graph.signature.kind}{graph.signature.beams}": graph.make_seconds
+            for graph in table.graphs()
+            if graph.state is not GraphState.COLD
+        },
         "graphs": {
             f"{graph.signature.kind}{graph.signature.beams}": {
                 "traces": graph.traces,

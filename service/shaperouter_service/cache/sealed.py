@@ -80,10 +80,12 @@ class Sealed:
 
     Attributes:
         payload: What was kept.
+        seconds: How long it took to make.
         details: What was kept with it.
     """
 
     payload: bytes
+    seconds: float
     details: Mapping[str, Any]
 
 
@@ -114,7 +116,8 @@ def read(path: Path) -> Sealed:
         compressed = file.read()
     if _digest(compressed).hex() != header.digest:
         raise DamagedFileError("its payload has been changed or cut short")
-    return Sealed(payload=zlib.decompress(compressed), details=header.details)
+    payload = zlib.decompress(compressed)
+    return Sealed(payload=payload, seconds=header.seconds, details=header.details)
 
 
 def write(

@@ -31,6 +31,7 @@ class Graph:
         trace_seconds: Time tracing took.
         compile_seconds: Time compilations took.
         load_seconds: Time loads took.
+        make_seconds: Time from cold to ready without a cache, the last time; 0 until known.
         stall_seconds: Time requests waited for it.
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
@@ -55,6 +56,7 @@ class Graph:
         self.trace_seconds = 0.0
         self.compile_seconds = Durations(COMPILE_BOUNDS)
         self.load_seconds = 0.0
+        self.make_seconds = 0.0
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None

@@ -6,7 +6,7 @@ import time
 
 import structlog
 
-from shaperouter_service.cache import Part, Section
+from shaperouter_service.cache import Part, Sealed, Section
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import staging
@@ -24,6 +24,8 @@ class Making:
     def __init__(self, program: Program) -> None:
         """Begins with a program that was neither traced nor loaded."""
         self._program = program
+        # What others took to make the parts that are not made here.
+        self.spared_seconds = 0.0
 
     def trace(self) -> None:
         """Gives the program what is to be compiled."""
@@ -61,6 +63,7 @@ class CachedMaking(Making):
         """Takes the StableHLO of the cache; without, traces."""
         kept = self._section.read(self._program.label, Part.MODULE)
         if kept is not None:
+            self.spared_seconds += kept.seconds
             lowered = Lowered(module=kept.payload.decode(), weights=tuple(kept.details["weights"]))
             self._program.load(lowered, self._name)
             return
@@ -88,7 +91,8 @@ class CachedMaking(Making):
             return self._compile()
 
     def _compile(self) -> bool:
-        placed = self._place()
+        kept = self._section.read(self._program.label, Part.EXECUTABLE)
+        placed = None if kept is None else _placed(kept)
         started = time.monotonic()
         try:
             self._program.compile()
@@ -109,17 +113,13 @@ class CachedMaking(Making):
                 seconds=seconds,
                 file=executable.file,
             )
-        return placed is not None and not made
-
-    def _place(self) -> Executable | None:
-        kept = self._section.read(self._program.label, Part.EXECUTABLE)
-        if kept is None:
-            return None
-        executable = Executable(file=str(kept.details["file"]), content=kept.payload)
-        staging.place(executable)
-        return executable
+        if kept is None or made:
+            return False
+        self.spared_seconds += kept.seconds
+        return True
 
     def _start_over(self, error: Exception) -> None:
+        self.spared_seconds = 0.0
         for part in Part:
             self._section.drop(self._program.label, part, reason=str(error))
         # Under its name, TensorFlow would go on failing it. Under another, it is not kept now.
@@ -132,6 +132,13 @@ class CachedMaking(Making):
     def _compile_unkept(self) -> None:
         self._program.compile()
         staging.take(self._program.compiled_name)
+
+
+def _placed(kept: Sealed) -> Executable:
+    """Has TensorFlow find an executable of the cache."""
+    executable = Executable(file=str(kept.details["file"]), content=kept.payload)
+    staging.place(executable)
+    return executable
 
 
 @functools.cache

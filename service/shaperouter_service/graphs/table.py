@@ -299,6 +299,10 @@ class GraphTable:
         else:
             seconds = time.monotonic() - started
             graph.error = ""
+            # Also of what was loaded: it tells what graphs take that are not in the cache.
+            graph.make_seconds = making.spared_seconds + (0.0 if loaded else seconds)
+            with self._lock:
+                self._costs.compiled(graph.signature, graph.make_seconds)
             if loaded:
                 graph.loads += 1
                 graph.load_seconds += seconds
@@ -307,10 +311,6 @@ class GraphTable:
                 graph.compile_seconds.observe(time.monotonic() - traced)
                 if graph.program.traces:
                     self._recorder.compiled(graph.signature, seconds)
-                # Loads say nothing of what others will take that are not in the cache. Routers,
-                # which weigh the same costs by what they are told, do not count them either.
-                with self._lock:
-                    self._costs.compiled(graph.signature, seconds)
             log.info(
                 "graph ready",
                 graph=str(graph.signature),

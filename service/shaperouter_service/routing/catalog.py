@@ -234,9 +234,8 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
     for signature, graph in graphs.items():
         if graph.step_seconds > 0:
             costs.measured(signature, graph.step_seconds)
-        if graph.compiles:
-            seconds = (graph.trace_seconds + graph.compile_seconds.sum) / graph.compiles
-            costs.compiled(signature, seconds)
+        if graph.make_seconds > 0:
+            costs.compiled(signature, graph.make_seconds)
     budget = snapshot.budget
     threads = max(1, budget.threads)
     queued = itertools.count()

@@ -68,7 +68,7 @@ class Costs:
         self._steps[signature] = step_seconds
 
     def compiled(self, signature: Signature, seconds: float) -> None:
-        """Takes the time from cold to ready of a graph."""
+        """Takes the time from cold to ready of a graph, or what it was without a cache."""
         self._compiles[signature] = seconds
 
     def step_seconds(self, signature: Signature) -> float:

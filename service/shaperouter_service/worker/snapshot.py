@@ -69,6 +69,7 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
         trace_seconds=graph.trace_seconds,
         compile_seconds=graph.compile_seconds.to_proto(),
         load_seconds=graph.load_seconds,
+        make_seconds=graph.make_seconds,
         stall_seconds=graph.stall_seconds.to_proto(),
         device_seconds=graph.device_seconds.to_proto(),
         error=graph.error,

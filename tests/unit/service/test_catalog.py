@@ -201,8 +201,7 @@ def test_a_model_is_not_ready_on_a_worker_that_still_makes_its_first_graphs() ->
 def test_a_graph_on_the_way_is_expected_from_what_others_took() -> None:
     told = snapshot("worker-0", "gpt2", lengths=(16, 24, 32))
     ready, compiling, overdue = told.graphs
-    ready.compiles, ready.trace_seconds = 1, 1.0
-    ready.compile_seconds.sum = 3.0
+    ready.make_seconds = 4.0
     for graph, seconds in ((compiling, 1.5), (overdue, 60.0)):
         graph.state, graph.state_seconds = graph_pb2.GRAPH_STATE_COMPILING, seconds
     views = view_of(told, now=100.0).graphs

@@ -49,7 +49,7 @@ def path_of(directory: Path, part: Part, graph: str = GRAPH) -> Path:
 def test_what_was_kept_is_found_by_others(tmp_path: Path, part: Part) -> None:
     keep(open_cache(tmp_path).section(KEY))
     found = open_cache(tmp_path).section(KEY).read(GRAPH, part)
-    assert found == sealed.Sealed(payload=PAYLOAD, details={"of": part})
+    assert found == sealed.Sealed(payload=PAYLOAD, seconds=1.5, details={"of": part})
 
 
 def test_what_was_never_kept_is_not_there(section: Section) -> None:
