@@ -294,8 +294,8 @@ class GraphTable:
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
             graph.fail(str(error) or type(error).__name__, pause)
-            log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
             self._moved(graph, GraphState.FAILED)
+            log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
         else:
             seconds = time.monotonic() - started
             graph.error = ""
