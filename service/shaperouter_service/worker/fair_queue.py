@@ -90,6 +90,10 @@ class FairQueue:
         if not run.resumed and run.client in self._ends:
             self._ends[run.client] -= _unused(run)
 
+    def remove(self, run: Run) -> None:
+        """Takes out a run that fails."""
+        self.drop(lambda each: each is run)
+
     def take_all(self) -> list[Run]:
         """Takes out all runs, in the order in which they are due."""
         runs = list(self)
@@ -97,7 +101,7 @@ class FairQueue:
         return runs
 
     def drop(self, unwanted: Callable[[Run], bool]) -> list[Run]:
-        """Takes out the runs that nobody wants any more or that fail, and returns them."""
+        """Takes out the runs that nobody wants any more, and returns them."""
         kept: list[_Place] = []
         dropped: list[Run] = []
         for place in self._places:

@@ -225,7 +225,7 @@ class LaneScheduler:
                 continue
             if missing is not None:
                 with self._lock:
-                    self._queue.drop(lambda each, failed=run: each is failed)
+                    self._queue.remove(run)
                 self._fail(run, missing)
                 continue
             with self._lock:
