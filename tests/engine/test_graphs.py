@@ -1,8 +1,6 @@
 """Graphs update their caches in place, and the table compiles each once, the urgent first."""
 
 import math
-import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +19,6 @@ from shaperouter_service.graphs import (
     GraphTable,
     NoCover,
 )
-from shaperouter_service.graphs.priority import NICE
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, Dimensions
@@ -183,14 +180,12 @@ class FakeProgram:
     def __init__(self, error: str = "") -> None:
         self.traces = 0
         self.go_on = threading.Event()
-        self.niceness: int | None = None
         self._error = error
 
     def trace(self) -> None:
         self.traces += 1
 
     def compile(self) -> None:
-        self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         assert self.go_on.wait(60)
         if self._error:
             raise RuntimeError(self._error)
@@ -271,18 +266,6 @@ def test_what_a_request_waits_for_goes_before_what_was_asked_earlier() -> None:
     fake.programs[_signature(128)].go_on.set()
     wait_until(lambda: later[0].state is GraphState.READY)
     assert fake.table.queue_depth == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
-def test_after_its_first_graph_a_compile_thread_gives_way_to_all_others() -> None:
-    fake = Table()
-    for length in (64, 128):
-        graph = fake.table.want(_signature(length), urgent=True)
-        fake.programs[_signature(length)].go_on.set()
-        wait_until(lambda graph=graph: graph.state is GraphState.READY)
-    ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    found = [program.niceness for program in fake.programs.values()]
-    assert found == [ours, ours + NICE]
 
 
 def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:

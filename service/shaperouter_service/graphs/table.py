@@ -12,7 +12,6 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
-from shaperouter_service.graphs.priority import give_way
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.policy import WORTH
@@ -275,7 +274,6 @@ class GraphTable:
             self._on_change()
             if graph is not None:
                 self._make_ready(graph)
-                give_way()
 
     def _make_ready(self, graph: Graph) -> None:
         if graph.program is None:

@@ -37,9 +37,10 @@ class EngineOptions:
 def default_compile_threads(cores: int) -> int:
     """Graphs that a worker compiles at a time with so many cores.
 
-    Compilations take the cores that requests are served with.
+    Compilations take the cores that requests are served with, and two that share them are ready no
+    sooner than one after the other: the one that is worth most had better be first.
     """
-    return min(2, cores)
+    return 2 if cores >= 4 else 1
 
 
 def _read_lengths(
@@ -82,7 +83,7 @@ engine_options = options_of(
         default=None,
         metavar="N",
         help="Graphs that a worker compiles at a time. Default: 2, or 1 where its share of the "
-        "cores is a single one.",
+        "cores is less than 4.",
         show_default=False,
     ),
     option(
