@@ -74,7 +74,7 @@ def test_workers_of_serve_share_the_cores(
     assert f"--threads={threads}" in started.workers.arguments
 
 
-@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (3, 2), (4, 1), (9, 1)])
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 1), (4, 1), (9, 1)])
 def test_workers_of_serve_compile_no_more_at_a_time_than_they_have_cores(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:

@@ -16,7 +16,7 @@ def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
     assert started.config.threads is None
 
 
-@pytest.mark.parametrize(("cores", "compile_threads"), [(1, 1), (2, 2), (16, 2)])
+@pytest.mark.parametrize(("cores", "compile_threads"), [(1, 1), (2, 1), (4, 2), (16, 2)])
 def test_a_worker_leaves_cores_to_requests_while_it_compiles(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, cores: int, compile_threads: int
 ) -> None:
