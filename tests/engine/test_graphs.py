@@ -1,7 +1,9 @@
 """Graphs update their caches in place, and the table compiles each once, the urgent first."""
 
+import dataclasses
 import math
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -15,10 +17,12 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs import (
     CompileBudget,
     CompileMode,
+    Graph,
     GraphState,
     GraphTable,
     NoCover,
 )
+from shaperouter_service.graphs.graph import NEWEST_STEPS
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, Dimensions
@@ -319,17 +323,44 @@ def test_each_failure_doubles_the_pause() -> None:
 
 def test_what_costs_most_for_its_compilation_goes_first() -> None:
     fake = Table()
-    first = fake.table.want(_signature(64), urgent=True)
+    # Of another kind than these: what they would save is not counted anew when it is ready.
+    other = dataclasses.replace(_signature(64), beams=2)
+    first = fake.table.want(other, urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)
     little, much = (fake.table.want(_signature(length), urgent=False) for length in (128, 256))
-    little.record_miss(1.0)
-    much.record_miss(2.0)
-    for signature in (_signature(64), _signature(256)):
+    fake.table.would_save(little.signature, 1.0)
+    fake.table.would_save(much.signature, 2.0)
+    for signature in (other, _signature(256)):
         fake.programs[signature].go_on.set()
     wait_until(lambda: much.state is GraphState.READY)
     assert little.state is not GraphState.READY
     fake.programs[_signature(128)].go_on.set()
     wait_until(lambda: little.state is GraphState.READY)
+
+
+def test_once_a_graph_is_ready_what_others_like_it_would_save_is_counted_anew() -> None:
+    fake = Table()
+    like, unlike = _signature(128), dataclasses.replace(_signature(64), beams=2)
+    for signature in (like, unlike):
+        fake.table.would_save(signature, 1.0)
+    made = fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: made.state is GraphState.READY)
+    now = time.monotonic()
+    left = [fake.table.graph(signature).would_save.at(now) for signature in (like, unlike)]
+    assert left == [0.0, pytest.approx(1.0)]
+
+
+def test_what_a_step_takes_is_told_by_the_quickest_of_some_calls() -> None:
+    graph = Graph(_signature(64))
+    for seconds in (9.0, 3.0):
+        graph.record_call(seconds, steps=1)
+        assert graph.best_step_seconds is None
+    graph.record_call(4.0, steps=1)
+    assert graph.best_step_seconds == 3.0
+    for _ in range(NEWEST_STEPS):
+        graph.record_call(5.0, steps=1)
+    assert graph.best_step_seconds == 5.0
 
 
 def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:

@@ -55,7 +55,12 @@ def compiling(signature: Signature, ready_at: float) -> GraphView:
 
 
 def cold(signature: Signature, missed_seconds: float) -> GraphView:
-    return GraphView(signature=signature, state=GraphState.COLD, missed_seconds=missed_seconds)
+    return GraphView(
+        signature=signature,
+        state=GraphState.COLD,
+        missed_seconds=missed_seconds,
+        would_save_seconds=missed_seconds,
+    )
 
 
 def failed(signature: Signature, retry_at: float, missed_seconds: float = 0.0) -> GraphView:
@@ -64,6 +69,7 @@ def failed(signature: Signature, retry_at: float, missed_seconds: float = 0.0) -
         state=GraphState.FAILED,
         retry_at=retry_at,
         missed_seconds=missed_seconds,
+        would_save_seconds=missed_seconds,
     )
 
 

@@ -1,6 +1,7 @@
 """One graph: the compiled program of one signature, its state and what it has cost and served."""
 
 import time
+from collections import deque
 
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.routing.fading import FadingSum
@@ -11,6 +12,10 @@ from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUND
 # Weight of the newest call in the moving average of device time: follows a change of load within
 # some ten calls, without jumping at each outlier.
 NEWEST_WEIGHT = 0.2
+
+# Newest calls, of which the quickest tells what a step takes undisturbed, and the fewest that do:
+# the first call of a graph, or one beside a compilation, may take many times as long.
+NEWEST_STEPS, FEWEST_STEPS = 8, 3
 
 
 class Graph:
@@ -37,6 +42,8 @@ class Graph:
         step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time that its absence has cost.
         recent_missed: The same, fading.
+        would_save: Device time that it would have saved since a graph like it was last made ready,
+            fading, whether or not another would have saved more.
         recent_served: Device time of the calls that served requests, fading.
         padded_seconds: Device time it spent where a smaller graph would have done.
         error: Why it failed, or why it was refused after all when its turn came; empty otherwise.
@@ -60,11 +67,20 @@ class Graph:
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.step_seconds: float | None = None
+        self._newest_steps: deque[float] = deque(maxlen=NEWEST_STEPS)
         self.missed_seconds = 0.0
         self.recent_missed = FadingSum()
+        self.would_save = FadingSum()
         self.recent_served = FadingSum()
         self.padded_seconds = 0.0
         self.error = ""
+
+    @property
+    def best_step_seconds(self) -> float | None:
+        """The least device time of a step of the newest few calls; None before there are some."""
+        if len(self._newest_steps) < FEWEST_STEPS:
+            return None
+        return min(self._newest_steps)
 
     @property
     def traces(self) -> int:
@@ -123,6 +139,7 @@ class Graph:
         if steps is None:
             return
         newest = seconds / steps
+        self._newest_steps.append(newest)
         if self.step_seconds is None:
             self.step_seconds = newest
         else:

@@ -14,6 +14,7 @@ from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
+from shaperouter_service.routing.fading import FadingSum
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
@@ -163,9 +164,11 @@ class GraphTable:
         """Counts a call that served requests; see `Graph.record_call`."""
         graph.record_call(seconds, steps)
         self._recorder.served(graph.signature, seconds, steps=steps or 0)
-        if graph.step_seconds is not None:
+        # Graphs are compared by what they take undisturbed: one that was measured while the machine
+        # was busy would lose to others that were not, and never be measured again.
+        if graph.best_step_seconds is not None:
             with self._lock:
-                self._costs.measured(graph.signature, graph.step_seconds)
+                self._costs.measured(graph.signature, graph.best_step_seconds)
 
     def miss(self, asked: Signature, served: Graph, seconds: float) -> None:
         """Counts what a call took longer than it would have on a graph that is not ready.
@@ -179,6 +182,10 @@ class GraphTable:
         self._recorder.missed(asked, seconds)
         if served.signature.covers(asked):
             served.padded_seconds += seconds
+
+    def would_save(self, signature: Signature, seconds: float) -> None:
+        """Counts what a graph that is not ready would have saved of a call."""
+        self.graph(signature).would_save.add(seconds, time.monotonic())
 
     def step_seconds(self, signature: Signature) -> float:
         """Device time of a step, measured or estimated."""
@@ -265,8 +272,8 @@ class GraphTable:
             return graph
 
     def _worth(self, signature: Signature) -> float:
-        missed = self._graphs[signature].recent_missed.at(time.monotonic())
-        return missed / self._costs.compile_seconds(signature)
+        saved = self._graphs[signature].would_save.at(time.monotonic())
+        return saved / self._costs.compile_seconds(signature)
 
     def _work(self) -> None:
         while True:
@@ -316,7 +323,14 @@ class GraphTable:
                 seconds=round(seconds, 3),
                 trace_seconds=round(graph.trace_seconds, 3),
             )
+            self._forget_savings(graph.signature)
             self._moved(graph, GraphState.READY)
+
+    def _forget_savings(self, made: Signature) -> None:
+        """Counts anew what graphs like one that is ready now would save: it serves instead."""
+        for graph in self.graphs():
+            if graph.signature.lattice == made.lattice:
+                graph.would_save = FadingSum()
 
     def _moved(self, graph: Graph, state: GraphState) -> None:
         with self._lock:

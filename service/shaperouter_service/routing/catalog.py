@@ -250,6 +250,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
             signature=signature,
             state=state,
             missed_seconds=graph.recent_missed_seconds,
+            would_save_seconds=graph.would_save_seconds,
             served_seconds=graph.recent_served_seconds,
             # What takes longer than others did will take a little longer still.
             ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,

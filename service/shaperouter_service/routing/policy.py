@@ -1,10 +1,12 @@
 """What is worth compiling where.
 
-A signature's absence costs device time: larger graphs pad, or smaller ones run in turn. Once that
-has cost the fleet a share of what compiling takes, one worker compiles it: of those that have
-missed it, the one that rendezvous hashing names, so that routers which share nothing agree, and
-where requests of the shape go anyway. Another follows when it has missed as much by itself, which
-it only does where load spreads to it.
+A signature's absence costs device time: larger graphs pad, or smaller ones run in turn. What is
+asked for changes from chunk to chunk, so what counts is how much a graph would have saved of all
+that it covers. Once that is a share of what compiling takes, for the fleet, one worker compiles it:
+of those that would have saved, the one that rendezvous hashing names, so that routers which share
+nothing agree, and where requests of the shape go anyway. Of graphs that may serve the same requests
+the best is compiled, and what the others would save is counted anew from then on. Another worker
+follows when it would have saved as much by itself, which it only does where load spreads to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,20 +35,32 @@ def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[S
         now: On the monotonic clock that the views were made by, in seconds.
     """
     fleet = {worker.name: worker for worker in workers}
-    missed: dict[Signature, dict[str, float]] = {}
+    saving: dict[Signature, dict[str, float]] = {}
     for worker in fleet.values():
         for signature, graph in worker.graphs.items():
-            if graph.state is not GraphState.READY and graph.missed_seconds > 0:
-                missed.setdefault(signature, {})[worker.name] = graph.missed_seconds
+            if graph.state is not GraphState.READY and graph.would_save_seconds > 0:
+                saving.setdefault(signature, {})[worker.name] = graph.would_save_seconds
     worth: dict[str, list[tuple[float, Signature]]] = {}
-    for signature, by_worker in missed.items():
+    for signature, by_worker in saving.items():
         for name, seconds in _wanted_on(signature, by_worker, fleet, now):
             worth.setdefault(name, []).append((-seconds, signature))
+    best = {name: _one_a_lattice(fleet[name], found) for name, found in sorted(worth.items())}
     return {
-        name: [signature for _, signature in sorted(found)[: fleet[name].room]]
-        for name, found in sorted(worth.items())
-        if fleet[name].room > 0
+        name: found[: fleet[name].room] for name, found in best.items() if found[: fleet[name].room]
     }
+
+
+def _one_a_lattice(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[Signature]:
+    """Of signatures that may serve the same requests the best, and none while one is on the way."""
+    taken = {
+        signature.lattice for signature, graph in worker.graphs.items() if graph.state.on_the_way
+    }
+    best = []
+    for _, signature in sorted(found):
+        if signature.lattice not in taken:
+            taken.add(signature.lattice)
+            best.append(signature)
+    return best
 
 
 def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
@@ -87,11 +101,11 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
 
 def _wanted_on(
     signature: Signature,
-    missed: Mapping[str, float],
+    saving: Mapping[str, float],
     fleet: Mapping[str, WorkerView],
     now: float,
 ) -> Iterable[tuple[str, float]]:
-    """The workers that are to compile a signature, with the seconds it has cost them, or all."""
+    """The workers that are to compile a signature, with what it would have saved them, or all."""
     able = [
         worker for worker in fleet.values() if worker.compiles and signature.model in worker.ladders
     ]
@@ -103,13 +117,13 @@ def _wanted_on(
             return
         # Where none of them can, some other worker makes up for them.
         names = [worker.name for worker in able]
-        name = named(signature, [name for name in names if name in missed] or names)
-        seconds = sum(missed.values())
+        name = named(signature, [name for name in names if name in saving] or names)
+        seconds = sum(saving.values())
         if seconds >= WORTH * fleet[name].costs.compile_seconds(signature):
             yield name, seconds
         return
     for worker in able:
-        seconds = missed.get(worker.name, 0.0)
+        seconds = saving.get(worker.name, 0.0)
         if _may_try(worker, signature, now) and (
             seconds >= WORTH * worker.costs.compile_seconds(signature)
         ):

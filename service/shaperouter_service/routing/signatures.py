@@ -48,6 +48,11 @@ class Signature:
         )
 
     @property
+    def lattice(self) -> tuple[str, GraphKind, int]:
+        """What it has in common with the signatures that may cover it: model, kind and beams."""
+        return self.model, self.kind, self.beams
+
+    @property
     def cost_order(self) -> tuple[int, int]:
         """Orders covers from cheap to dear.
 

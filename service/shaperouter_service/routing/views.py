@@ -41,6 +41,8 @@ class GraphView:
         signature: Its shape.
         state: Where it is in its life.
         missed_seconds: Device time that its absence has cost, faded.
+        would_save_seconds: Device time that it would have saved since a graph of its lattice was
+            last made ready, faded.
         served_seconds: Device time of the calls that served requests, faded.
         ready_at: When it is expected to be ready, on the reader's monotonic clock in seconds; only
             of graphs that are on the way.
@@ -51,6 +53,7 @@ class GraphView:
     signature: Signature
     state: GraphState
     missed_seconds: float = 0.0
+    would_save_seconds: float = 0.0
     served_seconds: float = 0.0
     ready_at: float = 0.0
     retry_at: float = 0.0

@@ -30,6 +30,7 @@ class Covers:
         self._ladders = ladders
         self._graphs = graphs
         self._beams = beams
+        self._covers: dict[Signature, Sequence[Signature]] = {}
 
     def tight_prefill(self, runs: Sequence[Run]) -> Signature:
         """The tight cover of reading the prompts of some runs together."""
@@ -91,7 +92,9 @@ class Covers:
     def miss(
         self, asked: Signature, served: Graph, seconds: float, *, share: float, steps: int = 1
     ) -> None:
-        """Counts what a call took longer than the tight cover would have.
+        """Counts what a call took longer than the tight cover would have, and others that cover.
+
+        What is asked for changes from call to call; a larger graph may cover most of it.
 
         Args:
             asked: The tight cover of all runs.
@@ -100,9 +103,21 @@ class Covers:
             share: Of the runs, that it was called for.
             steps: That it made.
         """
+        if self._graphs.graph(asked).state is GraphState.READY:
+            return
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
-        if missed > 0 and self._graphs.graph(asked).state is not GraphState.READY:
+        if missed > 0:
             self._graphs.miss(asked, served, missed)
+        for signature in self._all_covers(asked):
+            saved = seconds - steps * share * self._graphs.step_seconds(signature)
+            if saved > 0 and self._graphs.graph(signature).state is not GraphState.READY:
+                self._graphs.would_save(signature, saved)
+
+    def _all_covers(self, asked: Signature) -> Sequence[Signature]:
+        if asked not in self._covers:
+            signatures = self._ladders.signatures(self._model)
+            self._covers[asked] = [each for each in signatures if each.covers(asked)]
+        return self._covers[asked]
 
     def _missing_prefill(self, run: Run) -> Graph | None:
         if run.phase is not Phase.QUEUED:

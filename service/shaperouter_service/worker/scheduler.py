@@ -337,8 +337,9 @@ class LaneScheduler:
         program = graph.program
         if not isinstance(program, DecodeProgram):
             raise TypeError(f"{graph.signature} is no decode graph")
-        started = time.monotonic()
+        began = time.monotonic()
         batch = place(runs, self._in_phase(Phase.DECODE), program.shape)
+        started = time.monotonic()
         # First tokens take no time to speak of, and are sent before anything else is done.
         fresh = [run for run in runs if run.generated == 0]
         advanced = fresh or runs
@@ -358,7 +359,7 @@ class LaneScheduler:
             self._covers.miss(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
-        self._owed_seconds -= now - started
+        self._owed_seconds -= now - began
         for run in advanced:
             run.use(asked, graph.signature, now - started)
             self._deliver(run, batch, logprobs, now)

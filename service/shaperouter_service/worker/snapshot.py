@@ -76,6 +76,7 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
         step_seconds=graph.step_seconds or 0.0,
         missed_seconds=graph.missed_seconds,
         recent_missed_seconds=graph.recent_missed.at(now),
+        would_save_seconds=graph.would_save.at(now),
         recent_served_seconds=graph.recent_served.at(now),
         padded_seconds=graph.padded_seconds,
         state_seconds=now - graph.since,

@@ -67,10 +67,22 @@ def test_once_one_has_it_another_follows_when_it_has_missed_enough_itself() -> N
     assert wishes(fleet, NOW) == {"c": [TIGHT]}
 
 
-def test_what_has_cost_most_comes_first() -> None:
-    graphs = [cold(decode(1, 64), ENOUGH), cold(TIGHT, 3 * ENOUGH), cold(decode(2, 64), 2 * ENOUGH)]
-    found = wishes([worker("a", graphs=graphs)], NOW)
-    assert found == {"a": [TIGHT, decode(2, 64), decode(1, 64)]}
+def test_what_would_save_most_comes_first() -> None:
+    little, much = cold(TIGHT, ENOUGH), cold(prefill(64), 3 * ENOUGH)
+    assert wishes([worker("a", graphs=[little, much])], NOW) == {"a": [prefill(64), TIGHT]}
+
+
+def test_of_graphs_that_may_serve_the_same_requests_the_best_is_compiled() -> None:
+    others = [cold(decode(4, length), (2 + rank) * ENOUGH) for rank, length in enumerate((64, 128))]
+    best = cold(decode(8, 128), 4 * ENOUGH)
+    assert wishes([worker("a", graphs=[*others, best])], NOW) == {"a": [best.signature]}
+
+
+def test_while_one_of_them_is_on_the_way_no_other_is_asked_for() -> None:
+    graphs = [compiling(decode(8, 128), ready_at=NOW + 5), cold(TIGHT, 9 * ENOUGH)]
+    assert not wishes([worker("a", graphs=graphs)], NOW)
+    beams = cold(decode(1, 64, beams=2), 9 * ENOUGH)
+    assert wishes([worker("a", graphs=[*graphs, beams])], NOW) == {"a": [beams.signature]}
 
 
 def test_a_failed_graph_is_left_to_another_worker_until_it_may_be_tried_again() -> None:
@@ -177,7 +189,7 @@ def views(draw: st.DrawFn, name: str) -> WorkerView:
         signature: GraphView(
             signature=signature,
             state=draw(st.sampled_from(list(GraphState))),
-            missed_seconds=draw(st.floats(0, 20)),
+            would_save_seconds=draw(st.floats(0, 20)),
             retry_at=NOW + draw(st.floats(-5, 5)),
         )
         for signature in draw(st.sets(SIGNATURES, max_size=8))
