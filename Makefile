@@ -50,7 +50,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 # --- Checking ------------------------------------------------------------------------------------
 
 test: setup ## Runs all tests.
-	$(BIN)/python -m pytest tests --numprocesses=2 --dist=loadgroup
+	$(BIN)/python -m pytest tests
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
 	$(BIN)/ruff check .
