@@ -174,7 +174,7 @@ def main() -> None:
             first, seconds = stream(client)
             tell("first", first, seconds)
             console.print(
-                "\nTraffic would have tighter graphs made once their absence has cost enough; we "
+                "\nTraffic would have tighter graphs made once they would have saved enough; we "
                 "ask for them:\n"
             )
             asked = list(dict.fromkeys(use.asked for use in first.graphs))

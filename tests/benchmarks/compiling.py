@@ -20,6 +20,7 @@ from pathlib import Path
 from common.checkpoint import make_checkpoint
 from harness.engine import Bench, Collected
 from harness.tight import Case
+from harness.waiting import wait_until
 from shaperouter_service.decoding import DecodeProgram
 from shaperouter_service.graphs.table import COMPILE_STACK_BYTES
 from shaperouter_service.models import Model
@@ -120,8 +121,7 @@ def _measure(bench: Bench, streams: int, setting: Setting) -> Found:
     for stream in running:
         bench.engine.cancel(stream.run, MODEL)
     # What was cancelled says nothing any more: the next measurement starts when its slots are free.
-    while any(lane.active_slots for lane in bench.engine._lanes.values()):
-        time.sleep(0.01)
+    wait_until(lambda: not any(lane.active_slots for lane in bench.engine._lanes.values()))
     return Found(statistics.median(times), max(times), time.perf_counter() - started)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import structlog
 
 from shaperouter_service.fleet.fleet import Fleet
+from shaperouter_service.fleet.rounds import one_round
 
 log = structlog.get_logger(__name__)
 
@@ -31,17 +32,18 @@ async def _tell(fleet: Fleet) -> None:
     since: dict[str, float] = {}
     told: set[str] = set()
     async for _ in fleet.changes():
-        shared = _shared_names(fleet)
-        since = {name: since.get(name, loop.time()) for name in shared}
-        told &= shared.keys()
-        for name, addresses in shared.items():
-            if name not in told and loop.time() - since[name] >= SETTLED:
-                told.add(name)
-                log.warning(
-                    "workers share a name: only one is given requests; set --name of each",
-                    worker=name,
-                    addresses=addresses,
-                )
+        with one_round("telling shared names"):
+            shared = _shared_names(fleet)
+            since = {name: since.get(name, loop.time()) for name in shared}
+            told &= shared.keys()
+            for name, addresses in shared.items():
+                if name not in told and loop.time() - since[name] >= SETTLED:
+                    told.add(name)
+                    log.warning(
+                        "workers share a name: only one is given requests; set --name of each",
+                        worker=name,
+                        addresses=addresses,
+                    )
 
 
 def _shared_names(fleet: Fleet) -> Mapping[str, Sequence[str]]:

@@ -17,6 +17,7 @@ def one_round(loop: str) -> Iterator[None]:
     """
     try:
         yield
-    # Whatever it is, the next round may fare better.
+    # Whatever it is: a defect in one round must not end all that the loop is there for, and without
+    # a word, since nothing waits for its task before the service stops. It is told here in full.
     except Exception:
         log.exception("round failed", loop=loop)

@@ -167,7 +167,7 @@ class Catalog:
         return [self._workers[worker] for worker in self.bearers().values()]
 
     def graphs(self) -> list[graph_pb2.Graph]:
-        """The graphs of the workers that requests are given to that somebody has asked for."""
+        """The graphs of the workers that requests are given to, but for cold ones nobody missed."""
         return [graph for snapshot in self.snapshots() for graph in snapshot.graphs]
 
     def _on_the_way(self, worker: WorkerId, now: float) -> deque[Assignment]:

@@ -61,7 +61,7 @@ class Costs:
         self._estimates: dict[Signature, float] = {}
 
     def measured(self, signature: Signature, step_seconds: float) -> None:
-        """Takes the newest average of a graph's step."""
+        """Takes what a graph's step takes now, whether on average or at best."""
         if signature not in self._steps:
             # Neighbours may have become nearer.
             self._estimates.clear()

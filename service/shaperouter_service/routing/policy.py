@@ -44,14 +44,17 @@ def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[S
     for signature, by_worker in saving.items():
         for name, seconds in _wanted_on(signature, by_worker, fleet, now):
             worth.setdefault(name, []).append((-seconds, signature))
-    best = {name: _one_a_lattice(fleet[name], found) for name, found in sorted(worth.items())}
-    return {
-        name: found[: fleet[name].room] for name, found in best.items() if found[: fleet[name].room]
-    }
+    best = {name: _best(fleet[name], found) for name, found in sorted(worth.items())}
+    return {name: signatures for name, signatures in best.items() if signatures}
 
 
-def _one_a_lattice(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[Signature]:
-    """Of signatures that may serve the same requests the best, and none while one is on the way."""
+def _best(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[Signature]:
+    """Of signatures that may serve the same requests the best, and none while one is on the way.
+
+    Args:
+        worker: That is to compile them, as many as it has room for.
+        found: They, each after what it would have saved, negated.
+    """
     taken = {
         signature.lattice for signature, graph in worker.graphs.items() if graph.state.on_the_way
     }
@@ -60,7 +63,7 @@ def _one_a_lattice(worker: WorkerView, found: Iterable[tuple[float, Signature]])
         if signature.lattice not in taken:
             taken.add(signature.lattice)
             best.append(signature)
-    return best
+    return best[: worker.room]
 
 
 def successor_graphs(worker: WorkerView) -> Sequence[Signature]:

@@ -104,7 +104,7 @@ class WorkerView:
         name: Its name.
         ladders: Of each model it has.
         lanes: By model and beam width.
-        graphs: That somebody has asked for.
+        graphs: That somebody has asked for, or that would have saved something.
         costs: Of graphs.
         compile_threads: Compilations at a time.
         room: Graphs that it may still make, besides the first ones.

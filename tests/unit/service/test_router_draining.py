@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
+async def draining_with_a_run(
+    router: Router, workers: Sequence[FakeWorker], until: Until
+) -> tuple[Any, Any, FakeWorker, FakeWorker]:
+    """A stream of which the first event was read, that event, its worker, which drains now and
+    holds the stream, and the other."""
+    hold_after(1, *workers)
+    call = router.stream()
+    first = await call.read()
+    draining, (other,) = busy(*workers)
+    await draining.drain()
+    await until(lambda: router.free_slots == fake_worker.SLOTS)
+    other.released.set()
+    return call, first, draining, other
+
+
 def test_a_worker_that_drains_gets_nothing_new_and_ends_what_runs(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        first = await call.read()
-        draining, (other,) = busy(*workers)
-        await draining.drain()
-        await until(lambda: router.free_slots == fake_worker.SLOTS)
-        other.released.set()
+        call, first, draining, other = await draining_with_a_run(router, workers, until)
         for _ in range(3):
             assert (await router.generate()).completion.worker == other.name
         draining.released.set()
@@ -77,13 +86,7 @@ def test_what_a_draining_worker_cuts_off_at_the_end_of_its_grace_goes_on_elsewhe
     play: Play, until: Until
 ) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
-        hold_after(1, *workers)
-        call = router.stream()
-        first = await call.read()
-        draining, (other,) = busy(*workers)
-        await draining.drain()
-        await until(lambda: router.free_slots == fake_worker.SLOTS)
-        other.released.set()
+        call, first, draining, _ = await draining_with_a_run(router, workers, until)
         await draining.stop()
         rest, _ = await read_events(call)
         assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS

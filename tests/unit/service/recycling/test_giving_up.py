@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +27,20 @@ async def given_up(local: Local, old: FakeProcess) -> None:
     assert not old.terminated
     assert len(local.processes.addresses) == 1
     assert [process for process in local.started if process.returncode is None] == [old]
+
+
+def reason_of_giving_up(recycle: Recycle, at_birth: Callable[[FakeProcess], None]) -> str:
+    """What is told of a successor that is prepared so at its birth, and comes to nothing."""
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = at_birth
+        await local.spend(old)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    return reason_told(lines)
 
 
 def reason_told(lines: list[Any]) -> str:
@@ -60,30 +75,14 @@ def test_a_successor_that_does_not_get_warm_is_given_up(
 ) -> None:
     monkeypatch.setattr(recycling_module, "WARM_LIMIT", 0.2)
 
-    async def scenario(local: Local) -> None:
-        (old,) = local.started
-        local.fakes.at_birth = cold_successors
-        await local.spend(old)
-        await given_up(local, old)
-
-    with capture_logs() as lines:
-        recycle(scenario)
-    assert reason_told(lines) == "its successor was not warm after 0.2 s"
+    assert reason_of_giving_up(recycle, cold_successors) == "its successor was not warm after 0.2 s"
 
 
 def test_a_successor_without_room_is_given_up(recycle: Recycle) -> None:
     def at_birth(process: FakeProcess) -> None:
         process.worker.refusals[MISSED.length] = "the worker's budget is spent"
 
-    async def scenario(local: Local) -> None:
-        (old,) = local.started
-        local.fakes.at_birth = at_birth
-        await local.spend(old)
-        await given_up(local, old)
-
-    with capture_logs() as lines:
-        recycle(scenario)
-    assert reason_told(lines) == (
+    assert reason_of_giving_up(recycle, at_birth) == (
         "its successor has no room for tiny decode 4x32: the worker's budget is spent"
     )
 
@@ -94,15 +93,7 @@ def test_a_successor_that_finds_no_room_when_it_comes_to_a_graph_is_given_up(
     def at_birth(process: FakeProcess) -> None:
         process.worker.late_refusals[MISSED.length] = "the worker's budget is spent"
 
-    async def scenario(local: Local) -> None:
-        (old,) = local.started
-        local.fakes.at_birth = at_birth
-        await local.spend(old)
-        await given_up(local, old)
-
-    with capture_logs() as lines:
-        recycle(scenario)
-    assert reason_told(lines) == (
+    assert reason_of_giving_up(recycle, at_birth) == (
         "its successor has no room for tiny decode 4x32: the worker's budget is spent"
     )
 
@@ -111,15 +102,10 @@ def test_a_successor_that_cannot_be_started_is_given_up(recycle: Recycle) -> Non
     def at_birth(process: FakeProcess) -> None:
         raise OSError("no room for a process")
 
-    async def scenario(local: Local) -> None:
-        (old,) = local.started
-        local.fakes.at_birth = at_birth
-        await local.spend(old)
-        await given_up(local, old)
-
-    with capture_logs() as lines:
-        recycle(scenario)
-    assert reason_told(lines) == "its successor could not be started: no room for a process"
+    assert (
+        reason_of_giving_up(recycle, at_birth)
+        == "its successor could not be started: no room for a process"
+    )
 
 
 def test_after_a_successor_was_given_up_the_next_waits_longer_each_time(
