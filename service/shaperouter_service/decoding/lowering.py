@@ -70,6 +70,10 @@ def portable(text: str) -> str:
     text = re.sub(r"mhlo\.copy (%\S+) : (tensor<\S+>)", r"stablehlo.reshape \1 : (\2) -> \2", text)
     # Names and lines of source.
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
+    # Names of functions, which have counts of what this process has traced.
+    functions = re.findall(r"func\.func private (@\S+?)\(", text)
+    names = {name: f"@function{number}" for number, name in enumerate(functions)}
+    text = re.sub(r"@[\w.$-]+", lambda name: names.get(name[0], name[0]), text)
     word = r'(?:[^()"]|"[^"]*")'
     text = re.sub(rf" loc\((?:{word}|\({word}*\))*\)", "", text)
     return re.sub(
