@@ -1,6 +1,7 @@
 """The decode graph: advances the rows of a batch together, several steps a call."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,13 @@ class DecodeProgram(Program):
     def label(self) -> str:
         """See `Program`."""
         return f"decode_{self.rows}x{self.length}_beams{self.beams}"
+
+    @property
+    def plan(self) -> Callable[[Model], Program]:
+        """See `Program`."""
+        return functools.partial(
+            DecodeProgram, self._name, rows=self.rows, beams=self.beams, length=self.length
+        )
 
     @property
     def _specs(self) -> Sequence[Any]:

@@ -4,7 +4,8 @@ It chooses no token: the decode graph does, from the logits that are left here. 
 option and no beam, and lanes of all beam widths share it.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,13 @@ class PrefillProgram(Program):
     def label(self) -> str:
         """See `Program`."""
         return f"prefill_{self.rows}x{self.length}_piece{self.piece}"
+
+    @property
+    def plan(self) -> Callable[[Model], Program]:
+        """See `Program`."""
+        return functools.partial(
+            PrefillProgram, self._name, rows=self.rows, length=self.length, piece=self.piece
+        )
 
     @property
     def _specs(self) -> Sequence[Any]:

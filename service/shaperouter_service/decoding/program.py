@@ -59,6 +59,11 @@ class Program(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def plan(self) -> Callable[[Model], "Program"]:
+        """Makes the same program of a model of the same dimensions; can be sent to a process."""
+
+    @property
+    @abc.abstractmethod
     def _specs(self) -> Sequence[Any]:
         """The static shapes of the arguments but for the caches' handles, which come last."""
 
@@ -87,6 +92,8 @@ class Program(abc.ABC):
             return self._body(*arguments)
 
         traced.__name__ = self._name
+        # Tokens must not depend on the device's TensorFloat-32.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
         function = tf.function(traced, jit_compile=True, autograph=False)
         concrete = function.get_concrete_function(*self._specs, self._handle_specs)
         batch = self._new_batch()

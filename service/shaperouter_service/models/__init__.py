@@ -6,7 +6,22 @@ V vocabulary, L layers.
 """
 
 from shaperouter_service.models.family import Family
-from shaperouter_service.models.loading import Model, load_model, resolve_dtype
+from shaperouter_service.models.loading import (
+    Model,
+    Outline,
+    load_model,
+    make_hollow,
+    resolve_dtype,
+)
 from shaperouter_service.models.weights import DeviceKind, Weights
 
-__all__ = ["DeviceKind", "Family", "Model", "Weights", "load_model", "resolve_dtype"]
+__all__ = [
+    "DeviceKind",
+    "Family",
+    "Model",
+    "Outline",
+    "Weights",
+    "load_model",
+    "make_hollow",
+    "resolve_dtype",
+]

@@ -139,7 +139,7 @@ class Checkpoint:
                     f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
                     f"{tensor.get_dtype()}"
                 )
-            array = _aligned(shape[::-1] if transposed else shape, dtype)
+            array = aligned(shape[::-1] if transposed else shape, dtype)
             target = array.T if transposed else array
             row_bytes = target[0].size * FLOATING[tensor.get_dtype()]
             rows = max(1, PIECE_BYTES // row_bytes)
@@ -160,7 +160,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise StartupError(f"{path}: cannot be read: {error}") from error
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """An array at an address at which TensorFlow and XLA take memory over instead of copying it."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.checkpoint import Checkpoint, aligned
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.family import Family
@@ -22,6 +22,23 @@ from shaperouter_service.models.weights import DeviceKind, Weights
 FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT)}
 
 DType = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """What there is to know of a model without its weights; can be sent to a process.
+
+    Attributes:
+        name: As requests call the model.
+        family: Its dimensions and forward pass.
+        dtype: Type of the weights and caches.
+        weights: Their shapes and types by name.
+    """
+
+    name: str
+    family: Family
+    dtype: tf.DType
+    weights: Mapping[str, tf.TensorSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +69,19 @@ class Model:
         """Memory of one place of the caches: keys and values of every layer."""
         family = self.family
         return 2 * family.layers * family.heads * family.head_size * self.dtype.size
+
+    @property
+    def outline(self) -> Outline:
+        """The same without weights."""
+        return Outline(
+            name=self.name,
+            family=self.family,
+            dtype=self.dtype,
+            weights={
+                name: tf.TensorSpec(weight.shape, weight.dtype)
+                for name, weight in self.weights.items()
+            },
+        )
 
 
 def resolve_dtype(choice: Literal["auto"] | DType) -> DType:
@@ -106,6 +136,28 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
         parameters=parameters,
         weight_bytes=parameters * tf_dtype.size,
         default_options=default_options,
+    )
+
+
+def make_hollow(outline: Outline) -> Model:
+    """A model to trace and not to run: its weights have shapes, but neither values nor memory.
+
+    Memory that nobody has written to takes none, and nothing that traces reads weights. It is for a
+    CPU. Its generation options have no defaults.
+    """
+    weights = {
+        name: _variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))
+        for name, spec in outline.weights.items()
+    }
+    parameters = sum(spec.shape.num_elements() for spec in outline.weights.values())
+    return Model(
+        name=outline.name,
+        family=outline.family,
+        weights=Weights(weights, DeviceKind.CPU),
+        dtype=outline.dtype,
+        parameters=parameters,
+        weight_bytes=parameters * outline.dtype.size,
+        default_options=generation_pb2.GenerationOptions(),
     )
 
 
