@@ -186,8 +186,11 @@ class FakeProgram:
         self.go_on = threading.Event()
         self._error = error
 
-    def trace(self) -> None:
+    def lower(self) -> None:
         self.traces += 1
+
+    def load(self, _: None) -> None:
+        pass
 
     def compile(self) -> None:
         assert self.go_on.wait(60)

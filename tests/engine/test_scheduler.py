@@ -8,6 +8,7 @@ from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding import PrefillProgram
+from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import (
     GraphFailedError,
@@ -112,14 +113,14 @@ def test_a_lane_waits_for_the_graph_that_covers_all_of_its_requests(small: Bench
 def test_where_the_first_graph_fails_the_tight_one_stands_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trace = Program.trace
+    lower = Program.lower
 
-    def fail_if_long(self: Program) -> None:
+    def fail_if_long(self: Program) -> Lowered:
         if self.length == 128:
             raise RuntimeError("no memory left")
-        trace(self)
+        return lower(self)
 
-    monkeypatch.setattr(Program, "trace", fail_if_long)
+    monkeypatch.setattr(Program, "lower", fail_if_long)
     bench = Bench(MODELS, slots=1)
     run = bench.submit(MODEL, [1] * 20, max_new_tokens=3)
     run.wait()
@@ -139,7 +140,7 @@ def test_a_run_without_any_graph_ends_with_the_reason_and_others_go_on(
         raise RuntimeError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Program, "trace", fail)
+        patch.setattr(Program, "lower", fail)
         broken = bench.submit(MODEL, [1] * 20, max_new_tokens=1, num_beams=2)
         with pytest.raises(GraphFailedError, match=r"decode 1x64 beams 2 .* no memory left"):
             broken.wait()

@@ -3,8 +3,9 @@
 from shaperouter_service.graphs.budget import CompileBudget, CompileMode, memory_bytes
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.keys import cache_key
-from shaperouter_service.graphs.making import CachedMaking, Making
+from shaperouter_service.graphs.making import CachedMaking, Making, lower_here
 from shaperouter_service.graphs.table import GraphTable, NoCover
+from shaperouter_service.graphs.tracing import TracingProcess
 from shaperouter_service.routing.views import GraphState
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "GraphTable",
     "Making",
     "NoCover",
+    "TracingProcess",
     "cache_key",
+    "lower_here",
     "memory_bytes",
 ]

@@ -33,7 +33,7 @@ class Graph:
         compiles: Times it was compiled with success.
         loads: Times it was loaded from the compile cache instead.
         failures: Times tracing or compiling failed.
-        trace_seconds: Time tracing took.
+        trace_seconds: Time tracing took, the start of a process for it included.
         compile_seconds: Time compilations took.
         load_seconds: Time loads took.
         make_seconds: Time from cold to ready without a cache, the last time; 0 until known.

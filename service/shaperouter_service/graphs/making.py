@@ -3,6 +3,7 @@
 import functools
 import threading
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -12,7 +13,15 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import staging
 from shaperouter_service.graphs.staging import Executable
 
+# Traces a program: in this process or in another.
+Lowering = Callable[[Program], Lowered]
+
 log = structlog.get_logger(__name__)
+
+
+def lower_here(program: Program) -> Lowered:
+    """Traces a program in this process."""
+    return program.lower()
 
 
 class Making:
@@ -21,15 +30,21 @@ class Making:
     Other compile threads wait for the end of `trace`, as there is one at a time.
     """
 
-    def __init__(self, program: Program) -> None:
-        """Begins with a program that was neither traced nor loaded."""
+    def __init__(self, program: Program, lower: Lowering = lower_here) -> None:
+        """Begins with a program that was neither traced nor loaded.
+
+        Args:
+            program: It.
+            lower: Traces it.
+        """
         self._program = program
+        self._lower = lower
         # What others took to make the parts that are not made here.
         self.spared_seconds = 0.0
 
     def trace(self) -> None:
         """Gives the program what is to be compiled."""
-        self._program.trace()
+        self._program.load(self._lower(self._program))
 
     def compile(self) -> bool:
         """Makes the program ready; returns whether it was loaded instead of compiled."""
@@ -44,14 +59,15 @@ class CachedMaking(Making):
     use to any other, whatever they traced and compiled before.
     """
 
-    def __init__(self, program: Program, section: Section) -> None:
+    def __init__(self, program: Program, section: Section, lower: Lowering = lower_here) -> None:
         """Begins with a program that was neither traced nor loaded.
 
         Args:
             program: It.
             section: Of the cache, for programs of its model.
+            lower: Traces it.
         """
-        super().__init__(program)
+        super().__init__(program, lower)
         self._section = section
         # By this name TensorFlow finds the executable. Graphs of two models share it if they have
         # the same dimensions, and are compiled once then.
@@ -68,7 +84,7 @@ class CachedMaking(Making):
             self._program.load(lowered, self._name)
             return
         started = time.monotonic()
-        self._traced = self._program.lower()
+        self._traced = self._lower(self._program)
         self._trace_seconds = time.monotonic() - started
         self._program.load(self._traced, self._name)
 
@@ -124,7 +140,7 @@ class CachedMaking(Making):
             self._section.drop(self._program.label, part, reason=str(error))
         # Under its name, TensorFlow would go on failing it. Under another, it is not kept now.
         if self._traced is None:
-            self._program.trace()
+            self._program.load(self._lower(self._program))
         else:
             self._program.load(self._traced)
         self._compile_unkept()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import structlog
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.cache import CompileCache
 from shaperouter_service.graphs import CompileMode
+from shaperouter_service.parent import end_with_parent
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.admission import Admission
@@ -94,7 +94,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         StartupError: A port or a model is unusable.
     """
     if config.exit_with_parent:
-        threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
+        end_with_parent()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
     service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
@@ -126,6 +126,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 compile_cache=compile_cache,
                 record=compile_cache.directory / RECORD if compile_cache else None,
                 make_recorded=not config.successor,
+                trace_apart=True,
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
@@ -141,12 +142,6 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
     # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
     sys.stderr.flush()
-    os._exit(0)
-
-
-def _exit_with_parent() -> None:
-    # Below Python's own stdin, whose lock this thread would hold while the interpreter ends.
-    os.read(0, 1)
     os._exit(0)
 
 

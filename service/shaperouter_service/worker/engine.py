@@ -10,6 +10,7 @@ import tensorflow as tf
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.cache import CompileCache, Section
 from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
+from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
 from shaperouter_service.graphs import (
     CachedMaking,
@@ -17,7 +18,9 @@ from shaperouter_service.graphs import (
     CompileMode,
     GraphTable,
     Making,
+    TracingProcess,
     cache_key,
+    lower_here,
 )
 from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
 from shaperouter_service.record import TrafficRecorder, read_record
@@ -66,6 +69,7 @@ class Engine:
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
         make_recorded: bool = True,
+        trace_apart: bool = False,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -92,6 +96,8 @@ class Engine:
             compile_cache: What graphs are loaded from and kept in, if anything.
             record: Directory of the record of traffic, if there is to be one.
             make_recorded: Whether to make what the record says before anybody asks.
+            trace_apart: Whether to trace in a process of its own while requests run, which tracing
+                in this one would hold up; on a CPU only.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -99,8 +105,6 @@ class Engine:
         """
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
-        # Read when graphs are traced: tokens must not depend on the device's TensorFloat-32.
-        tf.config.experimental.enable_tensor_float_32_execution(False)
         self._device = _device_name()
         self._on_change = on_change
         self._first: list[Signature] = []
@@ -131,6 +135,12 @@ class Engine:
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
+        # TensorFlow lowers only for a device it has, and two processes would share a GPU's memory.
+        self._tracing = (
+            TracingProcess(self._models.values())
+            if trace_apart and DeviceKind.present() is DeviceKind.CPU
+            else None
+        )
         self._recorder = TrafficRecorder(record, self._ladders)
         self._graphs = GraphTable(
             self._build,
@@ -312,7 +322,19 @@ class Engine:
 
     def _making(self, program: Program) -> Making:
         section = self._sections.get(program.model.name)
-        return Making(program) if section is None else CachedMaking(program, section)
+        if section is None:
+            return Making(program, self._lower)
+        return CachedMaking(program, section, self._lower)
+
+    def _lower(self, program: Program) -> Lowered:
+        # The other process takes seconds to start, and whom nobody would wait for needs none.
+        if self._tracing is None or not (self._tracing.running or self._serves):
+            return lower_here(program)
+        return self._tracing.lower(program)
+
+    @property
+    def _serves(self) -> bool:
+        return any(lane.active_slots for lane in self._lanes.values())
 
     def _graph_changed(self) -> None:
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:

@@ -1,0 +1,38 @@
+"""The process that traces for a worker; `tracing` starts it, sends it orders, and ends it."""
+
+import contextlib
+import os
+import sys
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
+from shaperouter_service.models import Model, make_hollow
+from shaperouter_service.parent import end_with_parent
+
+
+def main() -> NoReturn:
+    """Traces what comes, until it is killed or its parent ends."""
+    end_with_parent()
+    connection = Connection(int(sys.argv[1]))
+    connection.send(None)
+    models = {name: make_hollow(outline) for name, outline in connection.recv().items()}
+    # Where the connection ends, so has the parent.
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            connection.send(_trace(connection.recv(), models))
+    os._exit(0)
+
+
+def _trace(order: Order, models: dict[str, Model]) -> Traced | NotTraced:
+    try:
+        program = order.plan(models[order.model])
+        lowered = program.lower()
+    # Whatever TensorFlow raises: the next program may be traced all the same.
+    except Exception as error:
+        return NotTraced(error=str(error) or type(error).__name__)
+    return Traced(lowered=lowered, traces=program.traces)
+
+
+if __name__ == "__main__":
+    main()

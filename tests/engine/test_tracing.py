@@ -1,0 +1,171 @@
+"""Programs are traced in a process of their own while requests run: equally, and never in vain."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from harness.engine import GOLDENS, Bench
+from harness.service import process_exists
+from harness.waiting import TIMEOUT, wait_until
+from shaperouter_service.decoding import DecodeProgram, PrefillProgram
+from shaperouter_service.decoding.lowering import Lowered
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.graphs import GraphState, TracingProcess
+from shaperouter_service.models import Model, load_model
+from shaperouter_service.routing.signatures import GraphKind, Signature
+
+MODELS = ("gpt2-odd-heads", "opt-post")
+
+PLANS: dict[str, Callable[[Model], Program]] = {
+    "prefill": lambda model: PrefillProgram("p", model, rows=1, length=16, piece=16),
+    "prefill_pieces": lambda model: PrefillProgram("pp", model, rows=2, length=48, piece=16),
+    "decode": lambda model: DecodeProgram("d", model, rows=2, beams=1, length=32),
+    "decode_beams": lambda model: DecodeProgram("db", model, rows=1, beams=2, length=32),
+}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Model]:
+    return {
+        "gpt2-odd-heads": load_model("gpt2-odd-heads", GOLDENS / "gpt2-odd-heads", "float32"),
+        "opt-post": load_model("opt-post", GOLDENS / "opt-post", "bfloat16"),
+    }
+
+
+@pytest.fixture(scope="module")
+def tracing(models: dict[str, Model]) -> Iterator[TracingProcess]:
+    tracing = TracingProcess(models.values())
+    yield tracing
+    tracing.end()
+
+
+@pytest.fixture
+def program(models: dict[str, Model]) -> Program:
+    return PLANS["prefill"](models["gpt2-odd-heads"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_the_module_is_the_same_whoever_traces(
+    name: str,
+    plan: Callable[[Model], Program],
+    models: dict[str, Model],
+    tracing: TracingProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = plan(models[name]).lower()
+    program = plan(models[name])
+    monkeypatch.delattr(Program, "lower")
+    assert tracing.lower(program) == here
+    assert program.traces == 1
+
+
+def test_it_is_started_when_it_is_needed_and_ended_when_it_is_not(
+    models: dict[str, Model], program: Program
+) -> None:
+    others = _children()
+    tracing = TracingProcess(models.values(), idle=0.1)
+    assert _children() == others
+    tracing.lower(program)
+    assert program.traces == 1
+    wait_until(lambda: _children() == others)
+
+
+def test_what_it_was_killed_over_is_traced_here_and_the_next_program_by_another(
+    models: dict[str, Model],
+    program: Program,
+    tracing: TracingProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (child,) = _stopped(tracing, program)
+    found: list[Lowered] = []
+    other = PLANS["decode"](models["opt-post"])
+    thread = threading.Thread(target=lambda: found.append(tracing.lower(other)))
+    thread.start()
+    os.kill(child, signal.SIGKILL)
+    thread.join(TIMEOUT)
+    assert (found, other.traces) == ([PLANS["decode"](models["opt-post"]).lower()], 1)
+    monkeypatch.delattr(Program, "lower")
+    tracing.lower(PLANS["prefill"](models["opt-post"]))
+    assert _children() not in ([], [child])
+
+
+def test_when_it_hangs_it_is_ended_and_the_program_traced_here(
+    program: Program, tracing: TracingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stopped(tracing, program)
+    monkeypatch.setattr(tracing, "_timeout", 0.1)
+    tracing.lower(program)
+    assert not _children()
+
+
+def test_a_program_that_cannot_be_traced_fails_with_its_error_and_ends_nothing(
+    models: dict[str, Model], program: Program, tracing: TracingProcess
+) -> None:
+    tracing.lower(program)
+    children = _children()
+    broken = PrefillProgram("broken", models["opt-post"], rows=-1, length=16, piece=16)
+    with pytest.raises(Exception, match="-1"):
+        tracing.lower(broken)
+    assert _children() == children
+
+
+PARENT = """
+import pathlib, sys, time
+from shaperouter_service.decoding import PrefillProgram
+from shaperouter_service.graphs import TracingProcess
+from shaperouter_service.models import load_model
+model = load_model("tiny", pathlib.Path(sys.argv[1]), "float32")
+tracing = TracingProcess([model])
+tracing.lower(PrefillProgram("p", model, rows=1, length=16, piece=16))
+print("traced", tracing._child.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_ends_with_a_parent_that_is_killed_and_writes_nothing() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(GOLDENS / "gpt2-odd-heads")],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout
+    child = next(int(line.split()[1]) for line in parent.stdout if line.startswith("traced"))
+    parent.kill()
+    wait_until(lambda: not process_exists(child))
+    assert parent.communicate()[1] == ""
+
+
+def test_a_worker_traces_apart_only_while_requests_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench({"m": GOLDENS / "gpt2-odd-heads"}, slots=2, trace_apart=True)
+    tracing, table = bench.engine._tracing, bench.engine._graphs
+    assert tracing is not None
+    bench.submit("m", [1, 2], max_new_tokens=3, num_beams=2).wait()
+    assert not tracing.running
+    monkeypatch.setattr(type(bench.engine), "_serves", True)
+    signature = Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=2, length=64)
+    graph = table.want(signature, urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (tracing.running, graph.traces, graph.failures) == (True, 1, 0)
+    tracing.end()
+
+
+def _children() -> list[int]:
+    return [child.pid for child in psutil.Process().children()]
+
+
+def _stopped(tracing: TracingProcess, program: Program) -> list[int]:
+    """Has the process stand still before it is asked for more."""
+    tracing.lower(program)
+    children = _children()
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    return children
