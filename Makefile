@@ -95,7 +95,7 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
 
-bench-compiling: setup ## Measures what compilations cost running streams, by their number and priority.
+bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
 bench-restart: setup ## Measures what the compile cache saves a worker that starts.

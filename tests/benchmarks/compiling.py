@@ -1,8 +1,9 @@
-"""What compilations cost those who stream meanwhile, by their number and their priority.
+"""What compilations cost those who stream meanwhile, by how they are made.
 
 Of GPT-2's small size with random weights, in turn in one run: the time of a token of running
 streams while one or two decode graphs are made as a worker's compile threads make them, at the
-same priority as everything else or at a lower one, and how long these take.
+same priority as everything else or at a lower one, traced in the process that serves or in one of
+its own; and how long these take.
 
 Run by ``make bench-compiling``.
 """
@@ -22,6 +23,7 @@ from harness.engine import Bench, Collected
 from harness.tight import Case
 from harness.waiting import wait_until
 from shaperouter_service.decoding import DecodeProgram
+from shaperouter_service.graphs import TracingProcess
 from shaperouter_service.graphs.table import COMPILE_STACK_BYTES
 from shaperouter_service.models import Model
 from shaperouter_service.worker.run import Ended, NewTokens
@@ -33,6 +35,7 @@ IDLE_SECONDS = 5.0
 # A tenth of the weight of a thread that serves, where both want a core.
 NICE = 10
 ROUNDS = 4
+FOREVER = 1e6
 
 _names = itertools.count()
 
@@ -43,12 +46,23 @@ class Setting:
 
     threads: int
     nice: int = 0
+    apart: bool = False
 
     def __str__(self) -> str:
-        return f"{self.threads}, nice {self.nice}" if self.threads else "0"
+        if not self.threads:
+            return "0"
+        return f"{self.threads}, nice {self.nice}{', traced apart' if self.apart else ''}"
 
 
-SETTINGS = (Setting(0), Setting(1), Setting(1, NICE), Setting(2), Setting(2, NICE))
+SETTINGS = (
+    Setting(0),
+    Setting(1),
+    Setting(1, apart=True),
+    Setting(1, NICE),
+    Setting(2),
+    Setting(2, apart=True),
+    Setting(2, NICE),
+)
 
 
 @dataclass(frozen=True)
@@ -65,18 +79,24 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
+    parser.add_argument(
+        "--threads", type=int, nargs="*", default=[1, 2], help="how many compile meanwhile"
+    )
     parser.add_argument("--streams", type=int, nargs="*", default=[1], help="how many run")
     arguments = parser.parse_args()
     make_checkpoint(BUILD / MODEL)
     bench = Bench({MODEL: BUILD / MODEL}, slots=8)
+    settings = [one for one in SETTINGS if one.threads in (0, *arguments.threads)]
+    tracing = TracingProcess([bench.engine._models[MODEL]], idle=FOREVER)
+    tracing.lower(_program(bench.engine._models[MODEL]))
     case = Case(prompt_tokens=3, new_tokens=STREAM_TOKENS)
     for streams in arguments.streams:
         bench.make_tight(MODEL, [case], [case] * streams)
-        _measure(bench, streams, Setting(0))
-        found: dict[Setting, list[Found]] = {setting: [] for setting in SETTINGS}
+        _measure(bench, streams, Setting(0), tracing)
+        found: dict[Setting, list[Found]] = {setting: [] for setting in settings}
         for _ in range(arguments.rounds):
-            for setting in SETTINGS:
-                found[setting].append(_measure(bench, streams, setting))
+            for setting in settings:
+                found[setting].append(_measure(bench, streams, setting, tracing))
         _print(streams, found, arguments.rounds)
 
 
@@ -84,7 +104,7 @@ def _print(streams: int, found: dict[Setting, list[Found]], rounds: int) -> None
     print(f"\n{streams} running; medians of {rounds}, and the largest deviation of a ratio:")
     print("| compile threads | ms a token | longest | times as long | seconds to compile |")
     print("|---|---|---|---|---|")
-    alone = found[SETTINGS[0]]
+    alone = found[Setting(0)]
     for setting, measured in found.items():
         ratios = [one.typical / base.typical for one, base in zip(measured, alone, strict=True)]
         ratio = statistics.median(ratios)
@@ -99,12 +119,12 @@ def _print(streams: int, found: dict[Setting, list[Found]], rounds: int) -> None
         )
 
 
-def _measure(bench: Bench, streams: int, setting: Setting) -> Found:
+def _measure(bench: Bench, streams: int, setting: Setting, tracing: TracingProcess) -> Found:
     """Runs streams beside what is compiled."""
     running = _streaming(bench, streams)
     model = bench.engine._models[MODEL]
     started = time.perf_counter()
-    compiling = _compile(model, setting)
+    compiling = _compile(model, setting, tracing)
     times, before = [], time.perf_counter()
     while (
         any(thread.is_alive() for thread in compiling)
@@ -145,15 +165,19 @@ def _tokens(stream: Collected) -> int:
                 return 0
 
 
-def _compile(model: Model, setting: Setting) -> list[threading.Thread]:
+def _program(model: Model) -> DecodeProgram:
+    return DecodeProgram(f"beside{next(_names)}", model, rows=2, beams=1, length=256)
+
+
+def _compile(model: Model, setting: Setting, tracing: TracingProcess) -> list[threading.Thread]:
     """Makes a graph on each of some threads; as a worker does, one is traced at a time."""
-    tracing = threading.Lock()
+    one_at_a_time = threading.Lock()
 
     def make() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), setting.nice)
-        program = DecodeProgram(f"beside{next(_names)}", model, rows=2, beams=1, length=256)
-        with tracing:
-            program.trace()
+        program = _program(model)
+        with one_at_a_time:
+            program.load(tracing.lower(program) if setting.apart else program.lower())
         program.compile()
 
     default_stack = threading.stack_size(COMPILE_STACK_BYTES)
