@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from transformers import (
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    MT5ForConditionalGeneration,
     OPTForCausalLM,
     PreTrainedModel,
+    T5ForConditionalGeneration,
 )
 
 
@@ -34,6 +37,9 @@ class TinyCheckpoint:
         dtype: Of the weights on disk; the reference computes in float32 whatever it is.
         base_model: Save it without its head, as the class whose keys lack the first prefix; GPT-2
             with the buffers that old versions of Transformers kept beside the weights.
+        own_head: Write it as T5 1.1 is: with a head that is not the embedding, which the reference
+            ties in new models, and keeps apart where a checkpoint has both.
+        output_gain: A factor on the gain of the last norm, where scaled outputs would all be alike.
         max_shard_size: Above it the weights are split into several files with an index.
     """
 
@@ -46,6 +52,8 @@ class TinyCheckpoint:
     model: type[PreTrainedModel] = GPT2LMHeadModel
     dtype: torch.dtype = torch.float32
     base_model: bool = False
+    own_head: bool = False
+    output_gain: float = 1.0
     max_shard_size: str = "1GB"
 
 
@@ -148,6 +156,76 @@ TINY_CHECKPOINTS = (
         dtype=torch.float16,
         base_model=True,
     ),
+    # As the first T5: the head is the embedding, and distances go far beyond the last bucket.
+    TinyCheckpoint(
+        name="t5-tied",
+        seed=1,
+        config={
+            "d_model": 32,
+            "d_kv": 12,
+            "d_ff": 72,
+            "num_layers": 2,
+            "num_heads": 3,
+            "vocab_size": 101,
+            "n_positions": 128,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": 20,
+            "pad_token_id": 0,
+            "decoder_start_token_id": 0,
+        },
+        eos_token_ids=(1,),
+        eos_gains=(2.5,),
+        option_cases=slice(4, None, 6),
+        model=T5ForConditionalGeneration,
+        output_gain=2.5,
+    ),
+    # As T5 1.1: a gate, a head of its own; more layers to encode than to decode, two end tokens.
+    TinyCheckpoint(
+        name="t5-gated",
+        seed=2,
+        config={
+            "d_model": 40,
+            "d_kv": 16,
+            "d_ff": 64,
+            "num_layers": 3,
+            "num_decoder_layers": 2,
+            "num_heads": 4,
+            "vocab_size": 110,
+            "n_positions": 100,
+            "feed_forward_proj": "gated-gelu",
+            "pad_token_id": 0,
+            "decoder_start_token_id": 0,
+        },
+        eos_token_ids=(1, 57),
+        eos_gains=(1.3, 1.3),
+        option_cases=slice(3, None, 6),
+        model=T5ForConditionalGeneration,
+        own_head=True,
+    ),
+    # An mT5 in float16, which starts otherwise than with the padding token here.
+    TinyCheckpoint(
+        name="mt5",
+        seed=3,
+        config={
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 48,
+            "num_layers": 2,
+            "num_decoder_layers": 1,
+            "num_heads": 4,
+            "vocab_size": 128,
+            "n_positions": 96,
+            "feed_forward_proj": "gated-silu",
+            "pad_token_id": 0,
+            "decoder_start_token_id": 5,
+        },
+        eos_token_ids=(1,),
+        eos_gains=(2.6,),
+        option_cases=slice(1, None, 9),
+        model=MT5ForConditionalGeneration,
+        dtype=torch.float16,
+        own_head=True,
+    ),
 )
 
 # Standard deviation of a parameter whose name has this part; the first that fits counts. Matrices
@@ -155,6 +233,13 @@ TINY_CHECKPOINTS = (
 # so with large ones a few tokens would win everywhere.
 WEIGHT_SPREADS = (
     (".bias", 0.1),
+    # Nothing but these tells T5 one position from another.
+    ("relative_attention_bias.weight", 3.0),
+    ("shared.weight", 1.0),
+    # T5 divides no score by the root of a head's size.
+    ("Attention.q.weight", 0.2),
+    ("Attention.k.weight", 0.2),
+    ("Attention.o.weight", 0.7),
     ("wpe.weight", 0.6),
     ("wte.weight", 0.4),
     ("embed_positions.weight", 0.6),
@@ -181,6 +266,8 @@ def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
         values = rng.standard_normal(tuple(parameter.shape))
         if any(part in name for part in LAYER_NORMS) and name.endswith(".weight"):
             values = 1.0 + 0.3 * values
+            if name == "decoder.final_layer_norm.weight":
+                values *= checkpoint.output_gain
         else:
             values *= next(spread for part, spread in WEIGHT_SPREADS if part in name)
         with torch.no_grad():
@@ -213,6 +300,8 @@ def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
         **{"bos_token_id": first_eos, "eos_token_id": first_eos, **checkpoint.config}
     )
     model = checkpoint.model(config)
+    if checkpoint.own_head:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     draw_weights(model, checkpoint)
     model.to(checkpoint.dtype)
 
@@ -223,11 +312,18 @@ def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
     saved.save_pretrained(directory, max_shard_size=checkpoint.max_shard_size)
     if checkpoint.base_model and isinstance(config, GPT2Config):
         add_legacy_buffers(directory, saved.config)
+    if checkpoint.own_head:
+        path = directory / "config.json"
+        written = json.loads(path.read_text()) | {"tie_word_embeddings": False}
+        # What Transformers writes since version 5, and those checkpoints do not have.
+        written.pop("scale_decoder_outputs", None)
+        path.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     many = len(checkpoint.eos_token_ids) > 1
     GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=list(checkpoint.eos_token_ids) if many else first_eos,
         pad_token_id=config.pad_token_id,
+        decoder_start_token_id=getattr(config, "decoder_start_token_id", None),
     ).save_pretrained(directory)
     for path in directory.glob("*.safetensors"):
         path.chmod(0o644)  # Their writer lets nobody else read them.

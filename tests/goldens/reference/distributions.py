@@ -17,6 +17,7 @@ from .model import (
     GoldenError,
     Options,
     Reference,
+    SourceReference,
     is_diverse,
     random_prompt,
     safely,
@@ -123,6 +124,8 @@ SAMPLING_RECIPES = (
 )
 # For the likeliest tokens, where they matter.
 BIASES = (-2.0, 1.5)
+# Length of a decoder's prompt, after its start, in which pairs of tokens may repeat.
+DECODER_PROMPT = 80
 # How far a probability must change for an option to matter.
 MIN_CHANGE = 1e-3
 # Fewer tokens than these tell little of a filter, unless it is for fewer.
@@ -163,13 +166,18 @@ def sampling_options(
     if not recipe.biased:
         return options
     rng = np.random.default_rng(seed)
+    if isinstance(reference, SourceReference):
+        # Nothing repeats after a decoder's start alone.
+        tokens = rng.integers(reference.vocab_size, size=DECODER_PROMPT).tolist()
+        options = {**options, "decoder_token_ids": tokens}
     likeliest = distribution(reference, prompt, options).topk(8).indices.tolist()
     banned, *biased = rng.choice(likeliest, size=1 + len(BIASES), replace=False).tolist()
     pairs = zip(biased, BIASES, strict=True)
+    last = reference.before(prompt, options)[-1]
     return {
         **options,
-        # The second run begins with the prompt's last token, so it is banned here and now.
-        "bad_words_token_ids": [[banned], [prompt[-1], likeliest[0]], [likeliest[1]] * 2],
+        # The second run begins with the last token, so it is banned here and now.
+        "bad_words_token_ids": [[banned], [last, likeliest[0]], [likeliest[1]] * 2],
         "logit_bias": [list(pair) for pair in pairs],
     }
 

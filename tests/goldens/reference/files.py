@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from .checkpoints import TINY_CHECKPOINTS
 from .distributions import logprob_records, probability_records, sampling_records
 from .greedy import check_random_cases, random_cases, text_cases
-from .model import Continuation, Reference
+from .model import Continuation, Reference, SourceReference
 from .options import OptionCase, check_option_cases, option_cases, text_option_cases
 
 # Any of these says that a checkpoint has a tokenizer.
@@ -36,9 +36,11 @@ def rounded_down(margin: float) -> float:
 
 def case_record(name: str, case: Continuation) -> dict[str, Any]:
     """What the JSON holds of a greedy case."""
+    decoder = {"decoder_token_ids": case.decoder_prompt} if case.decoder_prompt else {}
     return {
         "name": name,
         "prompt_token_ids": case.prompt,
+        **decoder,
         "max_new_tokens": case.max_new_tokens,
         "token_ids": case.token_ids,
         "finish_reason": case.finish_reason,
@@ -100,7 +102,7 @@ def repository_path(path: Path) -> str:
 def expect(directory: Path, output: Path, seed: int) -> None:
     """Write the goldens of the checkpoint in ``directory`` to ``output``."""
     name = directory.resolve().name
-    reference = Reference(directory)
+    reference = Reference.of(directory)
     records, cases = [], []
     option_records, with_options = [], []
     distributions: dict[str, list[dict[str, Any]]] = {"probabilities": []}
@@ -130,6 +132,9 @@ def expect(directory: Path, output: Path, seed: int) -> None:
         f"python tests/goldens/make_goldens.py expect {repository_path(directory)}"
         f" --output {repository_path(output)} --seed {seed}"
     )
+    decoder = {}
+    if isinstance(reference, SourceReference):
+        decoder["decoder_start_token_id"] = reference.before([], {})[0]
     document = {
         "checkpoint": name,
         "command": command,
@@ -145,6 +150,7 @@ def expect(directory: Path, output: Path, seed: int) -> None:
         "max_length": reference.max_length,
         "vocab_size": reference.vocab_size,
         "eos_token_ids": reference.eos_token_ids,
+        **decoder,
         "smallest_margin": min(record["margin"] for record in records),
         "cases": records,
         "option_cases": option_records,

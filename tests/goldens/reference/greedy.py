@@ -12,6 +12,7 @@ from .model import (
     Continuation,
     GoldenError,
     Reference,
+    SourceReference,
     is_diverse,
     is_safe,
     random_prompt,
@@ -29,19 +30,26 @@ MAX_NEW_TOKENS = 32
 MIN_EOS_SHARE = 0.1
 # So many of them must reach the last position of the context.
 MIN_FULL_CASES = 2
+# Of decoder's prompts, after their start: around pieces of 8 and rungs.
+DECODER_PROMPT_LENGTHS = (1, 2, 6, 7, 8, 9, 15, 16, 30, 47, 63)
 
 
 # --- Random prompts, for checkpoints without a tokenizer ------------------------------------------
 
 
 def random_continuation(
-    reference: Reference, seed: Iterable[int], length: int, max_new_tokens: int
+    reference: Reference,
+    seed: Iterable[int],
+    length: int,
+    max_new_tokens: int,
+    decoder_length: int = 0,
 ) -> Continuation:
     """The continuation of the first random prompt of this seed that is safe to compare with."""
     for attempt in range(MAX_ATTEMPTS):
         prompt = random_prompt(reference, (*seed, attempt), length)
+        decoder_prompt = random_prompt(reference, (*seed, attempt, 1), decoder_length)
         try:
-            continuation = reference.continue_greedily(prompt, max_new_tokens)
+            continuation = reference.continue_greedily(prompt, max_new_tokens, decoder_prompt)
         except GoldenError:
             continue
         if is_safe(continuation) and is_diverse(continuation.token_ids):
@@ -52,6 +60,9 @@ def random_continuation(
 def random_cases(reference: Reference, seed: int) -> Iterator[tuple[str, Continuation]]:
     """Name and continuation of each case of a checkpoint without a tokenizer."""
     max_length = reference.max_length
+    if isinstance(reference, SourceReference):
+        yield from source_cases(reference, seed)
+        return
     lengths = sorted({n for n in PROMPT_LENGTHS if n < max_length} | {max_length - 1})
     plan = [(n, v) for n in lengths for v in range(2 if n <= LAST_DOUBLED_LENGTH else 1)]
     eos_cases = []
@@ -70,6 +81,21 @@ def random_cases(reference: Reference, seed: int) -> Iterator[tuple[str, Continu
         limit = len(case.token_ids)
         yield f"{name}-eos-at-limit", reference.continue_greedily(case.prompt, limit)
         yield f"{name}-eos-after-limit", reference.continue_greedily(case.prompt, limit - 1)
+
+
+def source_cases(reference: SourceReference, seed: int) -> Iterator[tuple[str, Continuation]]:
+    """The same for a model with an encoder: sources, and then decoder's prompts, of all lengths."""
+    max_length = reference.max_length
+    lengths = sorted({n for n in PROMPT_LENGTHS if n < max_length} | {max_length - 1, max_length})
+    for index, length in enumerate(lengths):
+        limit = 1 + index * 11 % MAX_NEW_TOKENS
+        yield f"s{length}", random_continuation(reference, (seed, length), length, limit)
+    edges = [max_length - 1 - room for room in (8, 4, 2, 1)]
+    for index, length in enumerate([*DECODER_PROMPT_LENGTHS, *edges]):
+        source, room = 1 + index * 23 % max_length, max_length - 1 - length
+        limit = min(room, MAX_NEW_TOKENS)
+        draw = (seed, length, 1)
+        yield f"d{length}", random_continuation(reference, draw, source, limit, length)
 
 
 def check_random_cases(reference: Reference, cases: list[Continuation]) -> None:

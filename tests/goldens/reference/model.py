@@ -12,14 +12,14 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 # Below this lead of the best logit over the second, another order of additions could swap them.
 MIN_MARGIN = 1e-3
@@ -98,12 +98,14 @@ class Continuation:
     """What the reference generates greedily after one prompt.
 
     Attributes:
-        prompt: Token ids of the prompt.
+        prompt: Token ids of the prompt, or of the source if the model has an encoder.
+        decoder_prompt: Token ids of the decoder's prompt, after its start; else none.
         max_new_tokens: The limit that was asked for.
         token_ids: The new tokens only, with the end token if one ended it.
         finish_reason: ``eos``, also if that came at the very limit, else ``length``.
         margin: The best logit less the second best in float64, of the step where that is smallest.
         logit_error: The largest difference of a logit in float32 from the same in float64.
+        length: Tokens that the new ones continue, and these.
     """
 
     prompt: list[int]
@@ -112,11 +114,8 @@ class Continuation:
     finish_reason: str
     margin: float
     logit_error: float
-
-    @property
-    def length(self) -> int:
-        """Length of prompt and continuation together."""
-        return len(self.prompt) + len(self.token_ids)
+    length: int
+    decoder_prompt: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,31 +145,67 @@ class Generation:
 class Reference:
     """A checkpoint in the reference implementation."""
 
+    auto_class: Any = AutoModelForCausalLM
+
+    @staticmethod
+    def of(directory: Path) -> Reference:
+        """The reference for the checkpoint in ``directory``."""
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        return SourceReference(directory) if config.is_encoder_decoder else Reference(directory)
+
     def __init__(self, directory: Path) -> None:
         """Load the checkpoint in ``directory`` twice, in float32 and in float64."""
         self.model = self._load(directory, torch.float32)
         self.exact = self._load(directory, torch.float64)
-        self.max_length: int = self.model.config.max_position_embeddings
+        self.max_length: int = self._max_length()
         self.vocab_size: int = self.model.config.vocab_size
         eos = self.model.generation_config.eos_token_id
         self.eos_token_ids: list[int] = [eos] if isinstance(eos, int) else list(eos or [])
 
-    @staticmethod
-    def _load(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
-        return AutoModelForCausalLM.from_pretrained(
+    def _max_length(self) -> int:
+        length: int = self.model.config.max_position_embeddings
+        return length
+
+    def _load(self, directory: Path, dtype: torch.dtype) -> PreTrainedModel:
+        model: PreTrainedModel = self.auto_class.from_pretrained(
             directory, dtype=dtype, attn_implementation="eager", local_files_only=True
-        ).eval()
+        )
+        return model.eval()
+
+    def before(self, prompt: list[int], options: Options) -> list[int]:
+        """The tokens that the new ones continue."""
+        del options
+        return prompt
+
+    def inputs(self, prompt: list[int], options: Options) -> dict[str, torch.Tensor]:
+        """What the model is called with."""
+        del options
+        input_ids = torch.tensor([prompt])
+        return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
 
     @torch.inference_mode()
-    def exact_logits(self, token_ids: list[int]) -> torch.Tensor:
-        """Logits after each of ``token_ids`` in float64, from one pass without a cache. [P, V]."""
+    def exact_logits(
+        self, prompt: list[int], options: Options | None = None, new: Sequence[int] = ()
+    ) -> torch.Tensor:
+        """Logits in float64, from one pass without a cache, before each of ``new`` and after all.
+
+        [1 + N, V].
+        """
         with Float64():
-            output = self.exact(torch.tensor([token_ids]), use_cache=False)
-        logits: torch.Tensor = output.logits[0]
+            output = self.exact(**self._whole_inputs(prompt, options or {}, new), use_cache=False)
+        logits: torch.Tensor = output.logits[0, -1 - len(new) :]
         return logits
 
+    def _whole_inputs(
+        self, prompt: list[int], options: Options, new: Sequence[int]
+    ) -> dict[str, torch.Tensor]:
+        del options
+        return {"input_ids": torch.tensor([[*prompt, *new]])}
+
     @torch.inference_mode()
-    def continue_greedily(self, prompt: list[int], max_new_tokens: int) -> Continuation:
+    def continue_greedily(
+        self, prompt: list[int], max_new_tokens: int, decoder_prompt: Sequence[int] = ()
+    ) -> Continuation:
         """Continue ``prompt`` with ``generate``, and measure how safe each step was.
 
         Each of its steps in float32 is computed once more in float64, without a cache.
@@ -178,12 +213,15 @@ class Reference:
         Raises:
             GoldenError: float64 would have chosen another token at some step.
         """
-        rough = self.generate(prompt, {"max_new_tokens": max_new_tokens})
+        options: Options = {"max_new_tokens": max_new_tokens}
+        if decoder_prompt:
+            options["decoder_token_ids"] = list(decoder_prompt)
+        rough = self.generate(prompt, options)
         token_ids = rough.best
         if rough.finish_reasons != ["eos"] and len(token_ids) != max_new_tokens:
             raise GoldenError(f"{len(token_ids)} tokens of {max_new_tokens} and no end token")
 
-        exact = self.exact_logits(prompt + token_ids[:-1])[len(prompt) - 1 :]
+        exact = self.exact_logits(prompt, options, token_ids[:-1])
         if exact.argmax(-1).tolist() != token_ids:
             raise GoldenError("float32 and float64 choose different tokens")
         best = exact.topk(2).values
@@ -194,6 +232,8 @@ class Reference:
             finish_reason=rough.finish_reasons[0],
             margin=float((best[:, 0] - best[:, 1]).min()),
             logit_error=float((rough.raw[:, 0] - exact).abs().max()),
+            length=len(self.before(prompt, options)) + len(token_ids),
+            decoder_prompt=list(decoder_prompt),
         )
 
     @torch.inference_mode()
@@ -212,22 +252,23 @@ class Reference:
         # A batch of one is never padded; naming the token only keeps `generate` quiet.
         arguments = NEUTRAL | {"pad_token_id": self.eos_token_ids[0] if self.eos_token_ids else 0}
         for name, value in options.items():
+            if name == "decoder_token_ids":
+                continue
             if name == "early_stopping":
                 value = EARLY_STOPPING[value]
             elif name == "logit_bias":
                 value = [[[token], float(bias)] for token, bias in value]
             arguments[ARGUMENTS.get(name, name)] = value
-        input_ids = torch.tensor([prompt])
+        before = self.before(prompt, options)
         with Float64() if exact else contextlib.nullcontext(), noisy_logits(model, noise):
             output = model.generate(
-                input_ids,
-                attention_mask=torch.ones_like(input_ids),
+                **self.inputs(prompt, options),
                 return_dict_in_generate=True,
                 output_logits=True,
                 output_scores=True,
                 **arguments,
             )
-        sequences = [sequence[len(prompt) :] for sequence in output.sequences.tolist()]
+        sequences = [sequence[len(before) :] for sequence in output.sequences.tolist()]
         scores = []
         if arguments["num_beams"] > 1:
             # Where a sequence ends, the beams that its tokens came from are -1.
@@ -248,6 +289,36 @@ class Reference:
         logits = self.exact_logits(prompt)[-1]
         values: list[float] = (logits / temperature).softmax(-1).tolist()
         return values
+
+
+class SourceReference(Reference):
+    """One with an encoder: what is called a prompt elsewhere is its source.
+
+    The option ``decoder_token_ids`` is the decoder's prompt, after the token that it starts with.
+    """
+
+    auto_class = AutoModelForSeq2SeqLM
+
+    def _max_length(self) -> int:
+        length: int = self.model.config.n_positions
+        return length
+
+    def before(self, prompt: list[int], options: Options) -> list[int]:
+        """The decoder's start and prompt."""
+        del prompt
+        start = self.model.generation_config.decoder_start_token_id
+        return [start, *options.get("decoder_token_ids", ())]
+
+    def inputs(self, prompt: list[int], options: Options) -> dict[str, torch.Tensor]:
+        """Source and decoder's prompt."""
+        decoder = torch.tensor([self.before(prompt, options)])
+        return {**super().inputs(prompt, options), "decoder_input_ids": decoder}
+
+    def _whole_inputs(
+        self, prompt: list[int], options: Options, new: Sequence[int]
+    ) -> dict[str, torch.Tensor]:
+        decoder = torch.tensor([[*self.before(prompt, options), *new]])
+        return {"input_ids": torch.tensor([prompt]), "decoder_input_ids": decoder}
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from .model import (
     GoldenError,
     Options,
     Reference,
+    SourceReference,
     is_diverse,
     random_prompt,
     safely,
@@ -45,6 +46,8 @@ MIN_TOKENS = 3
 LONGEST_RUN = 8
 # Of a checkpoint's sequences, the least share that ends for each of the two reasons.
 MIN_REASON_SHARE = 0.15
+# Length of a decoder's prompt, after its start: over a piece of what is read at a time.
+DECODER_PROMPT = 11
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,8 @@ def draw_options(
     taken from the output is taken from that with the options drawn before it.
     """
     options: Options = {"max_new_tokens": recipe.max_new_tokens, **recipe.options}
+    if isinstance(reference, SourceReference):
+        options |= decoder_prompt(reference, recipe, rng)
 
     def output() -> list[int]:
         return reference.generate(prompt, options).best
@@ -103,8 +108,9 @@ def draw_options(
     banned: list[list[int]] = []
     for length in recipe.runs:
         # A run may begin in the prompt, but must end in what is new.
-        tokens = prompt + output()
-        first = max(len(prompt) + 1, length)
+        before = reference.before(prompt, options)
+        tokens = before + output()
+        first = max(len(before) + 1, length)
         if len(tokens) < first:
             return None
         end = int(rng.integers(first, len(tokens) + 1))
@@ -117,6 +123,17 @@ def draw_options(
         options["bad_words_token_ids"] += [[output()[0], random[0]], random]
         options["bad_words_token_ids"] += [[end] for end in ends]
     return options
+
+
+def decoder_prompt(reference: SourceReference, recipe: Recipe, rng: np.random.Generator) -> Options:
+    """A decoder's prompt for every third recipe, and those that are to reach the last position."""
+    length = 0
+    if recipe.prompt == FULL:
+        length = reference.max_length - recipe.max_new_tokens - 1
+    elif zlib.crc32(recipe.name.encode()) % 3 == 0:
+        length = DECODER_PROMPT
+    tokens: list[int] = rng.integers(reference.vocab_size, size=length).tolist()
+    return {"decoder_token_ids": tokens} if length else {}
 
 
 def without(options: Options, name: str) -> Options:
@@ -156,12 +173,16 @@ def is_telling(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
     if case.options.get("repetition_penalty", 1.0) >= 1.0 and not is_diverse(best):
         return False
     longest = max(len(tokens) for tokens in case.generation.token_ids)
-    return recipe.prompt != FULL or len(case.prompt) + longest == reference.max_length
+    before = reference.before(case.prompt, case.options)
+    return recipe.prompt != FULL or len(before) + longest == reference.max_length
 
 
 def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
     """The cases of ``recipe`` with the first random prompt of this seed that serves."""
     room = reference.max_length - recipe.max_new_tokens
+    if isinstance(reference, SourceReference):
+        # A source takes nothing from what can be generated.
+        room = reference.max_length
     length = room if recipe.prompt == FULL else min(recipe.prompt, room)
     for attempt in range(MAX_ATTEMPTS):
         # Seeded by its name, a case stays the same when others come or go.
@@ -204,7 +225,10 @@ def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
 def option_cases(reference: Reference, seed: int, share: slice) -> Iterator[OptionCase]:
     """The cases of the recipes in ``share``, for a checkpoint without a tokenizer."""
     for recipe in RECIPES[share]:
-        yield from cook(reference, recipe, seed)
+        # Several results that must all differ are rare after a decoder's start; what they tell of
+        # beam search, models without an encoder tell, too.
+        if len(recipe.variants) == 1 or not isinstance(reference, SourceReference):
+            yield from cook(reference, recipe, seed)
 
 
 def check_option_cases(cases: list[OptionCase]) -> None:
