@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 from shaperouter_service.routing.decision import Decision
-from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
 
 _TO_PROTO: Mapping[GraphKind, signature_pb2.GraphKind] = {
+    GraphKind.ENCODE: signature_pb2.GRAPH_KIND_ENCODE,
     GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
     GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
 }
@@ -53,7 +54,8 @@ def route_to_proto(decision: Decision) -> generation_pb2.Route:
         options=[
             generation_pb2.RouteOption(
                 worker=option.worker,
-                prefill=signature_to_proto(option.prefill),
+                encode=signature_to_proto(option.encode) if option.encode else None,
+                prefill=signature_to_proto(option.prefill) if option.prefill else None,
                 decode=signature_to_proto(option.decode),
                 queue_seconds=option.queue_seconds,
                 stall_seconds=option.stall_seconds,
@@ -68,7 +70,7 @@ def route_to_proto(decision: Decision) -> generation_pb2.Route:
 
 def ladders_to_proto(ladders: Ladders) -> model_pb2.Ladders:
     """The message of ladders."""
-    return model_pb2.Ladders(
+    message = model_pb2.Ladders(
         prefill_lengths=ladders.prefill_lengths.rungs,
         prefill_rows=ladders.prefill_rows.rungs,
         prefill_batch_tokens=ladders.prefill_batch_tokens,
@@ -82,6 +84,13 @@ def ladders_to_proto(ladders: Ladders) -> model_pb2.Ladders:
             for lane in ladders.lanes
         ],
     )
+    encoder = ladders.encoder
+    if encoder is not None:
+        message.encode_lengths.extend(encoder.lengths.rungs)
+        message.encode_rows.extend(encoder.rows.rungs)
+        message.encode_batch_tokens = encoder.batch_tokens
+        message.has_whole_source = encoder.has_whole_source
+    return message
 
 
 def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
@@ -99,4 +108,12 @@ def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
             )
             for lane in message.lanes
         ),
+        encoder=EncoderLadders(
+            lengths=Ladder(tuple(message.encode_lengths)),
+            rows=Ladder(tuple(message.encode_rows)),
+            batch_tokens=message.encode_batch_tokens,
+            has_whole_source=message.has_whole_source,
+        )
+        if message.encode_lengths
+        else None,
     )

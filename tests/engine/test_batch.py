@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from harness.engine import GOLDENS, Options
-from shaperouter_service.decoding import Batch
+from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, load_model
 
@@ -61,7 +61,7 @@ def _assert_equal(found: Any, expected: Any) -> None:
 
 def _assert_has_its_shape(batch: Batch, rows: int, length: int, tokens: int) -> None:
     family = batch.model.family
-    assert batch.shape == (rows, length)
+    assert batch.shape == Shape(rows, length)
     shape = (rows, family.heads, length, family.head_size)
     assert [variable.numpy().shape for variable in batch.caches._variables] == (
         [shape] * 2 * family.layers
@@ -89,7 +89,7 @@ def test_the_rows_that_stay_keep_all_that_fits(
     batch = _filled(model, rows=3, beams=beams, length=24)
     places, tokens = min(24, length), min(24, length) + 1
     expected = [_row(batch, row, places=places, tokens=tokens) for row in kept]
-    batch.reshape(kept, rows=rows, length=length)
+    batch.reshape(kept, Shape(rows, length))
     _assert_has_its_shape(batch, rows, length, length + 1)
     found = [_row(batch, row, places=places, tokens=tokens) for row in range(len(kept))]
     _assert_equal(found, expected)
@@ -100,7 +100,7 @@ def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
     model: Model, beams: int
 ) -> None:
     batch = _filled(model, rows=2, beams=beams, length=16)
-    batch.reshape([1], rows=2, length=40)
+    batch.reshape([1], Shape(2, 40))
     empty = Batch(model, rows=2, beams=beams, length=40)
     _assert_equal(_row(batch, 1, places=40, tokens=41), _row(empty, 1, places=40, tokens=41))
     assert not any(variable.numpy()[0, :, 16:].any() for variable in batch.caches._variables)
@@ -112,7 +112,7 @@ def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
 def test_a_sequence_never_has_more_room_than_the_models_maximum(model: Model) -> None:
     batch = _filled(model, rows=1, beams=4, length=64)
     expected = _row(batch, 0, places=64, tokens=65)
-    batch.reshape([0], rows=1, length=500)
+    batch.reshape([0], Shape(1, 500))
     _assert_has_its_shape(batch, 1, 500, model.family.max_length)
     _assert_equal(_row(batch, 0, places=64, tokens=65), expected)
 

@@ -84,6 +84,14 @@ def test_in_another_order_and_under_another_name_all_graphs_are_loaded(filled: P
     assert "SIGILL" not in errors
 
 
+def test_graphs_of_a_model_with_an_encoder_are_loaded_too(tmp_path: Path) -> None:
+    order = ["encode1", "prefill1", "decode1"]
+    for expected in (COMPILED, LOADED):
+        report, _ = cached_engine.run(tmp_path, order, checkpoint="t5-gated")
+        assert_right(report)
+        assert report["graphs"] == dict.fromkeys(order, expected)
+
+
 def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part], Path]) -> None:
     module, executable = files["prefill1", Part.MODULE], files["decode1", Part.EXECUTABLE]
     os.truncate(module, module.stat().st_size // 2)

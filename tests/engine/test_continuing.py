@@ -50,7 +50,8 @@ def test_every_greedy_case_goes_on_after_every_number_of_tokens(
     benches: dict[str, Bench], golden: Golden
 ) -> None:
     for case in golden.cases:
-        prompt, options = case["prompt_token_ids"], golden.options(case)
+        prompt, options = golden.prompt(case), golden.options(case)
+        options["source"] = golden.source(case)
         _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)
 
 
@@ -60,7 +61,8 @@ def test_every_case_of_options_goes_on_after_every_number_of_tokens(
     for case in golden.option_cases:
         options = golden.options(case)
         if options.get("num_beams", 1) == 1:
-            prompt, (sequence,) = case["prompt_token_ids"], case["sequences"]
+            prompt, (sequence,) = golden.prompt(case), case["sequences"]
+            options["source"] = golden.source(case)
             _assert_continues(
                 benches[golden.name], golden.name, prompt, sequence["token_ids"], **options
             )

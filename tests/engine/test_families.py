@@ -1,7 +1,9 @@
 """What decoding relies on: a family's forward pass for any shape, prefix and type of weights."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ from harness.engine import GOLDENS, Golden, prompt_attention
 from shaperouter_service.models import Model, load_model
 
 
-def probabilities(model: Model, prompt: list[int], temperature: float) -> np.ndarray:
+def probabilities(
+    model: Model, prompt: list[int], temperature: float, source: Sequence[int] = ()
+) -> np.ndarray:
     """Of the token after a prompt, [V]."""
-    attend = prompt_attention(model, len(prompt))
+    attend = prompt_attention(model, len(prompt), source)
     positions = tf.range(len(prompt))[tf.newaxis]
     hidden = model.family.forward(model.weights, tf.constant([prompt]), positions, attend)
     assert hidden.dtype == model.dtype
@@ -30,10 +34,19 @@ def probabilities(model: Model, prompt: list[int], temperature: float) -> np.nda
     return tf.nn.softmax(logits / temperature)[0].numpy()
 
 
-def attend_to_itself(
-    layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
-) -> tf.Tensor:
-    return value
+class AttendToItself:
+    positions = tf.constant([[0]])
+
+    def __call__(
+        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *_: Any, **__: Any
+    ) -> tf.Tensor:
+        return value
+
+    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+        return query
+
+
+attend_to_itself = AttendToItself()
 
 
 def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
@@ -42,7 +55,9 @@ def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
     assert {weight.dtype for weight in model.weights.values()} == {tf.bfloat16}
     distances = []
     for case in tiny.probabilities:
-        found = probabilities(model, case["prompt_token_ids"], case["temperature"])
+        found = probabilities(
+            model, tiny.prompt(case), case["temperature"], source=tiny.source(case)
+        )
         distances.append(np.abs(found - case["probabilities"]).sum())
     # The checkpoints' weights are large, and magnify what 8 bits of mantissa lose: the reference
     # itself in bfloat16 is up to 0.39 away from its float32. Unlike distributions are 2 apart.
@@ -81,7 +96,8 @@ def test_the_embeddings_are_neither_copied_nor_turned_for_logits(tiny: Golden) -
     def logits(hidden: tf.Tensor) -> tf.Tensor:
         return model.family.logits(model.weights.read(), hidden)
 
-    hidden = tf.zeros([4, model.family.heads * model.family.head_size])
+    token = tf.zeros([4, 1], tf.int32)
+    hidden = model.family.forward(model.weights, token, token, attend_to_itself)[:, 0]
     hlo = logits.experimental_get_compiler_ir(hidden)(stage="optimized_hlo")
     moved = [
         line

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from harness.engine import Bench, Golden, assert_equals
+from harness.engine import Bench, Golden, assert_equals, source_ladders
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
@@ -23,10 +23,17 @@ def test_alone_every_case_of_options_equals_the_reference(
         assert_equals(benches[golden.name].submit_case(golden, case), case)
 
 
-def test_the_cases_use_every_prompt_rung(golden: Golden) -> None:
-    ladder = Ladders.default(max_length=golden.max_length, slots=1).prefill_lengths
-    used = {ladder.cover(len(case["prompt_token_ids"])) for case in golden.cases}
-    assert used == set(ladder.rungs)
+def test_the_cases_use_every_rung_of_what_is_read(golden: Golden) -> None:
+    if golden.has_encoder:
+        ladders = source_ladders(golden)
+        used = {ladders.encoder.lengths.cover(len(golden.source(case))) for case in golden.cases}
+        assert used == set(ladders.encoder.lengths.rungs)
+        read = [ladders.read_tokens(len(golden.prompt(case))) for case in golden.cases]
+    else:
+        ladders = Ladders.default(max_length=golden.max_length, slots=1)
+        read = [len(case["prompt_token_ids"]) for case in golden.cases]
+    used = {ladders.prefill_lengths.cover(tokens) for tokens in read if tokens}
+    assert used == set(ladders.prefill_lengths.rungs)
 
 
 def test_mixed_in_full_lanes_with_runs_leaving_early_every_case_equals_the_reference(

@@ -47,7 +47,7 @@ class Compiled:
     def __init__(self, program: Program) -> None:
         program.trace()
         batch = program._new_batch()
-        arguments = (*program._idle_arguments(batch), batch.caches.handles)
+        arguments = (*program._idle_arguments(batch), program._handles(batch))
         compiler = program._function.experimental_get_compiler_ir(*arguments)
         proto = hlo_pb2.HloProto.FromString(compiler(stage="optimized_hlo_proto_serialized"))
         family = program.model.family
@@ -162,6 +162,16 @@ def test_no_cache_is_copied(compiled: Compiled) -> None:
         for value in compiled.temporary_values()
         if math.prod(value[2]) % compiled.cache_elements == 0
     ]
+    assert not copies
+
+
+def test_no_cache_of_a_source_is_copied() -> None:
+    """Steps read it, and none writes it."""
+    model = load_model("tiny", GOLDENS / "t5-gated", "float32")
+    compiled = Compiled(DecodeProgram("source", model, rows=ROWS, beams=4, length=208))
+    family = model.family
+    elements = ROWS * family.heads * family.max_source_length * family.head_size
+    copies = [v for v in compiled.temporary_values() if math.prod(v[2]) % elements == 0]
     assert not copies
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.engine import GOLDENS, Options
-from shaperouter_service.decoding import Batch
+from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.run import Run, Timings
@@ -63,8 +63,8 @@ def _assert_whole(*runs: Run) -> None:
 
 
 def _placed(runs: list[Run], neighbours: list[Run], shape: tuple[int, int]) -> Batch:
-    batch = place(runs, neighbours, shape)
-    assert batch.shape == shape
+    batch = place(runs, neighbours, Shape(*shape))
+    assert batch.shape == Shape(*shape)
     assert {run.batch for run in runs} == {batch}
     _assert_whole(*neighbours)
     return batch
@@ -122,7 +122,7 @@ def test_those_who_leave_their_neighbours_get_a_batch_of_their_own(
     assert _placed(leaving, runs, shape) is not old
     assert [(run.batch, run.row) for run in staying] == [(old, 1), (old, 2)]
     assert old is not None
-    assert old.shape == (4, 16)
+    assert old.shape == Shape(4, 16)
 
 
 def test_neighbours_may_share_a_batch_that_has_the_shape(model: Model) -> None:

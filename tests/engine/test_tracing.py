@@ -13,14 +13,12 @@ import pytest
 from harness.engine import GOLDENS, Bench
 from harness.service import process_exists
 from harness.waiting import TIMEOUT, wait_until
-from shaperouter_service.decoding import DecodeProgram, PrefillProgram
+from shaperouter_service.decoding import DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import GraphState, TracingProcess
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.routing.signatures import GraphKind, Signature
-
-MODELS = ("gpt2-odd-heads", "opt-post")
 
 PLANS: dict[str, Callable[[Model], Program]] = {
     "prefill": lambda model: PrefillProgram("p", model, rows=1, length=16, piece=16),
@@ -30,9 +28,20 @@ PLANS: dict[str, Callable[[Model], Program]] = {
 }
 
 
+ENCODER_PLANS: dict[str, Callable[[Model], Program]] = {
+    "encode": lambda model: EncodeProgram("e", model, rows=2, length=32),
+    "prefill": PLANS["prefill"],
+    "decode_beams": PLANS["decode_beams"],
+}
+
+# Models, each with the plans of its programs.
+PLANS_OF = {"gpt2-odd-heads": PLANS, "opt-post": PLANS, "t5-gated": ENCODER_PLANS}
+
+
 @pytest.fixture(scope="module")
 def models() -> dict[str, Model]:
     return {
+        "t5-gated": load_model("t5-gated", GOLDENS / "t5-gated", "float32"),
         "gpt2-odd-heads": load_model("gpt2-odd-heads", GOLDENS / "gpt2-odd-heads", "float32"),
         "opt-post": load_model("opt-post", GOLDENS / "opt-post", "bfloat16"),
     }
@@ -50,8 +59,14 @@ def program(models: dict[str, Model]) -> Program:
     return PLANS["prefill"](models["gpt2-odd-heads"])
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        pytest.param(name, plan, id=f"{name}-{kind}")
+        for name, plans in PLANS_OF.items()
+        for kind, plan in plans.items()
+    ],
+)
 def test_the_module_is_the_same_whoever_traces(
     name: str,
     plan: Callable[[Model], Program],

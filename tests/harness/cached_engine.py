@@ -16,24 +16,27 @@ from shaperouter_service.cache.flags import set_flags
 
 MODEL = "gpt2-odd-heads"
 
-# Of the graphs' ladders: prompts of the cases have more tokens than the rung below has.
+# Of the graphs' ladders: what is read of the cases has more tokens than the rung below has.
 PROMPT_RUNG, LOWER_RUNG = 48, 16
 
 
-def run(directory: Path, order: list[str], *, name: str = MODEL) -> tuple[dict[str, Any], str]:
+def run(
+    directory: Path, order: list[str], *, name: str = MODEL, checkpoint: str = MODEL
+) -> tuple[dict[str, Any], str]:
     """Runs this module.
 
     Args:
         directory: Of the cache.
         order: Graphs to make ready, e.g. `prefill` and `decode2`, of two beams.
         name: What to call the model.
+        checkpoint: Of the golden ones, which it is.
 
     Returns:
         The report, and what the process wrote to standard error.
     """
     root = Path(__file__).parents[1]
     ended = subprocess.run(
-        [sys.executable, "-m", "harness.cached_engine", str(directory), name, *order],
+        [sys.executable, "-m", "harness.cached_engine", str(directory), name, checkpoint, *order],
         env={
             name: value
             for name, value in os.environ.items()
@@ -50,7 +53,7 @@ def run(directory: Path, order: list[str], *, name: str = MODEL) -> tuple[dict[s
     return json.loads(ended.stdout.splitlines()[-1]), ended.stderr
 
 
-def _report(directory: Path, name: str, order: list[str]) -> dict[str, Any]:
+def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> dict[str, Any]:
     # After the flags are set: TensorFlow reads them now.
     from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, few_rungs
     from harness.waiting import wait_until
@@ -58,11 +61,11 @@ def _report(directory: Path, name: str, order: list[str]) -> dict[str, Any]:
     from shaperouter_service.routing.signatures import GraphKind
     from shaperouter_service.worker.engine import Engine
 
-    golden = Golden.read(MODEL)
+    golden = Golden.read(checkpoint)
     # The order of making is ours alone.
     Engine._make_first = lambda *_: None  # type: ignore[method-assign]
     bench = Bench(
-        {name: CHECKPOINTS[MODEL]},
+        {name: CHECKPOINTS[checkpoint]},
         slots=1,
         ladders=few_rungs,
         compile_cache=CompileCache.open(directory, max_bytes=10**9),
@@ -80,11 +83,13 @@ def _report(directory: Path, name: str, order: list[str]) -> dict[str, Any]:
     cases = [
         case
         for case in (*golden.cases, *golden.option_cases)
-        if LOWER_RUNG < len(case["prompt_token_ids"]) <= PROMPT_RUNG
+        if LOWER_RUNG < len(golden.source(case) or golden.prompt(case)) <= PROMPT_RUNG
+        and len(golden.prompt(case)) <= PROMPT_RUNG
         and f"decode{case.get('options', {}).get('num_beams', 1)}" in order
     ]
     for case in cases:
-        assert_equals(bench.submit(name, case["prompt_token_ids"], **golden.options(case)), case)
+        source, options = golden.source(case), golden.options(case)
+        assert_equals(bench.submit(name, golden.prompt(case), source=source, **options), case)
     moved = [
         wanted
         for wanted in order
@@ -122,7 +127,7 @@ def _stays(program: Any) -> bool:
             tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype)
             .numpy()
             .__array_interface__["data"][0]
-            for handle in batch.caches.handles
+            for handle in program._handles(batch)
         ]
 
     batch = program._new_batch()
@@ -137,10 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("model")
+    parser.add_argument("checkpoint")
     parser.add_argument("graphs", nargs="+")
     arguments = parser.parse_args()
     set_flags()
-    report = _report(arguments.directory, arguments.model, arguments.graphs)
+    report = _report(arguments.directory, arguments.model, arguments.checkpoint, arguments.graphs)
     print(json.dumps(report), flush=True)
     # As the service does: an interpreter that ends around TensorFlow's threads may crash.
     os._exit(0)

@@ -19,10 +19,11 @@ import shaperouter_service
 from harness.tight import Case, tight_signatures
 from harness.waiting import wait_until
 from shaperouter_service.decoding import EarlyStopping, Options
-from shaperouter_service.decoding.attention import PromptAttention
+from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.graphs import Graph, GraphState
-from shaperouter_service.models import Model
+from shaperouter_service.models import EncoderDecoder, Model
+from shaperouter_service.models.t5 import T5
 from shaperouter_service.routing.ladders import Ladder, Ladders
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
@@ -45,6 +46,9 @@ TINY = (
     "gpt2-bare",
     "opt-pre",
     "opt-post",
+    "t5-tied",
+    "t5-gated",
+    "mt5",
 )
 CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
     "demo": Path(shaperouter_service.__file__).parent / "builtin" / "demo"
@@ -66,6 +70,7 @@ class Golden:
     logprob_cases: list[dict[str, Any]]
     eos_token_ids: list[int]
     max_length: int
+    decoder_start_token_id: int | None
 
     @classmethod
     def read(cls, name: str) -> "Golden":
@@ -80,12 +85,29 @@ class Golden:
             logprob_cases=content.get("logprob_cases", []),
             eos_token_ids=content["eos_token_ids"],
             max_length=content["max_length"],
+            decoder_start_token_id=content.get("decoder_start_token_id"),
         )
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.decoder_start_token_id is not None
+
+    def source(self, case: dict[str, Any]) -> list[int]:
+        """What a case has for an encoder; empty without one."""
+        return case["prompt_token_ids"] if self.has_encoder else []
+
+    def prompt(self, case: dict[str, Any]) -> list[int]:
+        """What the new tokens of a case continue."""
+        if not self.has_encoder:
+            return case["prompt_token_ids"]
+        decoder = case.get("options", case).get("decoder_token_ids", [])
+        return [self.decoder_start_token_id, *decoder]
 
     def options(self, case: dict[str, Any]) -> dict[str, Any]:
         """The options of a case, as `Bench.submit` takes them."""
         given = case.get("options") or {"max_new_tokens": case["max_new_tokens"]}
         options = {"eos_token_ids": self.eos_token_ids} | given
+        options.pop("decoder_token_ids", None)
         biases = [((token,), bias) for token, bias in options.pop("logit_bias", [])]
         bad_words = options.pop("bad_words_token_ids", [])
         # Runs of one end token are ignored, as in Transformers; routers leave them out.
@@ -96,20 +118,31 @@ class Golden:
         return options | {"biases": biases}
 
 
-def last_logits(model: Model, prompt: tf.Tensor) -> tf.Tensor:
+def last_logits(model: Model, prompt: tf.Tensor, source: Sequence[int] = ()) -> tf.Tensor:
     """Logits [1, V] after a prompt [1, P], computed without any graph or batch."""
     positions = tf.range(prompt.shape[1])[tf.newaxis]
-    attend = prompt_attention(model, prompt.shape[1])
+    attend = prompt_attention(model, prompt.shape[1], source)
     hidden = model.family.forward(model.weights, prompt, positions, attend)
     return model.family.logits(model.weights, hidden[:, -1])
 
 
-def prompt_attention(model: Model, length: int) -> PromptAttention:
-    """The attention of one prompt that is read whole."""
+def prompt_attention(model: Model, length: int, source: Sequence[int] = ()) -> PromptAttention:
+    """The attention of one prompt that is read whole, and of its source if it has one."""
     family = model.family
     shape = [1, family.heads, length, family.head_size]
     empty = [tf.zeros(shape, model.dtype)] * family.layers
-    return PromptAttention(list(empty), list(empty), tf.constant(0), length)
+    return PromptAttention(
+        list(empty), list(empty), tf.constant(0), length, source_attention(model, source)
+    )
+
+
+def source_attention(model: Model, source: Sequence[int]) -> SourceAttention | None:
+    """The attention over one source; None if it is empty."""
+    if not isinstance(model.family, EncoderDecoder) or not source:
+        return None
+    lengths = tf.constant([len(source)])
+    keys, values = model.family.encode(model.weights, tf.constant([source]), lengths)
+    return SourceAttention(keys, values, lengths)
 
 
 def assert_equals(collected: "Collected", case: dict[str, Any]) -> None:
@@ -167,12 +200,24 @@ class Collected:
 _DEFAULT = Ladders.default
 
 
-def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **_: Any) -> Ladders:
-    """Ladders with few graphs: prompts have three rungs, and caches one."""
-    full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece)
+def source_ladders(golden: Golden, slots: int = 1) -> Ladders:
+    """The ladders that a checkpoint with an encoder has."""
+    return _DEFAULT(
+        max_length=golden.max_length,
+        slots=slots,
+        prefill_piece=T5.prompt_piece,
+        max_source_length=golden.max_length,
+    )
+
+
+def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **settings: Any) -> Ladders:
+    """Ladders with few graphs: prompts and sources have three rungs, and caches one."""
+    full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece, **settings)
+    few = Ladder(tuple(sorted({16, 48, max_length})))
     return dataclasses.replace(
         full,
-        prefill_lengths=Ladder(tuple(sorted({16, 48, max_length}))),
+        encoder=full.encoder and dataclasses.replace(full.encoder, lengths=few, rows=Ladder((1,))),
+        prefill_lengths=few,
         prefill_rows=Ladder((1,)),
         lanes=tuple(
             dataclasses.replace(lane, decode_lengths=Ladder((lane.decode_lengths.maximum,)))
@@ -247,6 +292,7 @@ class Bench:
         lane_beams: int = 0,
         num_return_sequences: int = 1,
         generated_token_ids: Sequence[int] = (),
+        source: Sequence[int] = (),
         **options: Any,
     ) -> Collected:
         """Runs a request, or continues one; the options are those of `Options.of`."""
@@ -258,6 +304,8 @@ class Bench:
             token_ids=prompt,
             generated_token_ids=generated_token_ids,
             resumed=bool(generated_token_ids),
+            source=source,
+            source_length=len(source),
             max_new_tokens=max_new_tokens,
             eos_token_ids=options.get("eos_token_ids", ()),
             num_beams=options.get("num_beams", 1),
@@ -272,7 +320,12 @@ class Bench:
         return Collected(run, events)
 
     def submit_case(self, golden: Golden, case: dict[str, Any]) -> Collected:
-        return self.submit(golden.name, case["prompt_token_ids"], **golden.options(case))
+        return self.submit(
+            golden.name,
+            golden.prompt(case),
+            source=golden.source(case),
+            **golden.options(case),
+        )
 
     def make_tight(self, model: str, *groups: Sequence[Case]) -> None:
         """Compiles the graphs that fit requests best, of which those of a group run together."""

@@ -28,6 +28,16 @@ MODEL = model_pb2.Model(
 MUTE_MODEL = model_pb2.Model(
     name="mute", vocab_size=100, max_length=1024, default_options=default_options()
 )
+ANSWERING = model_pb2.Model(
+    name="answering",
+    kind=model_pb2.MODEL_KIND_ENCODER_DECODER,
+    tokenizer="T5Tokenizer",
+    vocab_size=100,
+    max_length=32,
+    max_source_length=16,
+    decoder_start_token_id=0,
+    default_options=default_options(),
+)
 
 
 class Letters:
@@ -35,6 +45,12 @@ class Letters:
 
     async def encode(self, text: str) -> list[int]:
         return [1 + max("abcdefghijklmnopqrstuvwxyz~".find(letter), 0) for letter in text]
+
+    async def encode_plain(self, text: str) -> list[int]:
+        return [50 + token for token in await self.encode(text)]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(f"<{token}>" for token in token_ids)
 
     async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         # One token beyond the model's vocabulary, as tokenizers of padded checkpoints have.

@@ -1,5 +1,6 @@
 """Workers as routing sees them, without workers."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from shaperouter_service.routing.costs import Costs, Dimensions
@@ -13,6 +14,16 @@ SLOTS = 4
 LADDERS = Ladders.default(max_length=1024, slots=SLOTS)
 # Of GPT-2 small.
 DIMENSIONS = Dimensions(weight_bytes=497_759_232, cache_bytes_per_token=73_728, prefill_piece=128)
+# The same with half of its layers as an encoder.
+SOURCE_LADDERS = Ladders.default(
+    max_length=512, slots=SLOTS, prefill_piece=8, max_source_length=512
+)
+SOURCE_DIMENSIONS = dataclasses.replace(
+    DIMENSIONS,
+    encoder_weight_bytes=DIMENSIONS.weight_bytes // 2,
+    prefill_piece=8,
+    max_source_length=512,
+)
 
 
 def decode(rows: int, length: int, beams: int = 1) -> Signature:
@@ -114,4 +125,19 @@ def worker(
         room=room,
         exhausted=exhausted,
         compiles=compiles,
+    )
+
+
+def encoding_worker(
+    ready: Sequence[Signature], *, active: int = 0, sources: Sequence[int] = ()
+) -> WorkerView:
+    """A worker of one model with an encoder; `sources` are those that are still to be read."""
+    view = worker("a", ready=ready, active=active)
+    load = view.lanes[MODEL, 1]
+    unread = dataclasses.replace(load, sources=len(sources), source_tokens=sum(sources))
+    return dataclasses.replace(
+        view,
+        ladders={MODEL: SOURCE_LADDERS},
+        lanes={**view.lanes, (MODEL, 1): unread},
+        costs=Costs({MODEL: SOURCE_DIMENSIONS}),
     )

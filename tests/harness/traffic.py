@@ -18,6 +18,7 @@ LADDERS = st.builds(
     Ladders.default,
     max_length=st.sampled_from([100, 128, 1024]),
     slots=st.sampled_from([1, 8]),
+    max_source_length=st.sampled_from([0, 128]),
 )
 
 
@@ -49,7 +50,12 @@ def traffics(draw: st.DrawFn, model: str = MODEL) -> Traffic:
             )
         ),
         signatures=draw(st.dictionaries(signatures, counts, max_size=5)),
+        sources=draw(st.dictionaries(st.integers(1, 100), _COUNTS, max_size=5)),
     )
+
+
+def encode(rows: int, length: int, model: str = MODEL) -> Signature:
+    return Signature(model=model, kind=GraphKind.ENCODE, beams=1, rows=rows, length=length)
 
 
 def prefill(rows: int, length: int, model: str = MODEL) -> Signature:

@@ -31,32 +31,40 @@ FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_STOP: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "token_ids", "options", "explain")
+    __slots__ = ("model", "text", "token_ids", "options", "explain", "decoder_text", "decoder_token_ids")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    DECODER_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DECODER_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     token_ids: TokenIds
     options: GenerationOptions
     explain: bool
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ...) -> None: ...
+    decoder_text: str
+    decoder_token_ids: TokenIds
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ..., decoder_text: _Optional[str] = ..., decoder_token_ids: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
-    __slots__ = ("model", "text", "token_ids", "options", "explain")
+    __slots__ = ("model", "text", "token_ids", "options", "explain", "decoder_text", "decoder_token_ids")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    DECODER_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DECODER_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     token_ids: TokenIds
     options: GenerationOptions
     explain: bool
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ...) -> None: ...
+    decoder_text: str
+    decoder_token_ids: TokenIds
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., explain: bool = ..., decoder_text: _Optional[str] = ..., decoder_token_ids: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -151,14 +159,18 @@ class Sequence(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "padded_prompt_tokens", "generated_tokens")
+    __slots__ = ("prompt_tokens", "padded_prompt_tokens", "generated_tokens", "source_tokens", "padded_source_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PADDED_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     padded_prompt_tokens: int
     generated_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., padded_prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ...) -> None: ...
+    source_tokens: int
+    padded_source_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., padded_prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., source_tokens: _Optional[int] = ..., padded_source_tokens: _Optional[int] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "time_to_first_token_seconds", "total_seconds")
@@ -215,7 +227,7 @@ class Route(_message.Message):
     def __init__(self, options: _Optional[_Iterable[_Union[RouteOption, _Mapping]]] = ...) -> None: ...
 
 class RouteOption(_message.Message):
-    __slots__ = ("worker", "prefill", "decode", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "total_seconds")
+    __slots__ = ("worker", "prefill", "decode", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "total_seconds", "encode")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +236,7 @@ class RouteOption(_message.Message):
     PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     prefill: _signature_pb2.Signature
     decode: _signature_pb2.Signature
@@ -232,7 +245,8 @@ class RouteOption(_message.Message):
     prefill_seconds: float
     decode_seconds: float
     total_seconds: float
-    def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ...) -> None: ...
+    encode: _signature_pb2.Signature
+    def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., encode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("sequences", "completion")

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GenerationServiceStub(object):
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
@@ -55,7 +55,7 @@ class GenerationServiceStub(object):
 
 
 class GenerationServiceServicer(object):
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
@@ -102,7 +102,7 @@ def add_GenerationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GenerationService(object):
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with

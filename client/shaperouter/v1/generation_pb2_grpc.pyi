@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GenerationServiceStub:
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
@@ -50,7 +50,7 @@ class GenerationServiceStub:
 
 @_typing.type_check_only
 class GenerationServiceAsyncStub(GenerationServiceStub):
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
@@ -69,7 +69,7 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     """
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Continues a prompt with a model.
+    """Continues a prompt with a model, or answers a source with one that has an encoder.
 
     Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
     field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with

@@ -10,9 +10,11 @@ class GraphKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GRAPH_KIND_UNSPECIFIED: _ClassVar[GraphKind]
     GRAPH_KIND_PREFILL: _ClassVar[GraphKind]
     GRAPH_KIND_DECODE: _ClassVar[GraphKind]
+    GRAPH_KIND_ENCODE: _ClassVar[GraphKind]
 GRAPH_KIND_UNSPECIFIED: GraphKind
 GRAPH_KIND_PREFILL: GraphKind
 GRAPH_KIND_DECODE: GraphKind
+GRAPH_KIND_ENCODE: GraphKind
 
 class Signature(_message.Message):
     __slots__ = ("model", "kind", "rows", "length", "beams")

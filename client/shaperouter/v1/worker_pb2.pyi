@@ -23,7 +23,7 @@ COMPILE_MODE_WARM: CompileMode
 COMPILE_MODE_FROZEN: CompileMode
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class RunRequest(_message.Message):
     LANE_BEAMS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -42,7 +43,8 @@ class RunRequest(_message.Message):
     lane_beams: int
     tokens_interval_seconds: float
     resumed: bool
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ...) -> None: ...
+    source_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunOptions(_message.Message):
     __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs")
@@ -123,7 +125,7 @@ class Hypothesis(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class RunCompletion(_message.Message):
-    __slots__ = ("finish_reason", "padded_prompt_tokens", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "graphs", "hypotheses")
+    __slots__ = ("finish_reason", "padded_prompt_tokens", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "graphs", "hypotheses", "padded_source_tokens")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +134,7 @@ class RunCompletion(_message.Message):
     DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
+    PADDED_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     finish_reason: _generation_pb2.FinishReason
     padded_prompt_tokens: int
     queue_seconds: float
@@ -140,7 +143,8 @@ class RunCompletion(_message.Message):
     decode_seconds: float
     graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
     hypotheses: _containers.RepeatedCompositeFieldContainer[Hypothesis]
-    def __init__(self, finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., padded_prompt_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ...) -> None: ...
+    padded_source_tokens: int
+    def __init__(self, finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., padded_prompt_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., padded_source_tokens: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ()
@@ -207,7 +211,7 @@ class RefusedGraph(_message.Message):
     def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "prefill_padding_tokens", "decode_padding_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -216,7 +220,10 @@ class Lane(_message.Message):
     BACKLOG_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_SOURCES_FIELD_NUMBER: _ClassVar[int]
     PREFILL_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     beams: int
@@ -226,6 +233,9 @@ class Lane(_message.Message):
     backlog_tokens: int
     backlog_prompt_tokens: int
     backlog_prompts: int
+    backlog_source_tokens: int
+    backlog_sources: int
     prefill_padding_tokens: int
+    encode_padding_tokens: int
     decode_padding_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...

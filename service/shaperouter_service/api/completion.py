@@ -32,6 +32,8 @@ def completion_of(
             usage=generation_pb2.Usage(
                 prompt_tokens=len(prepared.prompt),
                 padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),
+                source_tokens=len(prepared.source),
+                padded_source_tokens=max(account.padded_source_tokens for account in accounts),
                 generated_tokens=record.generated_tokens,
             ),
             timings=generation_pb2.Timings(

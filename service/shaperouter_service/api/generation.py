@@ -93,7 +93,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             name = self._fleet.catalog.resolve(request.model)
             record.waits(name)
             prepared = await self._prepare(request, name, deadline)
-            record.prompt(len(prepared.prompt))
+            record.prompt(len(prepared.source) + len(prepared.prompt))
             streamed = isinstance(request, generation_pb2.GenerateStreamRequest)
             runs = prepared.runs(request_id, client_of(context), reads_along=streamed)
             async with contextlib.aclosing(self._run(prepared, runs, record, deadline)) as events:

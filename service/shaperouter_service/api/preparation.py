@@ -3,20 +3,24 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
 from shaperouter_service.api.contradictions import contradictions
 from shaperouter_service.api.options import resolve_options
 from shaperouter_service.api.validation import (
     GenerateAny,
+    decoder_input_violations,
+    has_encoder,
+    input_violations,
     option_violations,
     prompt_violations,
     room_violations,
-    token_violations,
+    source_violations,
     without,
     word_violations,
 )
-from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.limits import MAX_BIASES
 from shaperouter_service.text import Tokenizer
 
@@ -31,7 +35,8 @@ class PreparedRequest:
 
     Attributes:
         model: Name of the model.
-        prompt: Its tokens.
+        prompt: Its tokens; the decoder's, if the model has an encoder.
+        source: Tokens of what an encoder reads; empty without one.
         options: How to generate, resolved.
         stop: Strings that end a sequence.
         echo: The prompt as its sequences begin with it; None if they do not.
@@ -40,6 +45,7 @@ class PreparedRequest:
 
     model: str
     prompt: Sequence[int]
+    source: Sequence[int]
     options: worker_pb2.RunOptions
     stop: Sequence[str]
     echo: generation_pb2.Delta | None
@@ -67,6 +73,7 @@ class PreparedRequest:
                 model=self.model,
                 client=client,
                 token_ids=self.prompt,
+                source_token_ids=self.source,
                 options=self.options,
                 tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
             )
@@ -91,13 +98,14 @@ async def prepare(
         InvalidRequestError: With all violations there are.
     """
     options = request.options
-    wrong_prompt = list(prompt_violations(request, model))
     wrong_options = list(option_violations(options, model))
-    prompt: Sequence[int] = request.token_ids.ids
-    if not wrong_prompt:
-        if tokenizer and request.HasField("text"):
-            prompt = await tokenizer.encode(request.text)
-        wrong_prompt += token_violations(request, model, prompt)
+    wrong_source: list[Violation] = []
+    source: Sequence[int] = ()
+    if has_encoder(model):
+        source, wrong_source = await _source(request, model, tokenizer)
+        prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
+    else:
+        prompt, wrong_prompt = await _prompt(request, model, tokenizer)
     # Of a prompt that is wrong nothing follows: the options are checked as after one token.
     prompt_tokens = 1 if wrong_prompt else len(prompt)
     wrong_options += room_violations(options, model, prompt_tokens)
@@ -109,17 +117,58 @@ async def prepare(
     resolved = resolve_options(
         sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words
     )
-    violations = [*wrong_prompt, *wrong_options, *contradictions(sound, resolved)]
+    violations = [*wrong_source, *wrong_prompt, *wrong_options, *contradictions(sound, resolved)]
     if violations:
         raise InvalidRequestError(*violations)
     return PreparedRequest(
         model=model.name,
         prompt=prompt,
+        source=source,
         options=resolved,
         stop=options.stop,
-        echo=_echo(request, prompt, tokenizer) if options.echo else None,
+        echo=_echo(request, model, prompt, tokenizer) if options.echo else None,
         explain=request.explain,
     )
+
+
+async def _prompt(
+    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+) -> tuple[Sequence[int], list[Violation]]:
+    wrong = [*input_violations(request, model), *decoder_input_violations(request, model)]
+    if wrong:
+        return (), wrong
+    field, prompt = await _input(request, tokenizer)
+    return prompt, list(prompt_violations(model, field, prompt))
+
+
+async def _source(
+    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+) -> tuple[Sequence[int], list[Violation]]:
+    if wrong := list(input_violations(request, model)):
+        return (), wrong
+    field, source = await _input(request, tokenizer)
+    return source, list(source_violations(model, field, source))
+
+
+async def _input(request: GenerateAny, tokenizer: Tokenizer | None) -> tuple[str, Sequence[int]]:
+    """The field that was set of text and token ids, and its tokens."""
+    if tokenizer and request.HasField("text"):
+        return "text", await tokenizer.encode(request.text)
+    return "token_ids.ids", request.token_ids.ids
+
+
+async def _decoder_prompt(
+    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+) -> tuple[Sequence[int], list[Violation]]:
+    """A decoder's prompt begins with its start, whether that was given or not."""
+    if wrong := list(decoder_input_violations(request, model)):
+        return (), wrong
+    field, prompt = "decoder_token_ids.ids", list(request.decoder_token_ids.ids)
+    if tokenizer and request.HasField("decoder_text"):
+        field, prompt = "decoder_text", await tokenizer.encode_plain(request.decoder_text)
+    if prompt[:1] != [model.decoder_start_token_id]:
+        prompt = [model.decoder_start_token_id, *prompt]
+    return prompt, list(prompt_violations(model, field, prompt))
 
 
 def sequence_seed(seed: int, sequence: int) -> int:
@@ -136,9 +185,13 @@ def sequence_seed(seed: int, sequence: int) -> int:
 
 
 def _echo(
-    request: GenerateAny, prompt: Sequence[int], tokenizer: Tokenizer | None
+    request: GenerateAny,
+    model: model_pb2.Model,
+    prompt: Sequence[int],
+    tokenizer: Tokenizer | None,
 ) -> generation_pb2.Delta:
-    text = request.text
-    if tokenizer and not request.HasField("text"):
+    field: Any = "decoder_text" if has_encoder(model) else "text"
+    text = getattr(request, field)
+    if tokenizer and not request.HasField(field):
         text = tokenizer.decode(prompt)
     return generation_pb2.Delta(text=text, token_ids=prompt)

@@ -1,7 +1,7 @@
 """Checks of a request: every violation names the field, the limit and the value received.
 
-Here prompt and options are checked by themselves; contradictions.py compares options with one
-another. preparation.py puts these together.
+Here source, prompt and options are checked by themselves; contradictions.py compares options with
+one another. preparation.py puts these together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,46 +20,87 @@ Options = generation_pb2.GenerationOptions
 MOST_OF_A_LIST = 3
 
 
-# The prompt.
+# What is to be read: text or token ids, and of a decoder that has an encoder the same again.
 
 
-def prompt_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
-    """What is wrong with a prompt before it is tokenized."""
-    has_text, has_ids = request.HasField("text"), request.HasField("token_ids")
-    if has_text and has_ids:
-        yield Violation(field="text", description="must not be set together with token_ids")
-    elif has_text:
-        if not request.text:
-            yield Violation(field="text", description="must not be empty")
-        elif not model.tokenizer:
-            description = f"model {model.name} has no tokenizer; send token_ids"
-            yield Violation(field="text", description=description)
-    elif not has_ids:
+def input_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
+    """What is wrong with text or token ids before they are tokenized."""
+    if not request.HasField("text") and not request.HasField("token_ids"):
         description = "one of text and token_ids must be set, got none"
         yield Violation(field="text", description=description)
-    elif not request.token_ids.ids:
-        yield Violation(field="token_ids.ids", description="must not be empty, got 0 ids")
-    else:
-        # No further than a prompt can be: what is longer is refused for that, without reading it.
-        yield from _id_violations(
-            "token_ids.ids", request.token_ids.ids[: model.max_length], model, most=1
-        )
+    yield from _form_violations(request, model, "text", "token_ids")
 
 
-def token_violations(
-    request: GenerateAny, model: model_pb2.Model, prompt: Sequence[int]
+def decoder_input_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
+    """The same of a decoder's prompt, which may be left out."""
+    fields: tuple[Any, Any] = "decoder_text", "decoder_token_ids"
+    if not has_encoder(model):
+        for field in fields:
+            if request.HasField(field):
+                description = f"must not be set: model {model.name} has no encoder"
+                yield Violation(field=field, description=description)
+        return
+    yield from _form_violations(request, model, *fields)
+
+
+def _form_violations(
+    request: GenerateAny, model: model_pb2.Model, text_field: Any, ids_field: Any
 ) -> Iterator[Violation]:
-    """What is wrong with a prompt's tokens, given that nothing was wrong before."""
-    field = "text" if request.HasField("text") else "token_ids.ids"
-    if not prompt:
+    text, ids = getattr(request, text_field), getattr(request, ids_field).ids
+    has_text, has_ids = request.HasField(text_field), request.HasField(ids_field)
+    if has_text and has_ids:
+        description = f"must not be set together with {ids_field}"
+        yield Violation(field=text_field, description=description)
+    elif has_text:
+        if not text:
+            yield Violation(field=text_field, description="must not be empty")
+        elif not model.tokenizer:
+            description = f"model {model.name} has no tokenizer; send {ids_field}"
+            yield Violation(field=text_field, description=description)
+    elif has_ids and not ids:
+        yield Violation(field=f"{ids_field}.ids", description="must not be empty, got 0 ids")
+    elif has_ids:
+        # No further than it can be: what is longer is refused for that, without reading it.
+        longest = max(model.max_length, model.max_source_length)
+        yield from _id_violations(f"{ids_field}.ids", ids[:longest], model, most=1)
+
+
+def prompt_violations(
+    model: model_pb2.Model, field: str, prompt: Sequence[int]
+) -> Iterator[Violation]:
+    """What is wrong with a prompt's tokens, given that nothing was wrong before.
+
+    Args:
+        model: That is to continue it.
+        field: Where it was given.
+        prompt: Its tokens; with an encoder the decoder's, its start included.
+    """
+    most, remark = model.max_length - 1, f"max_length of {model.name} less one to generate"
+    yield from _token_violations(model, field, prompt, most, remark)
+
+
+def source_violations(
+    model: model_pb2.Model, field: str, source: Sequence[int]
+) -> Iterator[Violation]:
+    """The same of the tokens of a source."""
+    most, remark = model.max_source_length, f"max_source_length of {model.name}"
+    yield from _token_violations(model, field, source, most, remark)
+
+
+def has_encoder(model: model_pb2.Model) -> bool:
+    """Whether a model answers a source, rather than continuing a prompt."""
+    return model.kind == model_pb2.MODEL_KIND_ENCODER_DECODER
+
+
+def _token_violations(
+    model: model_pb2.Model, field: str, tokens: Sequence[int], most: int, remark: str
+) -> Iterator[Violation]:
+    if not tokens:
         yield Violation(field=field, description="must not be empty, got 0 tokens")
-    if len(prompt) >= model.max_length:
-        yield Violation(
-            field=field,
-            description=f"must have at most {model.max_length - 1} tokens (max_length of "
-            f"{model.name} less one to generate), got {len(prompt)}",
-        )
-    for token in islice(_unknown(prompt[: model.max_length], model), 1):
+    if len(tokens) > most:
+        description = f"must have at most {most} tokens ({remark}), got {len(tokens)}"
+        yield Violation(field=field, description=description)
+    for token in islice(_unknown(tokens[:most], model), 1):
         # Its tokenizer knows more tokens than the model has embeddings.
         yield Violation(field=field, description=f"{_must_tokenize(model)}, got {token[1]}")
 

@@ -101,7 +101,16 @@ def _dimensions(
     """Field, value, allowed values and their name, of each dimension after those it depends on."""
     kinds = {number: name for name, number in signature_pb2.GraphKind.items() if number}
     kind = kinds.get(message.kind, message.kind)
+    if ladders.encoder is None:
+        del kinds[signature_pb2.GRAPH_KIND_ENCODE]
     yield "kind", kind, tuple(kinds.values()), "kinds of graphs"
+    if message.kind == signature_pb2.GRAPH_KIND_ENCODE:
+        yield "beams", message.beams, (1,), "beam width of encode"
+        lengths = ladders.encoder.lengths.rungs if ladders.encoder else ()
+        yield "length", message.length, lengths, "lengths of encode"
+        rows = ladders.sources_together(message.length).rungs
+        yield "rows", message.rows, rows, f"rows of encode of length {message.length}"
+        return
     if message.kind == signature_pb2.GRAPH_KIND_PREFILL:
         yield "beams", message.beams, (1,), "beam width of prefill"
         yield "length", message.length, ladders.prefill_lengths.rungs, "lengths of prefill"

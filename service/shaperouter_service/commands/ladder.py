@@ -1,6 +1,6 @@
 """`shaperouterd ladder`: ladders that are fitted to recorded traffic."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +8,10 @@ import click
 
 from shaperouter_service.lengths import ChosenLengths
 from shaperouter_service.record import read_record
-from shaperouter_service.routing.demand import decode_demands, prefill_demand
+from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
 from shaperouter_service.routing.fitting import Demand, fit_ladder
 from shaperouter_service.routing.ladders import Ladder
+from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
 from shaperouter_service.telemetry.logs import configure_logs
 
@@ -23,7 +24,7 @@ COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "len
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The ladder of prefill, or of one lane, as it is and as it was fitted.
+    """The ladder of encode, of prefill, or of one lane, as it is and as it was fitted.
 
     Attributes:
         title: Which, for people.
@@ -44,14 +45,12 @@ class Fit:
 
     Attributes:
         traffic: The traffic.
-        prefill: Lengths for the model's option; None where nothing was measured.
-        decode: Likewise.
+        chosen: Lengths for the model's options, by kind; None where nothing was measured.
         comparisons: How they compare with what the model has.
     """
 
     traffic: Traffic
-    prefill: ChosenLengths | None
-    decode: ChosenLengths | None
+    chosen: Mapping[GraphKind, ChosenLengths | None]
     comparisons: Sequence[Comparison]
 
     @property
@@ -93,6 +92,12 @@ def ladder() -> None:
     help="Most rungs for caches.  [default: as many as pay]",
 )
 @click.option(
+    "--encode-rungs",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Most rungs for sources.  [default: as many as pay]",
+)
+@click.option(
     "--horizon",
     type=click.FloatRange(min=0, min_open=True),
     metavar="HOURS",
@@ -111,6 +116,7 @@ def fit(
     model: str | None,
     prefill_rungs: int | None,
     decode_rungs: int | None,
+    encode_rungs: int | None,
     horizon: float | None,
     output: Path | None,
 ) -> None:
@@ -128,10 +134,13 @@ def fit(
         raise click.BadParameter(
             f"no traffic of {model!r} is recorded; there is of {known}", param_hint="--model"
         )
+    most_rungs = {
+        GraphKind.ENCODE: encode_rungs,
+        GraphKind.PREFILL: prefill_rungs,
+        GraphKind.DECODE: decode_rungs,
+    }
     fits = [
-        _fit(record[name], prefill_rungs, decode_rungs, horizon)
-        for name in sorted(record)
-        if model in (None, name)
+        _fit(record[name], most_rungs, horizon) for name in sorted(record) if model in (None, name)
     ]
     click.echo("\n\n".join(_report(one, horizon) for one in fits))
     if output is not None:
@@ -142,28 +151,34 @@ def fit(
 
 
 def _fit(
-    traffic: Traffic, prefill_rungs: int | None, decode_rungs: int | None, horizon: float | None
+    traffic: Traffic, most_rungs: Mapping[GraphKind, int | None], horizon: float | None
 ) -> Fit:
     ladders = traffic.ladders
-    maximum = ladders.prefill_lengths.maximum
     # Counts are of as many seconds as the record has.
     factor = horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
-    prefill = decode = None
+    chosen: dict[GraphKind, ChosenLengths | None] = {}
     comparisons = []
-    prompts = prefill_demand(traffic)
-    if prompts is not None:
-        prompts = prompts.times(factor)
-        fitted = fit_ladder([prompts], maximum=maximum, most_rungs=prefill_rungs)
-        prefill = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
-        comparisons.append(
-            Comparison(
-                title="prefill", demand=prompts, today=ladders.prefill_lengths, fitted=fitted
-            )
-        )
+    read = {GraphKind.PREFILL: (prefill_demand(traffic), ladders.prefill_lengths)}
+    if ladders.encoder is not None:
+        lengths = ladders.encoder.lengths
+        read = {GraphKind.ENCODE: (encode_demand(traffic), lengths), **read}
+    for kind, (demand, today) in read.items():
+        chosen[kind] = None
+        if demand is None:
+            continue
+        demand = demand.times(factor)
+        fitted = fit_ladder([demand], maximum=today.maximum, most_rungs=most_rungs[kind])
+        chosen[kind] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        comparisons.append(Comparison(title=kind, demand=demand, today=today, fitted=fitted))
+    chosen[GraphKind.DECODE] = None
     lanes = {beams: demand.times(factor) for beams, demand in decode_demands(traffic).items()}
     if lanes:
-        fitted = fit_ladder(list(lanes.values()), maximum=maximum, most_rungs=decode_rungs)
-        decode = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        fitted = fit_ladder(
+            list(lanes.values()),
+            maximum=ladders.prefill_lengths.maximum,
+            most_rungs=most_rungs[GraphKind.DECODE],
+        )
+        chosen[GraphKind.DECODE] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
         comparisons += [
             Comparison(
                 title="decode" if beams == 1 else f"decode, {beams} beams",
@@ -173,7 +188,7 @@ def _fit(
             )
             for beams, demand in lanes.items()
         ]
-    return Fit(traffic=traffic, prefill=prefill, decode=decode, comparisons=comparisons)
+    return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
 
 
 # --- What is printed -----------------------------------------------------------------------------
@@ -188,7 +203,7 @@ def _report(fit: Fit, horizon: float | None) -> str:
         lines.append(_saving(fit))
     lines += [
         f"No device time of {kind} is recorded: its ladder stays as it is."
-        for kind, lengths in (("prefill", fit.prefill), ("decode", fit.decode))
+        for kind, lengths in fit.chosen.items()
         if lengths is None
     ]
     if fit.comparisons and not any(one.compiles for one in traffic.signatures.values()):
@@ -204,13 +219,17 @@ def _report(fit: Fit, horizon: float | None) -> str:
 
 
 def _recorded(traffic: Traffic) -> str:
-    prompts, runs = sum(traffic.prompts.values()), sum(traffic.runs.values())
-    hours = traffic.seconds / 3600
-    return f"{prompts:,.0f} prompts, {runs:,.0f} runs, {hours:,.3g} h of workers' time"
+    counts = [f"{sum(traffic.prompts.values()):,.0f} prompts"]
+    if traffic.sources:
+        counts.insert(0, f"{sum(traffic.sources.values()):,.0f} sources")
+    counts.append(f"{sum(traffic.runs.values()):,.0f} runs")
+    return ", ".join([*counts, f"{traffic.seconds / 3600:,.3g} h of workers' time"])
 
 
 def _is_thin(traffic: Traffic) -> bool:
-    return min(sum(traffic.prompts.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
+    # With an encoder most prompts leave nothing to read, and are not recorded.
+    read = traffic.prompts if traffic.ladders.encoder is None else traffic.sources
+    return min(sum(read.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
 
 
 def _table(fit: Fit) -> list[str]:
@@ -256,11 +275,9 @@ def _config(fits: Sequence[Fit]) -> str:
     for fit in fits:
         thin = " (too little to mean anything)" if _is_thin(fit.traffic) else ""
         lines.append(f"# {fit.traffic.model}: {_recorded(fit.traffic)}{thin}.")
-    for option, chosen in (
-        ("prefill-lengths", [fit.prefill for fit in fits]),
-        ("decode-lengths", [fit.decode for fit in fits]),
-    ):
-        values = ", ".join(f'"{lengths}"' for lengths in chosen if lengths is not None)
-        if values:
-            lines.append(f"{option} = [{values}]")
+    for kind in GraphKind:
+        chosen = [lengths for fit in fits if (lengths := fit.chosen.get(kind)) is not None]
+        if chosen:
+            values = ", ".join(f'"{lengths}"' for lengths in chosen)
+            lines.append(f"{kind}-lengths = [{values}]")
     return "\n".join(lines) + "\n"

@@ -59,6 +59,7 @@ def serve(
     names = [source.name for source in sources]
     lengths_of_models("prefill-lengths", engine.prefill_lengths, names)
     lengths_of_models("decode-lengths", engine.decode_lengths, names)
+    lengths_of_models("encode-lengths", engine.encode_lengths, names)
     config = RouterConfig(
         models=sources,
         listen=public.listen,

@@ -86,6 +86,7 @@ def worker(
         max_memory_bytes=engine.max_memory,
         prefill_lengths=lengths_of_models("prefill-lengths", engine.prefill_lengths, names),
         decode_lengths=lengths_of_models("decode-lengths", engine.decode_lengths, names),
+        encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),
         threads=engine.threads,
         hang_timeout=engine.hang_timeout,
         compile_cache=None if engine.compile_cache == OFF else Path(engine.compile_cache),

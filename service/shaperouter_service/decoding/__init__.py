@@ -1,8 +1,10 @@
 """What graphs compute, as TensorFlow code: prefill, decode steps, sampling, beam search."""
 
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
+from shaperouter_service.decoding.encode import EncodeProgram
 from shaperouter_service.decoding.options import EarlyStopping, Options
 from shaperouter_service.decoding.prefill import PrefillProgram
 from shaperouter_service.decoding.program import Program
@@ -13,9 +15,11 @@ __all__ = [
     "Batch",
     "DecodeProgram",
     "EarlyStopping",
+    "EncodeProgram",
     "Logprobs",
     "Options",
     "PrefillProgram",
     "Program",
+    "Shape",
     "prepare_caches",
 ]

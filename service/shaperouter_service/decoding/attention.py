@@ -12,8 +12,22 @@ from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
 from shaperouter_service.models.layers import attention
 
 
-class StepAttention:
-    """Attention of the newest token of each hypothesis, which is appended to its row's tape.
+class SourceAttention:
+    """Attention over what an encoder has made of each row's source, which nothing changes."""
+
+    def __init__(self, keys: list[tf.Tensor], values: list[tf.Tensor], lengths: tf.Tensor) -> None:
+        """Attends to the first `lengths` [R] of S places of keys and values [R, H, S, D]."""
+        self._keys, self._values = keys, values
+        places = tf.range(keys[0].shape[2])
+        self._visible = (places < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
+
+    def __call__(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+        """See `AttendWithSource.to_source`."""
+        return attention(query, self._keys[layer], self._values[layer], self._visible, scale)
+
+
+class _TapeAttention:
+    """What the two below share.
 
     Attributes:
         keys: Of each layer, [R, H, T, D].
@@ -21,11 +35,44 @@ class StepAttention:
     """
 
     def __init__(
-        self, keys: list[tf.Tensor], values: list[tf.Tensor], starts: tf.Tensor, visible: tf.Tensor
+        self, keys: list[tf.Tensor], values: list[tf.Tensor], source: SourceAttention | None
     ) -> None:
-        """Appends at places `starts` [R] to starts + B - 1; `visible` [R, B, T] has them."""
         self.keys, self.values = keys, values
+        self._source = source
+
+    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+        """See `AttendWithSource`."""
+        if self._source is None:
+            raise TypeError("a decoder that attends to a source needs one")
+        return self._source(layer, query, scale)
+
+
+class StepAttention(_TapeAttention):
+    """Attention of the newest token of each hypothesis, which is appended to its row's tape."""
+
+    def __init__(
+        self,
+        keys: list[tf.Tensor],
+        values: list[tf.Tensor],
+        *,
+        prompt_places: tf.Tensor,
+        starts: tf.Tensor,
+        visible: tf.Tensor,
+        source: SourceAttention | None = None,
+    ) -> None:
+        """Takes the tape as it is before the step.
+
+        Args:
+            keys: Of each layer, [R, H, T, D].
+            values: Of each layer, [R, H, T, D].
+            prompt_places: [R] int32, first places, each of which has one token.
+            starts: [R] int32, the first of the B places of the newest tokens.
+            visible: [R, B, T], places that hypotheses see, the newest tokens' among them.
+            source: What an encoder made of the source, if there is one.
+        """
+        super().__init__(keys, values, source)
         rows, beams, _ = visible.shape
+        self._prompt_places = prompt_places
         heads = keys[0].shape[1]
         row, head, beam = tf.meshgrid(
             tf.range(rows), tf.range(heads), tf.range(beams), indexing="ij"
@@ -35,44 +82,74 @@ class StepAttention:
         self._places = tf.stack([row, head, place], axis=-1)  # [R, H, B, 3]
         self._visible = visible[:, tf.newaxis]  # [R, 1, B, T]
 
+    @property
+    def positions(self) -> tf.Tensor:
+        """See `AttendWithSource`; [R, T]."""
+        _, _, beams, length = self._visible.shape
+        place, prompt_places = tf.range(length), self._prompt_places[:, tf.newaxis]
+        steps = (place - prompt_places) // beams
+        return tf.where(place < prompt_places, place, prompt_places + steps)
+
     def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
+        self,
+        layer: int,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Attend`; P = B."""
         for caches, new in ((self.keys, key), (self.values, value)):
             caches[layer] = tf.tensor_scatter_nd_update(caches[layer], self._places, new)
-        return attention(query, self.keys[layer], self.values[layer], self._visible, scale)
+        keys, values = self.keys[layer], self.values[layer]
+        return attention(query, keys, values, self._visible, scale, bias=bias)
 
 
-class PromptAttention:
+class PromptAttention(_TapeAttention):
     """Attention of a piece of P prompt tokens over what lies before them and over themselves.
 
     Prompts are padded at the end, so the causal mask alone hides padding: a real token sees only
     what lies before it. What padding leaves on the tape is overwritten before anything sees it.
-
-    Attributes:
-        keys: Of each layer, [R, H, T, D].
-        values: Of each layer, [R, H, T, D].
     """
 
     def __init__(
-        self, keys: list[tf.Tensor], values: list[tf.Tensor], start: tf.Tensor, tokens: int
+        self,
+        keys: list[tf.Tensor],
+        values: list[tf.Tensor],
+        start: tf.Tensor,
+        tokens: int,
+        source: SourceAttention | None = None,
     ) -> None:
         """Writes P = `tokens` places from `start`, a scalar."""
-        self.keys, self.values = keys, values
+        super().__init__(keys, values, source)
         self._start = start
         length = keys[0].shape[2]
         self._is_whole = tokens == length
         place = start + tf.range(tokens)
         self._visible = tf.range(length) <= place[:, tf.newaxis]  # [P, T]
 
+    @property
+    def positions(self) -> tf.Tensor:
+        """See `AttendWithSource`; [1, T]."""
+        return tf.range(self._visible.shape[1])[tf.newaxis]
+
     def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
+        self,
+        layer: int,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Attend`."""
         for caches, new in ((self.keys, key), (self.values, value)):
             caches[layer] = new if self._is_whole else self._write(caches[layer], new)
-        return attention(query, self.keys[layer], self.values[layer], self._visible, scale)
+        keys, values = self.keys[layer], self.values[layer]
+        return attention(query, keys, values, self._visible, scale, bias=bias)
 
     def _write(self, cache: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
         zero = tf.zeros([], tf.int32)

@@ -1,11 +1,12 @@
 """A batch: requests that one graph advances together."""
 
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.decoding.caches import Caches
+from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model
@@ -21,48 +22,63 @@ class Batch:
         model: The model of the requests.
         rows: R.
         beams: B, hypotheses of each row; 1 without beam search.
-        length: T, places of the cache.
+        length: T, places of the tape.
+        source_length: S, places of the source; 0 without an encoder.
         caches: Keys and values, on the device.
         state: Tokens and scores, on the host.
         options: On the host.
         logits: [R, V] float32, of rows that have no new token yet; None where there are none.
     """
 
-    def __init__(self, model: Model, *, rows: int, beams: int, length: int) -> None:
+    def __init__(
+        self, model: Model, *, rows: int, beams: int, length: int, source_length: int = 0
+    ) -> None:
         """Makes a batch of free rows."""
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
-        self.caches = Caches(model, rows=rows, length=length)
+        self.source_length = source_length
+        self.caches = Caches(model, self.shape)
         self.state = self._empty_state()
         self.options = _stack([Options.nobody()] * rows)
         self.logits: np.ndarray | None = None
 
+    @classmethod
+    def of_shape(cls, model: Model, shape: Shape, *, beams: int) -> Self:
+        """Makes a batch of free rows of a graph's shape."""
+        rows, length, source_length = shape
+        return cls(model, rows=rows, beams=beams, length=length, source_length=source_length)
+
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and length, which a graph must have to run it."""
-        return self.rows, self.length
+    def shape(self) -> Shape:
+        """What a graph must have to run it."""
+        return Shape(self.rows, self.length, self.source_length)
 
     def begin(
-        self, row: int, prompt: Sequence[int], options: Options, generated: Sequence[int] = ()
+        self,
+        row: int,
+        prompt: Sequence[int],
+        options: Options,
+        generated: Sequence[int] = (),
+        source_length: int = 0,
     ) -> None:
-        """Puts a request in a free row, before its prefill; see `State.begin`."""
-        self.state.begin(row, prompt, int(options.max_new_tokens[0]), generated)
+        """Puts a request in a free row, before anything is read; see `State.begin`."""
+        new_tokens = int(options.max_new_tokens[0])
+        self.state.begin(row, prompt, new_tokens, generated, source_length)
         for field, value in zip(self.options, options, strict=True):
             field[row] = value[0]
 
-    def reshape(self, kept: Sequence[int], *, rows: int, length: int) -> None:
+    def reshape(self, kept: Sequence[int], shape: Shape) -> None:
         """Takes another shape.
 
         Args:
             kept: Which rows stay; they become the first, in this order.
-            rows: The new R.
-            length: The new T, enough for the sequences that stay.
+            shape: The new one, with room for the sequences and sources that stay.
         """
         state, options, logits = self.state, self.options, self.logits
-        self.caches.reshape(kept, rows=rows, length=length)
-        self.rows, self.length = rows, length
+        self.caches.reshape(kept, shape)
+        self.rows, self.length, self.source_length = shape
         self.state = self._empty_state()
-        self.options = _stack([Options.nobody()] * rows)
+        self.options = _stack([Options.nobody()] * self.rows)
         for row, old_row in enumerate(kept):
             self._copy_small(row, state, options, old_row)
         self.logits = None
@@ -87,6 +103,7 @@ class Batch:
             beams=self.beams,
             length=self.length,
             max_length=self.model.family.max_length,
+            has_source=self.model.family.max_source_length > 0,
         )
 
     def _copy_small(self, row: int, state: State, options: Options, source_row: int) -> None:

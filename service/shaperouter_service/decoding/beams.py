@@ -109,10 +109,9 @@ class BeamSearch(Search):
         full = tf.reduce_all(ended | ~used, axis=-1)
         stop = ~improvable | (full & first) | tf.reduce_all(ends | ~is_candidate, axis=-1)
 
-        after = State(
+        after = state._replace(
             tokens=open_tokens,
             lengths=lengths + 1,
-            prompt_lengths=state.prompt_lengths,
             remaining=tf.where(stop, 0, state.remaining - 1),
             beams=Beams(
                 lineage=lineage,

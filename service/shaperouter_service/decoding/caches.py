@@ -7,6 +7,7 @@ batch changes its shape it is copied, once.
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops as resources
@@ -14,59 +15,94 @@ from tensorflow.python.ops import gen_resource_variable_ops as resources
 from shaperouter_service.models import Model
 
 
-class Caches:
-    """The caches of R rows and T places; only one thread may use them at a time.
+class Shape(NamedTuple):
+    """What a batch has in common with the graph that runs it.
 
     Attributes:
-        handles: Of each layer's keys, then of each layer's values: [R, H, T, D].
+        rows: R.
+        length: T, places of the tape.
+        source_length: S, places of the source; 0 without an encoder.
+    """
+
+    rows: int
+    length: int
+    source_length: int = 0
+
+
+class Caches:
+    """The caches of R rows: of tapes, and of sources if the model has an encoder.
+
+    Only one thread may use them at a time.
+
+    Attributes:
+        tape: Handles of each layer's keys, then of each layer's values: [R, H, T, D].
+        source: Likewise, of what each layer attends to of the source: [R, H, S, D].
         bytes: Memory they take.
     """
 
-    def __init__(self, model: Model, *, rows: int, length: int) -> None:
+    def __init__(self, model: Model, shape: Shape) -> None:
         """Allocates them, as zeros."""
-        family, self._dtype = model.family, model.dtype
-        self._bytes_per_place = model.kv_cache_bytes_per_token
-        self._shape = [rows, family.heads, length, family.head_size]
+        self._model, self._shape = model, shape
         # Of unknown shape, for `reshape` to change; graphs are compiled for the shape it has.
         self._variables = [
-            tf.Variable(
-                tf.zeros(self._shape, self._dtype), shape=tf.TensorShape(None), trainable=False
-            )
-            for _ in range(2 * family.layers)
+            tf.Variable(tf.zeros(each, model.dtype), shape=tf.TensorShape(None), trainable=False)
+            for each in (*tape_shapes(model, shape), *source_shapes(model, shape))
         ]
-        self.handles = [variable.handle for variable in self._variables]
+        handles = [variable.handle for variable in self._variables]
+        tapes = len(tape_shapes(model, shape))
+        self.tape, self.source = handles[:tapes], handles[tapes:]
 
     @property
     def bytes(self) -> int:
         """Memory they take."""
-        rows, _, length, _ = self._shape
-        return rows * length * self._bytes_per_place
+        rows, length, source_length = self._shape
+        return rows * (length + source_length) * self._model.kv_cache_bytes_per_token
 
-    def reshape(self, kept: Sequence[int], *, rows: int, length: int) -> None:
-        """Takes other numbers of rows and places.
+    def reshape(self, kept: Sequence[int], shape: Shape) -> None:
+        """Takes another shape.
 
         Args:
             kept: Which rows stay; they become the first, in this order.
-            rows: The new R.
-            length: The new T; what lies beyond it is lost.
+            shape: The new one; what lies beyond it is lost.
         """
-        self._shape[0], self._shape[2] = rows, length
-        _reshape(len(self.handles), self._dtype)(
-            tf.constant(list(kept), tf.int32), tf.constant(rows), tf.constant(length), *self.handles
+        self._shape = shape
+        for handles, length in ((self.tape, shape.length), (self.source, shape.source_length)):
+            if handles:
+                _reshape(len(handles), self._model.dtype)(
+                    tf.constant(list(kept), tf.int32),
+                    tf.constant(shape.rows),
+                    tf.constant(length),
+                    *handles,
+                )
+
+    def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
+        """Copies a row of other caches, as many of its places as fit."""
+        handles = [*self.tape, *self.source]
+        _copy_row(len(handles), self._model.dtype)(
+            tf.constant(row), tf.constant(other_row), *handles, *other.tape, *other.source
         )
 
-    def copy_row(self, row: int, source: "Caches", source_row: int) -> None:
-        """Copies a row of other caches, as many of its places as fit."""
-        _copy_row(len(self.handles), self._dtype)(
-            tf.constant(row), tf.constant(source_row), *self.handles, *source.handles
-        )
+
+def tape_shapes(model: Model, shape: Shape) -> list[list[int]]:
+    """Of the caches of tapes, in the order of their handles."""
+    family = model.family
+    return [[shape.rows, family.heads, shape.length, family.head_size]] * (2 * family.layers)
+
+
+def source_shapes(model: Model, shape: Shape) -> list[list[int]]:
+    """Of the caches of sources, in the order of their handles; none without an encoder."""
+    family = model.family
+    if not family.max_source_length:
+        return []
+    return [[shape.rows, family.heads, shape.source_length, family.head_size]] * (2 * family.layers)
 
 
 def prepare(model: Model) -> None:
     """Makes what copies caches, which takes a second for many layers, before a request needs it."""
-    caches = Caches(model, rows=1, length=1)
+    shape = Shape(rows=1, length=1, source_length=min(1, model.family.max_source_length))
+    caches = Caches(model, shape)
     caches.copy_row(0, caches, 0)
-    caches.reshape([0], rows=1, length=1)
+    caches.reshape([0], shape)
 
 
 # Neither is compiled by XLA: they are copies, of shapes that are known only when they run.
@@ -113,11 +149,13 @@ def _handle_specs(count: int) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([], tf.resource)] * count
 
 
-def read(handles: Sequence[tf.Tensor], model: Model, shape: Sequence[int]) -> list[tf.Tensor]:
-    """In a graph: the caches' values, of a static shape."""
+def read(
+    handles: Sequence[tf.Tensor], model: Model, shapes: Sequence[Sequence[int]]
+) -> list[tf.Tensor]:
+    """In a graph: the caches' values, of static shapes."""
     return [
         tf.ensure_shape(resources.read_variable_op(handle, model.dtype), shape)
-        for handle in handles
+        for handle, shape in zip(handles, shapes, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
-from shaperouter_service.decoding.attention import StepAttention
+from shaperouter_service.decoding.attention import SourceAttention, StepAttention
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.beams import BeamSearch
 from shaperouter_service.decoding.options import Options
@@ -28,7 +28,7 @@ class _Inputs(NamedTuple):
     Attributes:
         state: Before the steps.
         options: Of R rows.
-        pending: [R, V] float32, logits of rows that have no new token yet.
+        pending: [R, V] float32, logits of rows that have no new token yet; empty with sources.
         active: [R] bool, the rows to advance.
         steps: int32, at most MAX_STEPS.
     """
@@ -48,15 +48,24 @@ class DecodeProgram(Program):
 
     def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
         """Describes the function; see `Program`."""
-        super().__init__(name, model, rows=rows, beams=beams, length=length)
+        super().__init__(
+            name,
+            model,
+            rows=rows,
+            beams=beams,
+            length=length,
+            source_length=model.family.source_places(length),
+        )
         self._search: Search = Sampling() if beams == 1 else BeamSearch()
-        self._no_logits = tf.zeros([rows, model.family.vocab_size])
+        self._no_logits: Any = ()
+        if not self.source_length:
+            self._no_logits = tf.zeros([rows, model.family.vocab_size])
 
     def __call__(self, batch: Batch, active: Sequence[int], steps: int) -> Logprobs:
         """Advances some rows of a batch of this graph's shape.
 
         A row that was just read gets its first token in a step of its own, in which no other row
-        goes on.
+        goes on, but where it has a source.
 
         Args:
             batch: Its state and caches become those after the steps.
@@ -99,9 +108,12 @@ class DecodeProgram(Program):
                     beams=self.beams,
                     length=self.length,
                     max_length=family.max_length,
+                    has_source=self.source_length > 0,
                 ),
                 options=Options.specs(self.rows),
-                pending=tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
+                pending=()
+                if self.source_length
+                else tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
                 active=tf.TensorSpec([self.rows], tf.bool),
                 steps=tf.TensorSpec([], tf.int32),
             )
@@ -121,6 +133,11 @@ class DecodeProgram(Program):
         state, options, pending, active, steps = inputs
         # Read outside of the loop, so that weights are its constants.
         weights = self.model.weights.read()
+        tapes, layers = len(self._tape_shapes), self.model.family.layers
+        source = None
+        if self.source_length:
+            made = caches.read(handles[tapes:], self.model, self._source_shapes)
+            source = SourceAttention(made[:layers], made[layers:], state.source_lengths)
 
         def unfinished(
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
@@ -133,20 +150,22 @@ class DecodeProgram(Program):
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
         ) -> tuple[tf.Tensor, State, Logprobs, list[tf.Tensor]]:
             alive = active & (state.remaining > 0)
-            # Rows that have no token yet get it from their prefill's logits, before all others go
-            # on together: it takes no forward pass, and leaves none to be thrown away.
-            fresh = state.lengths == state.prompt_lengths
-            begins = tf.reduce_any(alive & fresh)
-            alive &= fresh == begins
+            begins = None
+            if not self.source_length:
+                # Rows that have no token yet get it from their prefill's logits, before all others
+                # go on together: it takes no forward pass, and leaves none to be thrown away.
+                fresh = state.lengths == state.prompt_lengths
+                begins = tf.reduce_any(alive & fresh)
+                alive &= fresh == begins
             visible, state = self._extend_lineage(state)
 
             def from_prefill() -> tuple[tf.Tensor, list[tf.Tensor]]:
                 return tf.tile(pending[:, tf.newaxis], [1, self.beams, 1]), values
 
             def forward() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                return self._forward(weights, state, visible, values)
+                return self._forward(weights, state, visible, values, source)
 
-            logits, values = tf.cond(begins, from_prefill, forward)
+            logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
             after, made = self._search.advance(logits, state, options, alive)
             return (
                 index + 1,
@@ -162,16 +181,16 @@ class DecodeProgram(Program):
                 tf.constant(0),
                 state,
                 Logprobs.none(self.rows, MAX_STEPS),
-                caches.read(handles, self.model, self._cache_shape),
+                caches.read(handles[:tapes], self.model, self._tape_shapes),
             ),
         )
-        caches.write(handles, values)
+        caches.write(handles[:tapes], values)
         return state, logprobs
 
     def _places(self, state: State) -> tf.Tensor:
         """First of the B places of each row's newest tokens, [R]."""
-        generated = state.lengths - state.prompt_lengths
-        return state.prompt_lengths + self.beams * (generated - 1)
+        steps = state.lengths - state.prompt_places
+        return state.prompt_places + self.beams * (steps - 1)
 
     def _extend_lineage(self, state: State) -> tuple[tf.Tensor, State]:
         """The places that hypotheses see, their newest token's among them: [R, B, T]."""
@@ -189,13 +208,19 @@ class DecodeProgram(Program):
         state: State,
         visible: tf.Tensor,
         values: list[tf.Tensor],
+        source: SourceAttention | None,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Logits [R, B, V] after the newest tokens, and caches that have these."""
         family = self.model.family
         position = tf.broadcast_to(state.lengths[:, tf.newaxis] - 1, [self.rows, self.beams])
         newest = tf.gather(state.tokens, position, batch_dims=2)  # [R, B]
         attend = StepAttention(
-            values[: family.layers], values[family.layers :], self._places(state), visible
+            values[: family.layers],
+            values[family.layers :],
+            prompt_places=state.prompt_places,
+            starts=self._places(state),
+            visible=visible,
+            source=source,
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
         return family.logits(weights, hidden), [*attend.keys, *attend.values]

@@ -30,7 +30,7 @@ class Lowered:
 
     Attributes:
         module: The text. Its arguments are the program's, flat, then the values of the caches, then
-            the weights; its results are the program's, flat, then the caches.
+            the weights; its results are the program's, flat, then the caches that it writes.
         weights: Names of the weights among its arguments, in order.
     """
 
@@ -90,7 +90,7 @@ def _iota(constant: re.Match[str]) -> str:
 
 
 def calling(
-    lowered: Lowered, model: Model, *, results: Any, cache_shape: Sequence[int]
+    lowered: Lowered, model: Model, *, results: Any, written: Sequence[Sequence[int]]
 ) -> Callable[..., Any]:
     """A function for TensorFlow to trace that runs a module, with the arguments of the program.
 
@@ -98,10 +98,12 @@ def calling(
         lowered: The module.
         model: Whose weights it runs with.
         results: Static shapes of the program's results, in their structure.
-        cache_shape: Of each layer's keys and values, [R, H, T, D].
+        written: Shapes of the caches that it writes, which come first.
     """
-    layers = [tf.TensorSpec(cache_shape, model.dtype)] * (2 * model.family.layers)
-    specs = [*tf.nest.flatten(results), *layers]
+    specs = [
+        *tf.nest.flatten(results),
+        *(tf.TensorSpec(shape, model.dtype) for shape in written),
+    ]
 
     def call(*arguments: Any) -> Any:
         *inputs, handles = arguments
@@ -117,8 +119,8 @@ def calling(
             Sout=[spec.shape for spec in specs],
             platforms=[PLATFORMS[DeviceKind.present()]],
         )
-        made = len(flat) - len(handles)
-        caches.write(handles, flat[made:])
+        made = len(flat) - len(written)
+        caches.write(handles[: len(written)], flat[made:])
         return tf.nest.pack_sequence_as(results, flat[:made])
 
     return call

@@ -1,25 +1,47 @@
 """The prefill graph: reads prompts into the caches of a batch.
 
 It chooses no token: the decode graph does, from the logits that are left here. So it knows of no
-option and no beam, and lanes of all beam widths share it.
+option and no beam, and lanes of all beam widths share it. Of requests with a source it reads all
+but the last token, and leaves no logits: see `State.has_source`.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
-from shaperouter_service.decoding.attention import PromptAttention
+from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.models import Model
 
 
+class _Inputs(NamedTuple):
+    """What a call takes, besides the caches.
+
+    Attributes:
+        tokens: [R, P] int32, the piece.
+        lengths: [R] int32, tokens to read of each row in all.
+        active: [R] bool, the rows to read.
+        start: int32, place of the piece's first token.
+        source_lengths: [R] int32, places of the sources; empty without any.
+    """
+
+    tokens: Any
+    lengths: Any
+    active: Any
+    start: Any
+    source_lengths: Any
+
+
 class PrefillProgram(Program):
     """Reads prompts of batches of R rows and T places, P tokens a call.
+
+    Where there is an encoder, a batch has as many places for sources as there can be: so that for
+    each rung of prompts there is one graph, and not one for each rung of sources.
 
     What a request that is continued has already generated is read like a prompt, but for its newest
     token. The logits that this leaves are for nobody.
@@ -33,7 +55,14 @@ class PrefillProgram(Program):
 
     def __init__(self, name: str, model: Model, *, rows: int, length: int, piece: int) -> None:
         """Describes the function; see `Program`. A piece is at most the length."""
-        super().__init__(name, model, rows=rows, beams=1, length=length)
+        super().__init__(
+            name,
+            model,
+            rows=rows,
+            beams=1,
+            length=length,
+            source_length=model.family.max_source_length,
+        )
         self.piece = min(piece, length)
 
     def __call__(self, batch: Batch, active: Sequence[int], start: int) -> bool:
@@ -55,10 +84,12 @@ class PrefillProgram(Program):
         lengths = batch.state.read_lengths
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
-        logits = self._run(batch, tokens, lengths, mask, np.int32(start))
+        sources = batch.state.source_lengths
+        logits = self._run(batch, _Inputs(tokens, lengths, mask, np.int32(start), sources))
         if max(lengths[row] for row in active) > end:
             return False
-        batch.logits = logits
+        if not batch.state.has_source:
+            batch.logits = logits
         return True
 
     @property
@@ -75,67 +106,69 @@ class PrefillProgram(Program):
 
     @property
     def _specs(self) -> Sequence[Any]:
+        lengths = tf.TensorSpec([self.rows], tf.int32)
         return [
-            tf.TensorSpec([self.rows, self.piece], tf.int32),
-            tf.TensorSpec([self.rows], tf.int32),
-            tf.TensorSpec([self.rows], tf.bool),
-            tf.TensorSpec([], tf.int32),
+            _Inputs(
+                tokens=tf.TensorSpec([self.rows, self.piece], tf.int32),
+                lengths=lengths,
+                active=tf.TensorSpec([self.rows], tf.bool),
+                start=tf.TensorSpec([], tf.int32),
+                source_lengths=lengths if self.source_length else (),
+            )
         ]
 
     @property
-    def _results(self) -> tf.TensorSpec:
+    def _results(self) -> tf.TensorSpec | tuple[()]:
+        if self.source_length:
+            return ()
         return tf.TensorSpec([self.rows, self.model.family.vocab_size], tf.float32)
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        state = batch.state
         tokens = np.zeros([self.rows, self.piece], np.int32)
-        return tokens, batch.state.read_lengths, np.zeros([self.rows], np.bool_), np.int32(0)
+        nobody = np.zeros([self.rows], np.bool_)
+        return [_Inputs(tokens, state.read_lengths, nobody, np.int32(0), state.source_lengths)]
 
-    def _body(
-        self,
-        tokens: tf.Tensor,
-        lengths: tf.Tensor,
-        active: tf.Tensor,
-        start: tf.Tensor,
-        handles: Sequence[tf.Tensor],
-    ) -> tf.Tensor:
+    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tf.Tensor | tuple[()]:
         """Reads a piece.
 
-        Args:
-            tokens: [R, P] int32.
-            lengths: [R] int32, of the whole prompts.
-            active: [R] bool.
-            start: int32, place of the piece's first token.
-            handles: Of the caches.
-
         Returns:
-            [R, V] float32, logits after the prompts' last tokens if the piece has them.
+            [R, V] float32, logits after the prompts' last tokens if the piece has them; nothing
+            with sources.
         """
+        tokens, lengths, active, start, source_lengths = inputs
         family = self.model.family
         weights = self.model.weights.read()
-        values = caches.read(handles, self.model, self._cache_shape)
+        tapes = len(self._tape_shapes)
+        values = caches.read(handles[:tapes], self.model, self._tape_shapes)
+        source = None
+        if self.source_length:
+            made = caches.read(handles[tapes:], self.model, self._source_shapes)
+            source = SourceAttention(made[: family.layers], made[family.layers :], source_lengths)
 
         def read(
-            index: tf.Tensor, logits: tf.Tensor, values: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+            index: tf.Tensor, logits: tf.Tensor | tuple[()], values: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, tf.Tensor | tuple[()], list[tf.Tensor]]:
             # It is the only round; what did not depend on it, XLA would compute before the loop.
             first = start + index
             attend = PromptAttention(
-                values[: family.layers], values[family.layers :], first, self.piece
+                values[: family.layers], values[family.layers :], first, self.piece, source
             )
             positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
             hidden = family.forward(weights, tokens, positions, attend)
-            last = tf.clip_by_value(lengths - 1 - start, 0, self.piece - 1)
-            last_hidden = tf.gather(hidden, last, axis=1, batch_dims=1)  # [R, E]
-            logits = family.logits(weights, last_hidden)
+            if not self.source_length:
+                last = tf.clip_by_value(lengths - 1 - start, 0, self.piece - 1)
+                last_hidden = tf.gather(hidden, last, axis=1, batch_dims=1)  # [R, E]
+                logits = family.logits(weights, last_hidden)
             return index + 1, logits, [*attend.keys, *attend.values]
 
         # The call that compiles the graph has no active row, and need not read a prompt. A loop of
         # one round or none rather than a condition: of what a condition's branches leave alone or
         # change, XLA may make copies.
         rounds = tf.cast(tf.reduce_any(active), tf.int32)
-        nothing = tf.zeros([self.rows, family.vocab_size])
+        nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
         _, logits, values = tf.while_loop(
             lambda index, *_: index < rounds, read, (tf.constant(0), nothing, values)
         )
-        caches.write(handles, values)
+        caches.write(handles[:tapes], values)
         return logits

@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.lowering import Lowered, calling, lower
 from shaperouter_service.decoding.naming import named
 from shaperouter_service.models import Model
@@ -27,10 +29,20 @@ class Program(abc.ABC):
         rows: R.
         beams: B; 1 without beam search, and for prefill, which all lanes share.
         length: T.
+        source_length: S; 0 without an encoder.
         traces: Times TensorFlow has run the Python code; more than 1 is a defect.
     """
 
-    def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        *,
+        rows: int,
+        beams: int,
+        length: int,
+        source_length: int,
+    ) -> None:
         """Describes the function; nothing is traced yet.
 
         Args:
@@ -39,18 +51,20 @@ class Program(abc.ABC):
             rows: R.
             beams: B.
             length: T.
+            source_length: S.
         """
         self._name = name
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
+        self.source_length = source_length
         self.traces = 0
         self._function: Any = None
         self._concrete: Callable[..., Any] | None = None
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and length, which a batch must have."""
-        return self.rows, self.length
+    def shape(self) -> Shape:
+        """What a batch must have."""
+        return Shape(self.rows, self.length, self.source_length)
 
     @property
     @abc.abstractmethod
@@ -97,7 +111,7 @@ class Program(abc.ABC):
         function = tf.function(traced, jit_compile=True, autograph=False)
         concrete = function.get_concrete_function(*self._specs, self._handle_specs)
         batch = self._new_batch()
-        arguments = (*self._idle_arguments(batch), batch.caches.handles)
+        arguments = (*self._idle_arguments(batch), self._handles(batch))
         return lower(function, concrete, arguments, self.model)
 
     def load(self, lowered: Lowered, name: str | None = None) -> None:
@@ -107,7 +121,7 @@ class Program(abc.ABC):
             lowered: Of the same code, dimensions and signature.
             name: Of the compiled function; by default, one that no other function ever has.
         """
-        call = calling(lowered, self.model, results=self._results, cache_shape=self._cache_shape)
+        call = calling(lowered, self.model, results=self._results, written=self._written_shapes)
         call.__name__ = self._name
         self._function = tf.function(call, jit_compile=True, autograph=False)
         concrete = self._function.get_concrete_function(*self._specs, self._handle_specs)
@@ -128,13 +142,25 @@ class Program(abc.ABC):
         self._run(batch, *self._idle_arguments(batch))
 
     @property
-    def _handle_specs(self) -> list[tf.TensorSpec]:
-        return [tf.TensorSpec([], tf.resource)] * (2 * self.model.family.layers)
+    def _tape_shapes(self) -> list[list[int]]:
+        return caches.tape_shapes(self.model, self.shape)
 
     @property
-    def _cache_shape(self) -> list[int]:
-        family = self.model.family
-        return [self.rows, family.heads, self.length, family.head_size]
+    def _source_shapes(self) -> list[list[int]]:
+        return caches.source_shapes(self.model, self.shape)
+
+    @property
+    def _handle_specs(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([], tf.resource)] * len([*self._tape_shapes, *self._source_shapes])
+
+    def _handles(self, batch: Batch) -> list[tf.Tensor]:
+        """The caches that it takes, those that it writes first."""
+        return [*batch.caches.tape, *batch.caches.source]
+
+    @property
+    def _written_shapes(self) -> list[list[int]]:
+        """Of the caches that it writes."""
+        return self._tape_shapes
 
     @property
     def _loaded(self) -> Any:
@@ -143,7 +169,7 @@ class Program(abc.ABC):
         return self._concrete
 
     def _new_batch(self) -> Batch:
-        return Batch(self.model, rows=self.rows, beams=self.beams, length=self.length)
+        return Batch.of_shape(self.model, self.shape, beams=self.beams)
 
     def _run(self, batch: Batch, *arguments: Any) -> Any:
         """Runs the compiled graph and waits for its result, as NumPy arrays.
@@ -153,5 +179,5 @@ class Program(abc.ABC):
         """
         # Tensors in their structure: whatever else TensorFlow accepts costs milliseconds a call.
         tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
-        result = self._loaded(*tensors, batch.caches.handles)
+        result = self._loaded(*tensors, self._handles(batch))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)

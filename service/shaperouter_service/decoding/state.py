@@ -49,6 +49,7 @@ class State(NamedTuple):
         prompt_lengths: [R] int32, how many of those are the prompt's.
         remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
         beams: Empty where B is 1.
+        source_lengths: [R] int32, places of each row's source; empty without an encoder.
     """
 
     tokens: Any
@@ -56,9 +57,12 @@ class State(NamedTuple):
     prompt_lengths: Any
     remaining: Any
     beams: Beams | tuple[()]
+    source_lengths: Any = ()
 
     @classmethod
-    def specs(cls, *, rows: int, beams: int, length: int, max_length: int) -> "State":
+    def specs(
+        cls, *, rows: int, beams: int, length: int, max_length: int, has_source: bool = False
+    ) -> "State":
         """The static shapes of a state whose cache has `length` places, T."""
         tokens = max_tokens(length, max_length)
 
@@ -83,28 +87,53 @@ class State(NamedTuple):
                 ended_logprobs=spec([beams, tokens], tf.float32),
                 improvable=spec([], tf.bool),
             ),
+            source_lengths=spec([], tf.int32) if has_source else (),
         )
 
     @classmethod
-    def empty(cls, *, rows: int, beams: int, length: int, max_length: int) -> "State":
+    def empty(
+        cls, *, rows: int, beams: int, length: int, max_length: int, has_source: bool = False
+    ) -> "State":
         """A state of free rows."""
-        specs = cls.specs(rows=rows, beams=beams, length=length, max_length=max_length)
+        specs = cls.specs(
+            rows=rows, beams=beams, length=length, max_length=max_length, has_source=has_source
+        )
         zeros: State = tf.nest.map_structure(
             lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs
         )
         return zeros
 
     @property
+    def has_source(self) -> bool:
+        """Whether an encoder has read something for these requests.
+
+        Their prompts are short, most often of one token. So prefill leaves a prompt's last token to
+        the first step, as it does with the newest of a request that is continued, and has nothing
+        to do for a prompt of one. Without a source it reads the whole prompt, and leaves logits.
+        """
+        return not isinstance(self.source_lengths, tuple)
+
+    @property
+    def prompt_places(self) -> Any:
+        """[R] int32, places of each row's cache before those of its steps, which take B each."""
+        return self.prompt_lengths - 1 if self.has_source else self.prompt_lengths
+
+    @property
     def read_lengths(self) -> Any:
         """[R] int32, how many tokens of each row its prefill has to read.
 
-        All of a prompt; of a request that is continued all but the newest token, which the first
-        step reads.
+        All of a prompt, but with a source; of a request that is continued all but the newest token,
+        which the first step reads.
         """
-        return self.lengths - (self.lengths > self.prompt_lengths)
+        return self.lengths - (self.lengths > self.prompt_places)
 
     def begin(
-        self, row: int, prompt: Sequence[int], max_new_tokens: int, generated: Sequence[int] = ()
+        self,
+        row: int,
+        prompt: Sequence[int],
+        max_new_tokens: int,
+        generated: Sequence[int] = (),
+        source_length: int = 0,
     ) -> None:
         """Puts a request in a free row, before its prefill.
 
@@ -113,6 +142,7 @@ class State(NamedTuple):
             prompt: Its tokens.
             max_new_tokens: Tokens to make at most, those that there are already among them.
             generated: Tokens that there are already; none with beam search.
+            source_length: Places of its source, if it has one.
         """
         self.tokens[row, :, : len(prompt)] = prompt
         self.lengths[row] = self.prompt_lengths[row] = len(prompt)
@@ -120,8 +150,10 @@ class State(NamedTuple):
             self.lengths[row] += len(generated)
             self.tokens[row, :, len(prompt) : self.lengths[row]] = generated
         self.remaining[row] = max_new_tokens - len(generated)
+        if self.has_source:
+            self.source_lengths[row] = source_length
         if self.beams:
-            self.beams.lineage[row, :, : len(prompt)] = True
+            self.beams.lineage[row, :, : self.prompt_places[row]] = True
             # All hypotheses are the prompt: only the first counts.
             self.beams.scores[row] = WORST
             self.beams.scores[row, 0] = 0.0

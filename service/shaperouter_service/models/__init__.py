@@ -1,11 +1,11 @@
 """Model families as functional TensorFlow: one file each, with shared layers and checkpoints.
 
 Letters of shapes, here and in `decoding`:
-R rows, B beams, S slots, H heads, D head size, E width, T cache length, P prompt length,
+R rows, B beams, S source length, H heads, D head size, E width, T cache length, P prompt length,
 V vocabulary, L layers.
 """
 
-from shaperouter_service.models.family import Family
+from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
     Model,
     Outline,
@@ -17,6 +17,7 @@ from shaperouter_service.models.weights import DeviceKind, Weights
 
 __all__ = [
     "DeviceKind",
+    "EncoderDecoder",
     "Family",
     "Model",
     "Outline",

@@ -13,7 +13,7 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.limits import MAX_BIAS_TOKENS, MAX_BIASES, MAX_EOS_TOKENS
 from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.family import Family
+from shaperouter_service.models.family import EncoderDecoder, Family
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +94,25 @@ def read_default_options(
             options=unsupported,
         )
     return options
+
+
+def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
+    """Reads what a decoder's prompt begins with; None for a family without an encoder.
+
+    Raises:
+        StartupError: It is none of the vocabulary.
+    """
+    if not isinstance(family, EncoderDecoder):
+        return None
+    name = "decoder_start_token_id"
+    for file, content in (
+        ("generation_config.json", checkpoint.generation_config or {}),
+        ("config.json", checkpoint.config),
+    ):
+        if content.get(name) is not None:
+            config = Config(checkpoint.directory / file, content)
+            return config.number(name, int, 0, at_least=0, at_most=family.vocab_size - 1)
+    return family.default_decoder_start_token_id
 
 
 def _read_numbers(config: Config, family: Family) -> generation_pb2.GenerationOptions:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.layers import Attend
+from shaperouter_service.models.layers import Attend, AttendWithSource
 from shaperouter_service.models.weights import Weights
 
 
@@ -42,6 +42,16 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def max_length(self) -> int:
         """Most tokens of a sequence, prompt and generation together."""
+
+    @property
+    def max_source_length(self) -> int:
+        """S, most places of a source; 0 for a family that has no encoder."""
+        return 0
+
+    def source_places(self, length: int) -> int:
+        """Places of a source that decoding has beside a cache of `length` places."""
+        del length
+        return 0
 
     @property
     @abc.abstractmethod
@@ -94,3 +104,69 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         """Projects hidden states [..., E] to the vocabulary: [..., V] float32."""
+
+
+class EncoderDecoder(Family):
+    """A family whose encoder reads a source, and whose decoder attends to what comes of it.
+
+    `forward` and `logits` are the decoder's. What of the encoder's result its layers attend to,
+    keys and values, is computed once, by `encode`.
+
+    Attributes:
+        has_whole_source: Whether every source takes S places, whatever is in it. Else it takes one
+            for each token, and the caches of a decode graph have as many for the source as they
+            have for its tokens, up to S, which is at most `max_length` then.
+        prompt_piece: Tokens of a decoder's prompt that one call reads at most: such prompts are
+            short.
+        default_decoder_start_token_id: What a decoder's prompt begins with if the checkpoint does
+            not say.
+    """
+
+    has_whole_source: ClassVar[bool] = False
+    prompt_piece: ClassVar[int]
+    default_decoder_start_token_id: ClassVar[int]
+
+    @property
+    @abc.abstractmethod
+    def max_source_length(self) -> int:
+        """S, most places of a source."""
+
+    def source_places(self, length: int) -> int:
+        """Places of a source that decoding has beside a cache of `length` places."""
+        return (
+            self.max_source_length if self.has_whole_source else min(length, self.max_source_length)
+        )
+
+    @abc.abstractmethod
+    def is_of_encoder(self, weight: str) -> bool:
+        """Whether a weight is read by `encode` and by nothing else."""
+
+    @abc.abstractmethod
+    def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
+        """The static shape of sources padded to `length` places: rows, and then what is padded."""
+
+    @abc.abstractmethod
+    def encode(
+        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Runs the encoder.
+
+        Args:
+            weights: As named by `read_weights`.
+            source: As `source_spec` says.
+            lengths: [R] int32, places of each source; what is beyond changes nothing.
+
+        Returns:
+            What the decoder attends to: of each of its layers keys, and of each values,
+            [R, H, S, D].
+        """
+
+    @abc.abstractmethod
+    def forward(
+        self,
+        weights: Weights,
+        token_ids: tf.Tensor,
+        positions: tf.Tensor,
+        attend: AttendWithSource,  # type: ignore[override]  # decoding knows which family it has
+    ) -> tf.Tensor:
+        """Runs all layers of the decoder; see `Family.forward`."""

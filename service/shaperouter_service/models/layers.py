@@ -35,7 +35,14 @@ class Attend(Protocol):
     """
 
     def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, scale: float
+        self,
+        layer: int,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Keeps the keys and values of one layer and attends.
 
@@ -44,6 +51,27 @@ class Attend(Protocol):
             query: [R, H, P, D].
             key: [R, H, P, D].
             value: [R, H, P, D].
+            scale: Factor of the scores.
+            bias: Added to the scores, broadcastable to [R, H, P, T] float32.
+
+        Returns:
+            [R, H, P, D].
+        """
+
+
+class AttendWithSource(Attend, Protocol):
+    """The same for a decoder that also attends to what an encoder made of a source."""
+
+    @property
+    def positions(self) -> tf.Tensor:
+        """Position of the token of each place that may be attended to: [R, T] or [1, T] int32."""
+
+    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+        """Attends to the source.
+
+        Args:
+            layer: Index of the layer.
+            query: [R, H, P, D].
             scale: Factor of the scores.
 
         Returns:
@@ -70,6 +98,21 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
     if f"{name}.bias" in weights:
         normed += tf.cast(weights[f"{name}.bias"], tf.float32)
     return tf.cast(normed, x.dtype)
+
+
+def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Scales the last axis to a root mean square of 1 (Zhang and Sennrich 2019), in float32.
+
+    Args:
+        weights: Have a gain, `{name}.weight` of [E].
+        name: Of the layer.
+        x: [..., E].
+        epsilon: Added to mean squares.
+    """
+    exact = tf.cast(x, tf.float32)
+    mean_square = tf.reduce_mean(tf.square(exact), axis=-1, keepdims=True)
+    normed = exact * tf.pow(mean_square + epsilon, -0.5)
+    return tf.cast(normed * tf.cast(weights[f"{name}.weight"], tf.float32), x.dtype)
 
 
 def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
@@ -136,7 +179,13 @@ def output_logits(hidden: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
 
 
 def attention(
-    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible: tf.Tensor, scale: float
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    visible: tf.Tensor,
+    scale: float,
+    *,
+    bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017); its softmax is computed in float32.
 
@@ -146,11 +195,14 @@ def attention(
         value: [R, H, T, D].
         visible: Boolean, broadcastable to [R, H, P, T]: which keys a query sees; at least one.
         scale: Factor of the scores.
+        bias: Added to the scores, broadcastable to [R, H, P, T] float32.
 
     Returns:
         [R, H, P, D]. Invisible keys weigh exactly zero, so padding never changes an answer.
     """
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) * scale
+    if bias is not None:
+        scores += bias
     scores = tf.where(visible, scores, scores.dtype.min)
     shares = tf.cast(tf.nn.softmax(scores), value.dtype)
     return tf.matmul(shares, value)

@@ -13,13 +13,14 @@ from tqdm import tqdm
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.models.checkpoint import Checkpoint, aligned
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.defaults import read_default_options
-from shaperouter_service.models.family import Family
+from shaperouter_service.models.defaults import read_decoder_start, read_default_options
+from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
+from shaperouter_service.models.t5 import MT5, T5
 from shaperouter_service.models.weights import DeviceKind, Weights
 
-FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT)}
+FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT, T5, MT5)}
 
 DType = Literal["float32", "bfloat16"]
 
@@ -52,6 +53,8 @@ class Model:
         dtype: Type of the weights and caches, and of most computations.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights.
+        encoder_weight_bytes: Of that, memory of weights that only an encoder reads.
+        decoder_start_token_id: What a decoder's prompt begins with; None without an encoder.
         default_options: What requests get that don't say otherwise; every option that has a
             default.
     """
@@ -62,6 +65,8 @@ class Model:
     dtype: tf.DType
     parameters: int
     weight_bytes: int
+    encoder_weight_bytes: int
+    decoder_start_token_id: int | None
     default_options: generation_pb2.GenerationOptions
 
     @property
@@ -127,7 +132,11 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
                 checkpoint, np.dtype(tf_dtype.as_numpy_dtype)
             )
         }
-    parameters = sum(variable.shape.num_elements() for variable in weights.values())
+    sizes = {name: variable.shape.num_elements() for name, variable in weights.items()}
+    parameters = sum(sizes.values())
+    of_encoder = 0
+    if isinstance(family, EncoderDecoder):
+        of_encoder = sum(size for name, size in sizes.items() if family.is_of_encoder(name))
     return Model(
         name=name,
         family=family,
@@ -135,6 +144,8 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
         dtype=tf_dtype,
         parameters=parameters,
         weight_bytes=parameters * tf_dtype.size,
+        encoder_weight_bytes=of_encoder * tf_dtype.size,
+        decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
     )
 
@@ -143,7 +154,7 @@ def make_hollow(outline: Outline) -> Model:
     """A model to trace and not to run: its weights have shapes, but neither values nor memory.
 
     Memory that nobody has written to takes none, and nothing that traces reads weights. It is for a
-    CPU. Its generation options have no defaults.
+    CPU. What loading finds out for requests, it has not: defaults, what is of the encoder.
     """
     weights = {
         name: _variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))
@@ -157,6 +168,8 @@ def make_hollow(outline: Outline) -> Model:
         dtype=outline.dtype,
         parameters=parameters,
         weight_bytes=parameters * outline.dtype.size,
+        encoder_weight_bytes=0,
+        decoder_start_token_id=None,
         default_options=generation_pb2.GenerationOptions(),
     )
 

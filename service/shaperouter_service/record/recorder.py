@@ -42,9 +42,14 @@ class TrafficRecorder:
         self._failed = False
 
     def prompt(self, model: str, tokens: int) -> None:
-        """Counts a prompt of so many tokens."""
+        """Counts a prompt of which prefill reads so many tokens."""
         with self._counting:
             self._recent[model].add_prompt(tokens)
+
+    def source(self, model: str, length: int) -> None:
+        """Counts a source of so many places."""
+        with self._counting:
+            self._recent[model].add_source(length)
 
     def run(self, model: str, beams: int, final_length: int) -> None:
         """Counts a run.

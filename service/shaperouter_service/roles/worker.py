@@ -55,6 +55,7 @@ class WorkerConfig:
         max_memory_bytes: Memory above which no more are made; 0 is no limit.
         prefill_lengths: Chosen rungs of models, by name; others have the usual ones.
         decode_lengths: Likewise.
+        encode_lengths: Likewise.
         threads: That compute one graph on a CPU; None is one a core.
         hang_timeout: Seconds after which a call of a graph has hung, and the process ends.
         compile_cache: Directory of the compile cache; None is without.
@@ -78,6 +79,7 @@ class WorkerConfig:
     max_memory_bytes: int
     prefill_lengths: Mapping[str, Sequence[int]]
     decode_lengths: Mapping[str, Sequence[int]]
+    encode_lengths: Mapping[str, Sequence[int]]
     threads: int | None
     hang_timeout: float
     compile_cache: Path | None
@@ -121,6 +123,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 max_memory_bytes=config.max_memory_bytes,
                 prefill_lengths=config.prefill_lengths,
                 decode_lengths=config.decode_lengths,
+                encode_lengths=config.encode_lengths,
                 threads=config.threads,
                 hang_timeout=config.hang_timeout,
                 compile_cache=compile_cache,

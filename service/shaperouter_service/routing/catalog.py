@@ -191,7 +191,11 @@ class Catalog:
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
     ask = assignment.ask
     return view.joined(
-        ask.model, assignment.beams, tokens=ask.new_tokens, prompt_tokens=ask.prompt_tokens
+        ask.model,
+        assignment.beams,
+        tokens=ask.new_tokens,
+        prompt_tokens=view.ladders[ask.model].read_tokens(ask.prompt_tokens),
+        source_tokens=ask.source_tokens,
     )
 
 
@@ -226,6 +230,9 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
                 weight_bytes=model.weight_bytes,
                 cache_bytes_per_token=model.kv_cache_bytes_per_token,
                 prefill_piece=model.ladders.prefill_piece,
+                encoder_weight_bytes=model.encoder_weight_bytes,
+                max_source_length=model.max_source_length,
+                has_whole_source=model.ladders.has_whole_source,
             )
             for model in snapshot.models
         }
@@ -268,6 +275,8 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
                 tokens=lane.backlog_tokens,
                 prompts=lane.backlog_prompts,
                 prompt_tokens=lane.backlog_prompt_tokens,
+                sources=lane.backlog_sources,
+                source_tokens=lane.backlog_source_tokens,
             )
             for lane in snapshot.lanes
         },

@@ -20,13 +20,19 @@ class Dimensions:
 
     Attributes:
         weight_bytes: Memory of the weights.
+        encoder_weight_bytes: Of that, what only an encoder reads.
         cache_bytes_per_token: Memory of one place of the key/value caches.
         prefill_piece: Tokens of a prompt that one call reads at most.
+        max_source_length: Most places of a source; 0 without an encoder.
+        has_whole_source: See `EncoderLadders`.
     """
 
     weight_bytes: int
     cache_bytes_per_token: int
     prefill_piece: int
+    encoder_weight_bytes: int = 0
+    max_source_length: int = 0
+    has_whole_source: bool = False
 
     def work(self, signature: Signature) -> float:
         """How much a step of a graph does, in bytes read; only ratios of it mean anything.
@@ -35,12 +41,22 @@ class Dimensions:
         two cores, products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as long,
         which the square root follows closely.
         """
-        if signature.kind is GraphKind.PREFILL:
-            tokens = signature.rows * min(signature.length, self.prefill_piece)
-        else:
-            tokens = signature.rows * signature.beams
-        places = signature.rows * signature.length
-        return self.weight_bytes * math.sqrt(tokens) + places * self.cache_bytes_per_token
+        weight_bytes = self.weight_bytes - self.encoder_weight_bytes
+        source = self.max_source_length
+        match signature.kind:
+            case GraphKind.ENCODE:
+                weight_bytes = self.encoder_weight_bytes
+                tokens = signature.rows * signature.length
+                # What attends to nothing but itself has no cache; what it writes is one.
+                source = 0
+            case GraphKind.PREFILL:
+                tokens = signature.rows * min(signature.length, self.prefill_piece)
+            case GraphKind.DECODE:
+                tokens = signature.rows * signature.beams
+                if not self.has_whole_source:
+                    source = min(source, signature.length)
+        places = signature.rows * (signature.length + source)
+        return weight_bytes * math.sqrt(tokens) + places * self.cache_bytes_per_token
 
 
 class Costs:

@@ -31,16 +31,14 @@ class Ask:
         prompt_tokens: Length of the prompt.
         new_tokens: Most tokens to generate.
         num_beams: Beams; 1 is no beam search.
+        source_tokens: Places that its source takes, if the model has an encoder.
     """
 
     model: str
     prompt_tokens: int
     new_tokens: int
     num_beams: int
-
-    def places(self, beams: int) -> int:
-        """Places that the last step attends to in a lane of a beam width."""
-        return self.prompt_tokens + beams * max(1, self.new_tokens - 1)
+    source_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +47,20 @@ class Option:
 
     Attributes:
         worker: Its name.
-        prefill: The graph that reads the prompt.
+        encode: The graph that reads the source; None without one.
+        prefill: The graph that reads the prompt; None where nothing of it is left to read.
         decode: The graph that decodes, at first.
         tight: The smallest graph that would do for the request alone.
         queue_seconds: Waiting for requests that came before.
         stall_seconds: Waiting for graphs, besides.
-        prefill_seconds: Reading the prompt.
+        prefill_seconds: Reading source and prompt.
         decode_seconds: Making all tokens, on a tighter graph once that is ready.
         informed: Whether all of it rests on what was measured on the worker.
     """
 
     worker: str
-    prefill: Signature
+    encode: Signature | None = None
+    prefill: Signature | None
     decode: Signature
     tight: Signature
     queue_seconds: float
@@ -68,6 +68,12 @@ class Option:
     prefill_seconds: float
     decode_seconds: float
     informed: bool
+
+    @property
+    def graphs(self) -> list[Signature]:
+        """The graphs, in the order of their use."""
+        found = (self.encode, self.prefill, self.decode)
+        return [signature for signature in found if signature is not None]
 
     @property
     def first_seconds(self) -> float:
@@ -81,7 +87,8 @@ class Option:
 
     def __str__(self) -> str:
         """The short form of logs."""
-        parts = [f"{self.worker}: {self.prefill}, {self.decode}, {self.total_seconds:.3g} s"]
+        graphs = ", ".join(map(str, self.graphs))
+        parts = [f"{self.worker}: {graphs}, {self.total_seconds:.3g} s"]
         if self.stall_seconds:
             parts.append(f"{self.stall_seconds:.3g} s of it stalled")
         if self.queue_seconds:
@@ -148,15 +155,17 @@ def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
 
 def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:
     ladders, costs = worker.ladders[ask.model], worker.costs
-    places = ask.places(beams)
+    places = ladders.places(
+        prompt_tokens=ask.prompt_tokens,
+        new_tokens=ask.new_tokens,
+        beams=beams,
+        source_tokens=ask.source_tokens,
+    )
     together = min(load.active + 1, load.slots)
     # Lanes take turns of one chunk each.
     turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
 
-    asked = ladders.prefill(ask.model, rows=1, prompt_tokens=ask.prompt_tokens)
-    prefill = worker.cheapest(asked, 1) or ladders.first_prefill(ask.model)
-    pieces = math.ceil(ask.prompt_tokens / min(ladders.prefill_piece, prefill.length))
-    read_seconds = pieces * costs.step_seconds(prefill)
+    encode, prefill, read_seconds = _reading(ask, worker)
 
     tight = ladders.decode(ask.model, rows=1, length=places, beams=beams)
     joint = ladders.decode(ask.model, rows=together, length=places, beams=beams)
@@ -165,8 +174,9 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
     step_seconds = turns * calls * costs.step_seconds(decode)
     joint_seconds = turns * costs.step_seconds(joint)
 
-    stall = max(worker.ready_at(graph, now) for graph in (prefill, decode)) - now
-    queue = turns * _reading_seconds(worker, ask.model, load) + _slot_seconds(load, step_seconds)
+    graphs = [graph for graph in (encode, prefill, decode) if graph is not None]
+    stall = max(worker.ready_at(graph, now) for graph in graphs) - now
+    queue = turns * _unread_seconds(worker, ask.model, load) + _slot_seconds(load, step_seconds)
     steps = max(1, ask.new_tokens - 1)
     decode_seconds = steps * step_seconds
     if joint_seconds < step_seconds and worker.state(joint).on_the_way:
@@ -176,6 +186,7 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
             decode_seconds = until + (steps - until / step_seconds) * joint_seconds
     return Option(
         worker=worker.name,
+        encode=encode,
         prefill=prefill,
         decode=decode,
         tight=tight,
@@ -184,24 +195,53 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
         stall_seconds=max(0.0, stall - queue),
         prefill_seconds=turns * read_seconds,
         decode_seconds=decode_seconds,
-        informed=all(map(costs.is_informed, (prefill, decode)))
+        informed=all(map(costs.is_informed, graphs))
         and (stall == 0 or costs.has_compiled(ask.model)),
     )
 
 
-def _reading_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
-    """Until a lane's unread prompts are read, as if all were of their mean length.
+def _reading(ask: Ask, worker: WorkerView) -> tuple[Signature | None, Signature | None, float]:
+    """The graphs that read source and prompt, and the seconds that they take."""
+    encode = prefill = None
+    encode_seconds = prefill_seconds = 0.0
+    if ask.source_tokens:
+        encode, encode_seconds = _encode(worker, ask.model, 1, ask.source_tokens)
+    if read_tokens := worker.ladders[ask.model].read_tokens(ask.prompt_tokens):
+        prefill, prefill_seconds = _prefill(worker, ask.model, 1, read_tokens)
+    return encode, prefill, encode_seconds + prefill_seconds
 
-    What a call takes, and how many prompts it reads, depends on the graph that covers them, and not
-    on who waits for it.
+
+def _unread_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
+    """Until a lane's unread sources and prompts are read, as if all were of their mean length.
+
+    What a call takes, and how many it reads, depends on the graph that covers them, and not on who
+    waits for it.
     """
-    if load.prompts == 0:
-        return 0.0
-    ladders, tokens = worker.ladders[model], math.ceil(load.prompt_tokens / load.prompts)
+    seconds = 0.0
+    if load.sources:
+        mean = math.ceil(load.source_tokens / load.sources)
+        seconds += _encode(worker, model, load.sources, mean)[1]
+    if load.prompts:
+        mean = math.ceil(load.prompt_tokens / load.prompts)
+        seconds += _prefill(worker, model, load.prompts, mean)[1]
+    return seconds
+
+
+def _encode(worker: WorkerView, model: str, sources: int, tokens: int) -> tuple[Signature, float]:
+    """The graph that reads some sources of a length, and the seconds that all its calls take."""
+    ladders = worker.ladders[model]
+    tight = ladders.encode(model, rows=1, source_tokens=tokens)
+    graph = worker.cheapest(tight, sources) or ladders.first_encode(model)
+    return graph, math.ceil(sources / graph.rows) * worker.costs.step_seconds(graph)
+
+
+def _prefill(worker: WorkerView, model: str, prompts: int, tokens: int) -> tuple[Signature, float]:
+    """The graph that reads some prompts of a length, and the seconds that all its calls take."""
+    ladders = worker.ladders[model]
     tight = ladders.prefill(model, rows=1, prompt_tokens=tokens)
-    graph = worker.cheapest(tight, load.prompts) or ladders.first_prefill(model)
+    graph = worker.cheapest(tight, prompts) or ladders.first_prefill(model)
     pieces = math.ceil(tokens / min(ladders.prefill_piece, graph.length))
-    return math.ceil(load.prompts / graph.rows) * pieces * worker.costs.step_seconds(graph)
+    return graph, math.ceil(prompts / graph.rows) * pieces * worker.costs.step_seconds(graph)
 
 
 def _slot_seconds(load: LaneView, step_seconds: float) -> float:

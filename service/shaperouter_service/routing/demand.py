@@ -36,6 +36,22 @@ def prefill_demand(traffic: Traffic) -> Demand | None:
     )
 
 
+def encode_demand(traffic: Traffic) -> Demand | None:
+    """What sources ask of the ladder of encode; None if none was measured."""
+    if traffic.ladders.encoder is None:
+        return None
+    today = traffic.ladders.encoder.lengths
+    return _demand(
+        traffic,
+        GraphKind.ENCODE,
+        beams=1,
+        calls=traffic.sources,
+        today=today,
+        # Every source is read in one call.
+        shape=prefill_shape(today.maximum),
+    )
+
+
 def decode_demands(traffic: Traffic) -> dict[int, Demand]:
     """What runs ask of the ladder of decoding: for each beam width of which some were measured.
 

@@ -20,6 +20,9 @@ LENGTH_MULTIPLE = 8
 PREFILL_SHORTEST, PREFILL_MAX_PADDING = 16, 0.5
 DECODE_SHORTEST, DECODE_MAX_PADDING = 64, 1.0
 
+# An encoder computes every padded token of a source, too, and cannot read it in pieces.
+ENCODE_SHORTEST, ENCODE_MAX_PADDING = 16, 0.5
+
 # Prompts are read in pieces of so many tokens, so that running streams are not held up for longer
 # than one takes. Products of so many rows are as efficient as they get on a CPU.
 PREFILL_PIECE = 128
@@ -130,6 +133,24 @@ class LaneLadders:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncoderLadders:
+    """The ladders of a model's encoder.
+
+    Attributes:
+        lengths: Padded source lengths, in places.
+        rows: Sources read together, as far as `batch_tokens` allows.
+        batch_tokens: Most padded places of an encode of several sources.
+        has_whole_source: Whether decoding always has the caches of a source of the last length;
+            else, of a cache's length, which must be enough for the source then.
+    """
+
+    lengths: Ladder
+    rows: Ladder
+    batch_tokens: int
+    has_whole_source: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ladders:
     """The ladders of one model.
 
@@ -139,6 +160,7 @@ class Ladders:
         prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
         prefill_piece: Tokens of a prompt that one call reads at most.
         lanes: Of each beam width, in order.
+        encoder: Of its encoder; None if it has none.
     """
 
     prefill_lengths: Ladder
@@ -146,6 +168,7 @@ class Ladders:
     prefill_batch_tokens: int
     prefill_piece: int
     lanes: tuple[LaneLadders, ...]
+    encoder: EncoderLadders | None = None
 
     @classmethod
     def default(
@@ -156,6 +179,9 @@ class Ladders:
         prefill_piece: int = PREFILL_PIECE,
         prefill_lengths: Sequence[int] = (),
         decode_lengths: Sequence[int] = (),
+        max_source_length: int = 0,
+        has_whole_source: bool = False,
+        encode_lengths: Sequence[int] = (),
     ) -> "Ladders":
         """The ladders of a model of `max_length` tokens on a worker with `slots` slots.
 
@@ -167,10 +193,16 @@ class Ladders:
             prefill_lengths: Chosen lengths below the maximum; where there are none, see above.
             decode_lengths: Likewise, in tokens of a sequence: beam search of width B takes as many
                 places B times.
+            max_source_length: Most places of a source; 0 without an encoder.
+            has_whole_source: See `EncoderLadders`.
+            encode_lengths: As `prefill_lengths`, of sources.
 
         Raises:
             ValueError: The chosen lengths do not make a ladder; the message says which.
         """
+        if encode_lengths and not max_source_length:
+            chosen = ",".join(map(str, encode_lengths))
+            raise ValueError(f"encode-lengths: must be of a model with an encoder, got {chosen}")
         return cls(
             prefill_lengths=_prefill_lengths(max_length, prefill_piece, prefill_lengths),
             prefill_rows=doubling_ladder(slots),
@@ -185,6 +217,14 @@ class Ladders:
                 )
                 for beams in BEAMS
             ),
+            encoder=EncoderLadders(
+                lengths=_encode_lengths(max_source_length, has_whole_source, encode_lengths),
+                rows=doubling_ladder(slots),
+                batch_tokens=PREFILL_BATCH_TOKENS,
+                has_whole_source=has_whole_source,
+            )
+            if max_source_length
+            else None,
         )
 
     def lane(self, beams: int) -> LaneLadders:
@@ -198,11 +238,48 @@ class Ladders:
                 return lane
         raise ValueError(f"{beams} beams are more than the widest lane has, {self.lanes[-1].beams}")
 
+    def sources_together(self, length: int) -> Ladder:
+        """How many sources of a rung `length` may be read together; one without an encoder."""
+        if self.encoder is None:
+            return Ladder((1,))
+        return _together(self.encoder.rows, length, self.encoder.batch_tokens)
+
     def prompts_together(self, length: int) -> Ladder:
         """How many prompts of a rung `length` may be read together."""
-        rungs = self.prefill_rows.rungs
-        fitting = [rows for rows in rungs if rows * length <= self.prefill_batch_tokens]
-        return Ladder(tuple(fitting) or (1,))
+        return _together(self.prefill_rows, length, self.prefill_batch_tokens)
+
+    def places(self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int) -> int:
+        """Places that decoding a request takes at last, in a lane of `beams`.
+
+        What a decode graph must have for the tokens, and beside them for the source. With an
+        encoder it is the first step that reads the last token of a prompt.
+        """
+        if self.encoder is None:
+            # The first token comes of the prompt, without a step.
+            return prompt_tokens + beams * max(1, new_tokens - 1)
+        tape = prompt_tokens - 1 + beams * new_tokens
+        return tape if self.encoder.has_whole_source else max(tape, source_tokens)
+
+    def read_tokens(self, prompt_tokens: int) -> int:
+        """Tokens of a prompt that prefill reads: with an encoder, the first step reads the last."""
+        return prompt_tokens if self.encoder is None else prompt_tokens - 1
+
+    def encode(self, model: str, *, rows: int, source_tokens: int) -> Signature:
+        """The tight cover of encoding `rows` sources of up to `source_tokens` places.
+
+        Raises:
+            ValueError: The model has no encoder.
+        """
+        if self.encoder is None:
+            raise ValueError(f"{model} has no encoder")
+        length = self.encoder.lengths.cover(source_tokens)
+        return Signature(
+            model=model,
+            kind=GraphKind.ENCODE,
+            beams=1,
+            rows=self.sources_together(length).cover(rows),
+            length=length,
+        )
 
     def prefill(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
         """The tight cover of the prefill of `rows` prompts of up to `prompt_tokens` tokens."""
@@ -226,6 +303,15 @@ class Ladders:
             length=lane.decode_lengths.cover(length),
         )
 
+    def first_encode(self, model: str) -> Signature:
+        """The encode graph that a worker makes first: of one row, it covers every source.
+
+        Raises:
+            ValueError: The model has no encoder.
+        """
+        longest = self.encoder.lengths.maximum if self.encoder else 0
+        return self.encode(model, rows=1, source_tokens=longest)
+
     def first_prefill(self, model: str) -> Signature:
         """The prefill graph that a worker makes first: of one row, it covers every prompt."""
         return self.prefill(model, rows=1, prompt_tokens=self.prefill_lengths.maximum)
@@ -236,9 +322,14 @@ class Ladders:
         return self.decode(model, rows=1, length=longest, beams=beams)
 
     def first(self, model: str) -> list[Signature]:
-        """The graphs that cover every request there can be: one of prefill, one of each lane."""
+        """The graphs that cover every request there can be: one of each kind, and of each lane."""
         decodes = (self.first_decode(model, lane.beams) for lane in self.lanes)
-        return [self.first_prefill(model), *decodes]
+        return [*self.first_to_read(model), *decodes]
+
+    def first_to_read(self, model: str) -> list[Signature]:
+        """Of these, those that read what decoding begins with."""
+        encodes = [self.first_encode(model)] if self.encoder else []
+        return [*encodes, self.first_prefill(model)]
 
     def tight(self, signature: Signature) -> Signature:
         """The tight cover of a signature, which may be one of other ladders.
@@ -247,12 +338,19 @@ class Ladders:
             ValueError: These reach less far in one dimension.
         """
         model, rows, length = signature.model, signature.rows, signature.length
+        if signature.kind is GraphKind.ENCODE:
+            return self.encode(model, rows=rows, source_tokens=length)
         if signature.kind is GraphKind.PREFILL:
             return self.prefill(model, rows=rows, prompt_tokens=length)
         return self.decode(model, rows=rows, length=length, beams=signature.beams)
 
     def signatures(self, model: str) -> list[Signature]:
         """Every signature there can be for a model."""
+        encode = [
+            Signature(model=model, kind=GraphKind.ENCODE, beams=1, rows=rows, length=length)
+            for length in (self.encoder.lengths.rungs if self.encoder else ())
+            for rows in self.sources_together(length).rungs
+        ]
         prefill = [
             Signature(model=model, kind=GraphKind.PREFILL, beams=1, rows=rows, length=length)
             for length in self.prefill_lengths.rungs
@@ -266,7 +364,20 @@ class Ladders:
             for rows in lane.decode_rows.rungs
             for length in lane.decode_lengths.rungs
         ]
-        return prefill + decode
+        return encode + prefill + decode
+
+
+def _together(ladder: Ladder, length: int, batch_tokens: int) -> Ladder:
+    fitting = [rows for rows in ladder.rungs if rows * length <= batch_tokens]
+    return Ladder(tuple(fitting) or (1,))
+
+
+def _encode_lengths(max_length: int, is_whole: bool, chosen: Sequence[int]) -> Ladder:
+    if chosen:
+        return _chosen("encode-lengths", chosen, max_length)
+    if is_whole:
+        return Ladder((max_length,))
+    return length_ladder(max_length, shortest=ENCODE_SHORTEST, max_padding=ENCODE_MAX_PADDING)
 
 
 def _prefill_lengths(max_length: int, piece: int, chosen: Sequence[int]) -> Ladder:

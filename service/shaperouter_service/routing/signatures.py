@@ -8,6 +8,7 @@ from enum import StrEnum
 class GraphKind(StrEnum):
     """What a graph computes."""
 
+    ENCODE = "encode"
     PREFILL = "prefill"
     DECODE = "decode"
 
@@ -25,10 +26,12 @@ class Signature:
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        beams: Beam width of the lane; 1 without beam search, and for prefill, which lanes share.
+        beams: Beam width of the lane; 1 without beam search, and for encode and prefill, which
+            lanes share.
         rows: Requests computed together.
-        length: Padded tokens: of the prompt for prefill; of the attended cache for decode, where a
-            prompt's token takes one place and a step `beams`.
+        length: Padded tokens: of the source for encode; of the prompt for prefill; of the attended
+            cache for decode, where a prompt's token takes one place and a step `beams`, and where a
+            source must fit beside it.
     """
 
     model: str
@@ -56,10 +59,10 @@ class Signature:
     def cost_order(self) -> tuple[int, int]:
         """Orders covers from cheap to dear.
 
-        Prefill computes every padded token. For decode, a row costs a step more than a longer cache
-        does.
+        Encode and prefill compute every padded token. For decode, a row costs a step more than a
+        longer cache does.
         """
-        if self.kind is GraphKind.PREFILL:
+        if self.kind is not GraphKind.DECODE:
             return self.rows * self.length, self.rows
         return self.rows, self.length
 

@@ -72,10 +72,11 @@ class Traffic:
         as_of: When that was, in Unix time.
         seconds: Time that workers recorded for, in seconds: it fades as the counts do, so that
             counts over it are rates of one worker.
-        prompts: How many prompts there were of each length, in tokens.
+        prompts: How many prompts there were of each length, in tokens that prefill reads.
         runs: How many runs there were of each width of their lane and final length: the places
             that the last step attends to if nothing ends the run early.
         signatures: What each signature was asked for and did.
+        sources: How many sources there were of each length, in places.
     """
 
     model: str
@@ -85,15 +86,20 @@ class Traffic:
     prompts: dict[int, float] = field(default_factory=dict)
     runs: dict[tuple[int, int], float] = field(default_factory=dict)
     signatures: dict[Signature, SignatureTraffic] = field(default_factory=dict)
+    sources: dict[int, float] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was counted."""
-        return not (self.prompts or self.runs or self.signatures)
+        return not (self.prompts or self.runs or self.signatures or self.sources)
 
     def add_prompt(self, tokens: int) -> None:
         """Counts a prompt."""
         self.prompts[tokens] = self.prompts.get(tokens, 0.0) + 1
+
+    def add_source(self, length: int) -> None:
+        """Counts a source."""
+        self.sources[length] = self.sources.get(length, 0.0) + 1
 
     def add_run(self, beams: int, final_length: int) -> None:
         """Counts a run in the lane of `beams` that attends to so many places at its last step."""
@@ -125,6 +131,7 @@ class Traffic:
             seconds=newer.seconds + share * older.seconds,
             prompts=_summed(newer.prompts, older.prompts, share),
             runs=_summed(newer.runs, older.runs, share),
+            sources=_summed(newer.sources, older.sources, share),
         )
         for record, part in ((newer, 1.0), (older, share)):
             for signature, counts in record.signatures.items():

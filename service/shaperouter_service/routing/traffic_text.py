@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
@@ -26,6 +26,7 @@ def to_text(traffic: Traffic) -> str:
         "as_of": traffic.as_of,
         "seconds": traffic.seconds,
         "prompts": sorted(traffic.prompts.items()),
+        "sources": sorted(traffic.sources.items()),
         "runs": [
             {"beams": beams, "final_length": length, "count": count}
             for (beams, length), count in sorted(traffic.runs.items())
@@ -76,6 +77,8 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
         as_of=record["as_of"],
         seconds=record["seconds"],
         prompts=dict(record["prompts"]),
+        # Written since models may have encoders.
+        sources=dict(record.get("sources", ())),
         runs={(run["beams"], run["final_length"]): run["count"] for run in record["runs"]},
         signatures={
             Signature(
@@ -91,6 +94,7 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
 
 
 def _ladders(record: Mapping[str, Any]) -> Ladders:
+    encoder = record.get("encoder")
     return Ladders(
         prefill_lengths=_ladder(record["prefill_lengths"]),
         prefill_rows=_ladder(record["prefill_rows"]),
@@ -103,6 +107,13 @@ def _ladders(record: Mapping[str, Any]) -> Ladders:
                 decode_lengths=_ladder(lane["decode_lengths"]),
             )
             for lane in record["lanes"]
+        ),
+        encoder=encoder
+        and EncoderLadders(
+            lengths=_ladder(encoder["lengths"]),
+            rows=_ladder(encoder["rows"]),
+            batch_tokens=encoder["batch_tokens"],
+            has_whole_source=encoder["has_whole_source"],
         ),
     )
 

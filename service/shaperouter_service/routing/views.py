@@ -71,6 +71,8 @@ class LaneView:
         tokens: That its requests are still to make at most, those waiting included.
         prompts: That are still to be read, those of requests that wait included.
         prompt_tokens: Of these prompts.
+        sources: That are still to be read, likewise.
+        source_tokens: Places of these sources.
     """
 
     active: int
@@ -79,8 +81,10 @@ class LaneView:
     tokens: int
     prompts: int
     prompt_tokens: int
+    sources: int = 0
+    source_tokens: int = 0
 
-    def joined(self, *, tokens: int, prompt_tokens: int) -> "LaneView":
+    def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneView":
         """The lane with one more request."""
         free = self.active < self.slots
         return LaneView(
@@ -88,8 +92,10 @@ class LaneView:
             slots=self.slots,
             queued=self.queued + (not free),
             tokens=self.tokens + tokens,
-            prompts=self.prompts + 1,
+            prompts=self.prompts + (prompt_tokens > 0),
             prompt_tokens=self.prompt_tokens + prompt_tokens,
+            sources=self.sources + (source_tokens > 0),
+            source_tokens=self.source_tokens + source_tokens,
         )
 
 
@@ -130,9 +136,13 @@ class WorkerView:
         default_factory=dict, init=False, compare=False, repr=False
     )
 
-    def joined(self, model: str, beams: int, *, tokens: int, prompt_tokens: int) -> "WorkerView":
+    def joined(
+        self, model: str, beams: int, *, tokens: int, prompt_tokens: int, source_tokens: int
+    ) -> "WorkerView":
         """The worker with one more request in a lane; see `LaneView.joined`."""
-        lane = self.lanes[model, beams].joined(tokens=tokens, prompt_tokens=prompt_tokens)
+        lane = self.lanes[model, beams].joined(
+            tokens=tokens, prompt_tokens=prompt_tokens, source_tokens=source_tokens
+        )
         # Not by dataclasses.replace, which forgets what was found out.
         joined = copy.copy(self)
         object.__setattr__(joined, "lanes", {**self.lanes, (model, beams): lane})

@@ -103,7 +103,10 @@ class RequestMetrics:
             registry=registry,
         )
         self.prompt_tokens = Counter(
-            "shaperouter_prompt_tokens", "Tokens of prompts.", by_model, registry=registry
+            "shaperouter_prompt_tokens",
+            "Tokens of prompts, and of sources.",
+            by_model,
+            registry=registry,
         )
         self.generation_tokens = Counter(
             "shaperouter_generation_tokens", "Tokens generated.", by_model, registry=registry
@@ -190,7 +193,7 @@ class RequestRecord:
         log.log(_LEVELS.get(self.code, logging.INFO), "request", **fields)
 
     def prompt(self, tokens: int) -> None:
-        """Its prompt has been tokenized and found good."""
+        """Its prompt, and its source if there is one, have been tokenized and found good."""
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
 

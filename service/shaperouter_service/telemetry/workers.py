@@ -100,6 +100,7 @@ class _Totals:
             self.graphs[labels].add(graph)
             self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
         for lane in snapshot.lanes:
+            self.padding[lane.model, "encode"] += lane.encode_padding_tokens
             self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
 
@@ -223,8 +224,8 @@ def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
 def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
-        "Tokens computed and thrown away: of prompts (prefill) and of rows without a request "
-        "(decode).",
+        "Tokens computed and thrown away: of sources (encode), of prompts (prefill) and of rows "
+        "without a request (decode).",
         labels=["model", "kind"],
     )
     for labels, tokens in totals.items():

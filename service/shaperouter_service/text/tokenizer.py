@@ -44,6 +44,10 @@ class Tokenizer:
         """Tokenizes in a thread: a long text takes a while."""
         return await asyncio.to_thread(self._encode, text)
 
+    async def encode_plain(self, text: str) -> list[int]:
+        """The same without special tokens: for what comes before something to be generated."""
+        return (await self.encode_words([text]))[0]
+
     async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Tokenizes words as they are, each on its own and without special tokens, in a thread."""
         return await asyncio.to_thread(self._encode_words, words)

@@ -32,6 +32,20 @@ class Covers:
         self._beams = beams
         self._covers: dict[Signature, Sequence[Signature]] = {}
 
+    def places(self, run: Run) -> int:
+        """Places that decoding a run takes at last, if nothing ends it early."""
+        return self._ladders.places(
+            prompt_tokens=len(run.token_ids),
+            new_tokens=run.max_new_tokens,
+            beams=self._beams,
+            source_tokens=run.source_length,
+        )
+
+    def tight_encode(self, runs: Sequence[Run]) -> Signature:
+        """The tight cover of encoding the sources of some runs together."""
+        longest = max(run.source_length for run in runs)
+        return self._ladders.encode(self._model, rows=len(runs), source_tokens=longest)
+
     def tight_prefill(self, runs: Sequence[Run]) -> Signature:
         """The tight cover of reading the prompts of some runs together."""
         longest = max(run.read_tokens for run in runs)
@@ -39,7 +53,7 @@ class Covers:
 
     def tight_decode(self, runs: Sequence[Run]) -> Signature:
         """The tight cover of decoding some runs together until their ends."""
-        length = max(run.final_attended(self._beams) for run in runs)
+        length = max(map(self.places, runs))
         return self._ladders.decode(self._model, rows=len(runs), length=length, beams=self._beams)
 
     def missing(self, run: Run) -> Graph | ServiceError | None:
@@ -49,12 +63,18 @@ class Covers:
         """
         try:
             decode = self._missing_decode(run)
-            missing = self._missing_prefill(run) or decode
+            missing = self._missing_encode(run) or self._missing_prefill(run) or decode
         except GraphRefusedError as error:
             return error
         if missing is not None and missing.has_failed:
             return GraphFailedError(missing.signature, missing.error)
         return missing
+
+    def sources_alike(self, waiting: Sequence[Run]) -> list[Run]:
+        """The runs whose sources could be read with that of the first, as many as may be."""
+        rung = self.tight_encode(waiting[:1]).length
+        most = self._ladders.sources_together(rung).maximum
+        return [run for run in waiting if self.tight_encode([run]).length == rung][:most]
 
     def alike(self, waiting: Sequence[Run]) -> list[Run]:
         """The runs whose prompts could be read with that of the first, as many as may be."""
@@ -63,10 +83,10 @@ class Covers:
         return [run for run in waiting if self.tight_prefill([run]).length == rung][:most]
 
     def rows_to_read(self, together: Signature) -> int:
-        """How many of the prompts that have a tight cover a ready graph can read in one call."""
+        """How many sources or prompts, of one tight cover, a ready graph can read in a call."""
         rows = [
             graph.signature.rows
-            for graph in self._graphs.ready(self._model, GraphKind.PREFILL, beams=1)
+            for graph in self._graphs.ready(self._model, together.kind, beams=1)
             if graph.signature.length == together.length and graph.signature.rows <= together.rows
         ]
         return max(rows, default=1)
@@ -79,11 +99,12 @@ class Covers:
         ready = self._graphs.ready(self._model, GraphKind.DECODE, self._beams)
         for graph, seconds in zip(ready, self._graphs.sound_seconds(ready), strict=True):
             rows, length = graph.signature.rows, graph.signature.length
-            covered = [run for run in runs if run.attended(self._beams) <= length][:rows]
+            covered = [run for run in runs if self._fits(run, length)][:rows]
             if not covered:
                 continue
             each = seconds / len(covered)
-            if all(run.batch and run.batch.shape == (rows, length) for run in covered):
+            shape = None if graph.program is None else graph.program.shape
+            if all(run.batch and run.batch.shape == shape for run in covered):
                 each *= STAY
             if each < best_seconds:
                 best, best_covered, best_seconds = graph, covered, each
@@ -119,8 +140,19 @@ class Covers:
             self._covers[asked] = [each for each in signatures if each.covers(asked)]
         return self._covers[asked]
 
+    def _fits(self, run: Run, length: int) -> bool:
+        """Whether a run as it is now can go on in a cache of so many places."""
+        encoder = self._ladders.encoder
+        has_place = encoder is None or encoder.has_whole_source or run.source_length <= length
+        return has_place and run.attended(self._beams) <= length
+
+    def _missing_encode(self, run: Run) -> Graph | None:
+        if run.phase is not Phase.QUEUED or not run.has_source:
+            return None
+        return self._want_cover(self.tight_encode([run]), self._ladders.first_encode(self._model))
+
     def _missing_prefill(self, run: Run) -> Graph | None:
-        if run.phase is not Phase.QUEUED:
+        if run.phase is not Phase.QUEUED or not run.read_tokens:
             return None
         return self._want_cover(self.tight_prefill([run]), self._ladders.first_prefill(self._model))
 

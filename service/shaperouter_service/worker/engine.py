@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.cache import CompileCache, Section
-from shaperouter_service.decoding import DecodeProgram, PrefillProgram, Program, prepare_caches
+from shaperouter_service.decoding import (
+    DecodeProgram,
+    EncodeProgram,
+    PrefillProgram,
+    Program,
+    prepare_caches,
+)
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
 from shaperouter_service.graphs import (
@@ -22,7 +28,13 @@ from shaperouter_service.graphs import (
     cache_key,
     lower_here,
 )
-from shaperouter_service.models import DeviceKind, Model, load_model, resolve_dtype
+from shaperouter_service.models import (
+    DeviceKind,
+    EncoderDecoder,
+    Model,
+    load_model,
+    resolve_dtype,
+)
 from shaperouter_service.record import TrafficRecorder, read_record
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
@@ -66,6 +78,7 @@ class Engine:
         prefill_piece: int = PREFILL_PIECE,
         prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
+        encode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
         make_recorded: bool = True,
@@ -89,10 +102,12 @@ class Engine:
             threads: That compute one graph on a CPU; None is one a core. The first engine of a
                 process decides.
             hang_timeout: Seconds after which a call of a graph can't be expected to come back.
-            prefill_piece: Tokens of a prompt that are read at a time.
+            prefill_piece: Tokens of a prompt that are read at a time, at most: a family that has an
+                encoder may name less.
             prefill_lengths: Chosen rungs of models, by name; others have those of
                 `Ladders.default`.
             decode_lengths: Likewise.
+            encode_lengths: Likewise; of models that have an encoder.
             compile_cache: What graphs are loaded from and kept in, if anything.
             record: Directory of the record of traffic, if there is to be one.
             make_recorded: Whether to make what the record says before anybody asks.
@@ -115,13 +130,20 @@ class Engine:
             log.info("loading model", model=name, directory=str(directory))
             model = load_model(name, directory, resolve_dtype(dtype))
             prepare_caches(model)
+            family = model.family
+            is_whole, piece = False, prefill_piece
+            if isinstance(family, EncoderDecoder):
+                is_whole, piece = family.has_whole_source, min(piece, family.prompt_piece)
             try:
                 ladders = Ladders.default(
-                    max_length=model.family.max_length,
+                    max_length=family.max_length,
                     slots=slots,
-                    prefill_piece=prefill_piece,
+                    prefill_piece=piece,
                     prefill_lengths=prefill_lengths.get(name, ()),
                     decode_lengths=decode_lengths.get(name, ()),
+                    max_source_length=family.max_source_length,
+                    has_whole_source=is_whole,
+                    encode_lengths=encode_lengths.get(name, ()),
                 )
             except ValueError as error:
                 raise StartupError(f"{error} (model {name})") from error
@@ -250,7 +272,7 @@ class Engine:
         covers = [
             signature
             for name, ladders in self._ladders.items()
-            for signature in (ladders.first_prefill(name), ladders.first_decode(name, beams=1))
+            for signature in (*ladders.first_to_read(name), ladders.first_decode(name, beams=1))
         ]
         for signature in warm:
             if not self._is_ours(signature):
@@ -285,11 +307,14 @@ class Engine:
         return ladders is not None and signature in ladders.signatures(signature.model)
 
     def _dimensions(self, name: str) -> Dimensions:
-        model = self._models[name]
+        model, ladders = self._models[name], self._ladders[name]
         return Dimensions(
             weight_bytes=model.weight_bytes,
             cache_bytes_per_token=model.kv_cache_bytes_per_token,
-            prefill_piece=self._ladders[name].prefill_piece,
+            prefill_piece=ladders.prefill_piece,
+            encoder_weight_bytes=model.encoder_weight_bytes,
+            max_source_length=model.family.max_source_length,
+            has_whole_source=ladders.encoder is not None and ladders.encoder.has_whole_source,
         )
 
     def _budget(self, mode: CompileMode, max_graphs: int, max_memory_bytes: int) -> CompileBudget:
@@ -314,6 +339,8 @@ class Engine:
         model = self._models[signature.model]
         rows, beams, length = signature.rows, signature.beams, signature.length
         name = f"{signature.model}_{signature.kind}_{rows}x{length}"
+        if signature.kind is GraphKind.ENCODE:
+            return EncodeProgram(name, model, rows=rows, length=length)
         if signature.kind is GraphKind.PREFILL:
             piece = self._ladders[signature.model].prefill_piece
             return PrefillProgram(name, model, rows=rows, length=length, piece=piece)

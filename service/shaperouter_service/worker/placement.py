@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from shaperouter_service.decoding import Batch
+from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.worker.run import Run
 
 
-def place(runs: Sequence[Run], neighbours: Collection[Run], shape: tuple[int, int]) -> Batch:
+def place(runs: Sequence[Run], neighbours: Collection[Run], shape: Shape) -> Batch:
     """Brings runs together in a batch of a shape.
 
     Most often they are there already. If the shape changes, rows that are no longer used vanish
@@ -16,7 +16,7 @@ def place(runs: Sequence[Run], neighbours: Collection[Run], shape: tuple[int, in
     Args:
         runs: At least one, at most as many as the shape has rows; each in some batch.
         neighbours: All runs that are in batches; those that are not in `runs` stay where they are.
-        shape: Rows and length.
+        shape: Of the graph.
 
     Returns:
         The batch; each run's `batch` and `row` say where it is.
@@ -26,14 +26,14 @@ def place(runs: Sequence[Run], neighbours: Collection[Run], shape: tuple[int, in
     arrivals = [run for run in runs if run.batch is not batch]
     others = [run for run in neighbours if run.batch is batch and run not in settled]
     taken = {run.row for run in (*settled, *others)}
-    rows, length = shape
+    rows = shape.rows
     if batch.shape != shape or len(taken) + len(arrivals) > rows:
         if others:
             arrivals = list(runs)
-            batch = Batch(batch.model, rows=rows, beams=batch.beams, length=length)
+            batch = Batch.of_shape(batch.model, shape, beams=batch.beams)
             taken = set()
         else:
-            batch.reshape([run.row for run in settled], rows=rows, length=length)
+            batch.reshape([run.row for run in settled], shape)
             for row, run in enumerate(settled):
                 run.row = row
             taken = set(range(len(settled)))

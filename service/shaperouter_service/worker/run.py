@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 from shaperouter_service.decoding import Batch, Options
 from shaperouter_service.errors import ServiceError
@@ -22,11 +23,14 @@ class Phase(Enum):
 
     ::
 
-        QUEUED → PREFILL → DECODE → ENDED
-           └────────┴─────────┴───────┘
+        QUEUED → ENCODE → PREFILL → DECODE → ENDED
+           └────────┴────────┴─────────┴───────┘
+
+    Without a source there is no encode; with one, no prefill of a prompt of one token.
     """
 
     QUEUED = auto()
+    ENCODE = auto()
     PREFILL = auto()
     DECODE = auto()
     ENDED = auto()
@@ -49,7 +53,7 @@ class Timings:
     Attributes:
         arrived: It came to the worker.
         admitted: It got a slot.
-        prefill_started: Its prefill graph was called.
+        prefill_started: The first graph was called for it, which read its source or prompt.
         first_token: Its first token was made.
         ended: Its last token was made.
         stalled_first: Time stalled before it had a slot.
@@ -76,7 +80,7 @@ class Timings:
 
     @property
     def prefill_seconds(self) -> float:
-        """From the start of its prefill to its first token."""
+        """From the start of reading its source or prompt to its first token."""
         return self.first_token - self.prefill_started
 
     @property
@@ -157,7 +161,9 @@ class Run:
         client: Who asks, for fairness between those who wait.
         resumed: It had a slot on another worker, and goes on here.
         lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
-        token_ids: The prompt.
+        token_ids: The prompt; the decoder's, if there is an encoder.
+        source: What an encoder reads; empty without one.
+        source_length: Places that it takes.
         generated_token_ids: What has been made of it elsewhere, which it goes on after.
         max_new_tokens: Most tokens to make, those made elsewhere among them.
         eos_token_ids: Tokens that end it.
@@ -173,6 +179,7 @@ class Run:
         row: Its row there.
         generated: Tokens made so far, by each hypothesis, here and elsewhere.
         padded_prompt_tokens: Tokens that its prefill computed.
+        padded_source_tokens: Places that its encode computed.
         uses: The graphs that served it, by what was asked and what served.
     """
 
@@ -194,6 +201,9 @@ class Run:
     row: int = -1
     generated: int = 0
     padded_prompt_tokens: int = 0
+    padded_source_tokens: int = 0
+    source: Sequence[Any] = field(default=(), repr=False)
+    source_length: int = 0
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
@@ -205,8 +215,15 @@ class Run:
 
     @property
     def read_tokens(self) -> int:
-        """Tokens that its prefill reads: of those made elsewhere all but the newest."""
+        """Tokens that its prefill reads; see `State.read_lengths`."""
+        if self.has_source:
+            return len(self.token_ids) + len(self.generated_token_ids) - 1
         return len(self.token_ids) + max(0, len(self.generated_token_ids) - 1)
+
+    @property
+    def has_source(self) -> bool:
+        """Whether an encoder reads something for it."""
+        return self.source_length > 0
 
     @property
     def begun(self) -> bool:
@@ -215,11 +232,9 @@ class Run:
 
     def attended(self, beams: int) -> int:
         """Places its next step attends to, in a lane of `beams`: the newest tokens' included."""
+        if self.has_source:
+            return len(self.token_ids) - 1 + beams * (self.generated + 1)
         return len(self.token_ids) + beams * max(1, self.generated)
-
-    def final_attended(self, beams: int) -> int:
-        """Places that its last step attends to if nothing ends it early."""
-        return len(self.token_ids) + beams * (self.max_new_tokens - 1)
 
     def stall(self, graph: Graph, now: float) -> None:
         """Begins to wait for a graph, or goes on waiting."""

@@ -5,7 +5,9 @@ A run's life here:
 1. `submit` queues it, bounded; a full queue refuses at once.
 2. At the next chunk boundary it gets a free slot. A run that would stall there waits in the queue,
    so that those behind it need not wait for its compilation.
-3. A prefill graph reads its prompt: together with other prompts of the same rung, or a long one in
+3. If the model has an encoder, an encode graph reads its source, together with others of the same
+   rung.
+   A prefill graph reads its prompt: together with other prompts of the same rung, or a long one in
    pieces, with chunks of the others' decoding between them.
 4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph
    that costs least for each run it covers; what it leaves is covered by further calls. The runs of
@@ -24,7 +26,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs, PrefillProgram
+from shaperouter_service.decoding import (
+    MAX_STEPS,
+    Batch,
+    DecodeProgram,
+    EncodeProgram,
+    Logprobs,
+    PrefillProgram,
+)
 from shaperouter_service.errors import (
     ServiceError,
     StoppingError,
@@ -71,6 +80,21 @@ class _Reading:
     start: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What is still to be done for the runs of a lane, those that wait included.
+
+    Attributes:
+        tokens: To be made at most.
+        sources: Places of each source that is to be read.
+        prompts: Tokens of each prompt that is to be read.
+    """
+
+    tokens: int
+    sources: Sequence[int]
+    prompts: Sequence[int]
+
+
 class LaneScheduler:
     """Runs the requests of one model and beam width.
 
@@ -82,6 +106,7 @@ class LaneScheduler:
         ladders: The shapes its graphs can have.
         beams: Beam width of the lane, B.
         slots: Requests that run at a time.
+        encode_padding_tokens: Places of padding that encodes computed since the start.
         prefill_padding_tokens: Tokens of padding that prefills computed since the start.
         decode_padding_tokens: Sequences decoded for nobody since the start, one for each step.
         cache_bytes: Memory of the key/value caches now.
@@ -113,6 +138,7 @@ class LaneScheduler:
         self.ladders = ladders
         self.beams = beams
         self.slots = ladders.lane(beams).decode_rows.maximum
+        self.encode_padding_tokens = 0
         self.prefill_padding_tokens = 0
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
@@ -142,13 +168,20 @@ class LaneScheduler:
             self._queue.put(run)
 
     @property
-    def backlog(self) -> tuple[int, Sequence[int]]:
-        """Tokens still to be made at most, and those of each prompt still to be read."""
+    def backlog(self) -> Backlog:
+        """What is still to be done for the runs that are here."""
         with self._lock:
             runs = [*self._queue, *self._runs]
-        tokens = sum(run.max_new_tokens - run.generated for run in runs)
-        unread = (Phase.QUEUED, Phase.PREFILL)
-        return tokens, [len(run.token_ids) for run in runs if run.phase in unread]
+        unread = [run for run in runs if run.phase is not Phase.DECODE]
+        return Backlog(
+            tokens=sum(run.max_new_tokens - run.generated for run in runs),
+            sources=[
+                run.source_length
+                for run in unread
+                if run.has_source and run.phase is not Phase.PREFILL
+            ],
+            prompts=[run.read_tokens for run in unread if run.read_tokens],
+        )
 
     def cancel(self, run: Run) -> None:
         """Has a run dropped; nothing happens if it has ended."""
@@ -170,7 +203,7 @@ class LaneScheduler:
         return len(self._runs)
 
     def turn(self) -> bool:
-        """Does what is due between two chunks, one prefill call at most, and one chunk.
+        """Does what is due between two chunks, one call that reads at most, and one chunk.
 
         Returns:
             Whether the device did anything; if not, only an event can change that.
@@ -178,15 +211,15 @@ class LaneScheduler:
         self._drop_cancelled()
         self._give_back()
         self._admit()
-        prefilled = self._prefill_next()
+        read = self._read_next()
         decoded = self._decode_chunk()
-        if not prefilled and not decoded:
+        if not read and not decoded:
             # Streams that wait for a compilation have no use for the time they are owed.
             self._owed_seconds = 0.0
-            prefilled = self._prefill_next()
+            read = self._read_next()
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
-        return prefilled or decoded
+        return read or decoded
 
     def _in_phase(self, phase: Phase) -> list[Run]:
         return [run for run in self._runs if run.phase is phase]
@@ -232,7 +265,7 @@ class LaneScheduler:
                 self._queue.start(run)
             run.resume(now)
             run.timings.admitted = now
-            run.phase = Phase.PREFILL
+            run.phase = Phase.ENCODE if run.has_source else Phase.PREFILL
             self._runs.append(run)
             self._record(run)
 
@@ -240,23 +273,76 @@ class LaneScheduler:
         """Records what a run asks for, unless another worker has recorded it."""
         if run.resumed:
             return
-        self._recorder.prompt(self.model.name, len(run.token_ids))
-        self._recorder.run(self.model.name, self.beams, run.final_attended(self.beams))
+        if run.has_source:
+            self._recorder.source(self.model.name, run.source_length)
+        if run.read_tokens:
+            self._recorder.prompt(self.model.name, run.read_tokens)
+        self._recorder.run(self.model.name, self.beams, self._covers.places(run))
 
-    # --- Prefill -----------------------------------------------------------------------------
+    # --- Reading -----------------------------------------------------------------------------
 
-    def _prefill_next(self) -> bool:
-        """Makes one call of a prefill graph, if prompts wait and it is their turn."""
+    def _read_next(self) -> bool:
+        """Makes one call that reads sources or prompts, if some wait and it is their turn."""
         streams = self._in_phase(Phase.DECODE)
         if streams and self._owed_seconds > 0:
             return False
         if self._reading is None:
             self._reading = self._begin_reading()
-        if self._reading is None:
+        # What has been encoded takes memory until it is decoded: prompts go before sources.
+        seconds = self._encode() if self._reading is None else self._read(self._reading)
+        if seconds is None:
             return False
-        seconds = self._read(self._reading)
         self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
+
+    def _encode(self) -> float | None:
+        """Reads some sources; returns how long it took in seconds, None if there are none."""
+        waiting = self._in_phase(Phase.ENCODE)
+        if not waiting:
+            return None
+        alike = self._covers.sources_alike(waiting)
+        together = self._covers.tight_encode(alike)
+        self._recorder.asked(together)
+        runs = alike[: self._covers.rows_to_read(together)]
+        asked = self._covers.tight_encode(runs)
+        graph = self._graphs.cover(asked)
+        # Always one, as for prompts.
+        if isinstance(graph, NoCover):
+            return None
+        signature, program = graph.signature, graph.program
+        if not isinstance(program, EncodeProgram):
+            raise TypeError(f"{signature} is no encode graph")
+        batch = Batch(
+            self.model,
+            rows=signature.rows,
+            beams=self.beams,
+            # No graph looks at the tape: it keeps the tokens until one does.
+            length=max(1, *(run.read_tokens for run in runs)),
+            source_length=signature.length,
+        )
+        started = time.monotonic()
+        for row, run in enumerate(runs):
+            self._begin(run, batch, row)
+            run.timings.prefill_started = started
+        with self._watchdog.watching(signature):
+            program(batch, {run.row: run.source for run in runs})
+        seconds = time.monotonic() - started
+        self._graphs.record(graph, seconds, steps=1)
+        self._covers.miss(together, graph, seconds, share=len(runs) / len(alike))
+        self.encode_padding_tokens += signature.rows * signature.length - sum(
+            run.source_length for run in runs
+        )
+        for run in runs:
+            run.padded_source_tokens = signature.length
+            run.use(asked, signature, seconds)
+            run.phase = Phase.PREFILL if run.read_tokens else Phase.DECODE
+        return seconds
+
+    @staticmethod
+    def _begin(run: Run, batch: Batch, row: int) -> None:
+        """Puts a run into the first batch it is in."""
+        batch.begin(row, run.token_ids, run.options, run.generated_token_ids, run.source_length)
+        run.batch, run.row = batch, row
 
     def _begin_reading(self) -> _Reading | None:
         waiting = self._in_phase(Phase.PREFILL)
@@ -272,12 +358,21 @@ class LaneScheduler:
         if isinstance(graph, NoCover):
             return None
         signature = graph.signature
-        batch = Batch(self.model, rows=signature.rows, beams=self.beams, length=signature.length)
+        batch = Batch(
+            self.model,
+            rows=signature.rows,
+            beams=self.beams,
+            length=signature.length,
+            source_length=self.model.family.max_source_length,
+        )
         now = time.monotonic()
         for row, run in enumerate(runs):
-            batch.begin(row, run.token_ids, run.options, run.generated_token_ids)
-            run.batch, run.row = batch, row
-            run.timings.prefill_started = now
+            if run.batch is None:
+                self._begin(run, batch, row)
+                run.timings.prefill_started = now
+            else:
+                batch.copy_row(row, run.batch, run.row)
+                run.batch, run.row = batch, row
         return _Reading(
             graph=graph,
             asked=asked,
@@ -338,10 +433,13 @@ class LaneScheduler:
         if not isinstance(program, DecodeProgram):
             raise TypeError(f"{graph.signature} is no decode graph")
         began = time.monotonic()
-        batch = place(runs, self._in_phase(Phase.DECODE), program.shape)
+        # Those whose prompts are still to be read may lie beside others that were encoded too.
+        placed = [run for run in self._runs if run.batch is not None]
+        batch = place(runs, placed, program.shape)
         started = time.monotonic()
-        # First tokens take no time to speak of, and are sent before anything else is done.
-        fresh = [run for run in runs if run.generated == 0]
+        # First tokens take no time to speak of, and are sent before anything else is done; those
+        # with a source take a step like all others.
+        fresh = [run for run in runs if run.generated == 0 and not run.has_source]
         advanced = fresh or runs
         steps = 1 if fresh else self._steps(runs, graph)
         with self._watchdog.watching(graph.signature):

@@ -121,6 +121,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             resumed=request.resumed,
             lane_beams=request.lane_beams,
             token_ids=tuple(request.token_ids),
+            source=tuple(request.source_token_ids),
+            source_length=len(request.source_token_ids),
             generated_token_ids=tuple(request.generated_token_ids),
             max_new_tokens=options.max_new_tokens,
             eos_token_ids=tuple(options.eos_token_ids),
@@ -185,6 +187,8 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         InvalidRequestError: The run does not fit this worker's model.
     """
     ids, options = request.token_ids, request.options
+    source = request.source_token_ids
+    least_source = 1 if model.max_source_length else 0
     # Without beam search there is one lane.
     widest = model.ladders.lanes[-1].beams if options.num_beams > 1 else 1
     generated = request.generated_token_ids
@@ -195,6 +199,9 @@ def _check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         ("token_ids", len(ids), 1, model.max_length - 1),
         ("token_ids", min(ids, default=0), 0, last_token),
         ("token_ids", max(ids, default=0), 0, last_token),
+        ("source_token_ids", len(source), least_source, model.max_source_length),
+        ("source_token_ids", min(source, default=0), 0, last_token),
+        ("source_token_ids", max(source, default=0), 0, last_token),
         ("options.max_new_tokens", options.max_new_tokens, 1, model.max_length - len(ids)),
         ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
         ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
@@ -275,6 +282,7 @@ def _completion(run: Run, end: Ended) -> worker_pb2.RunCompletion:
     return worker_pb2.RunCompletion(
         finish_reason=_REASONS[end.reason],
         padded_prompt_tokens=run.padded_prompt_tokens,
+        padded_source_tokens=run.padded_source_tokens,
         queue_seconds=timings.queue_seconds,
         stall_seconds=timings.stall_seconds,
         prefill_seconds=timings.prefill_seconds,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
 from shaperouter_service.messages import STATES, ladders_to_proto, signature_to_proto
-from shaperouter_service.models import Model
+from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
 
@@ -34,21 +34,30 @@ def model_message(
         kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
         ladders=ladders_to_proto(ladders),
+        kind=model_pb2.MODEL_KIND_ENCODER_DECODER
+        if isinstance(model.family, EncoderDecoder)
+        else model_pb2.MODEL_KIND_DECODER,
+        max_source_length=model.family.max_source_length,
+        encoder_weight_bytes=model.encoder_weight_bytes,
+        decoder_start_token_id=model.decoder_start_token_id,
     )
 
 
 def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     """Describes the load of a lane."""
-    tokens, prompts = lane.backlog
+    backlog = lane.backlog
     return worker_pb2.Lane(
         model=lane.model.name,
         beams=lane.beams,
         active_slots=lane.active_slots,
         total_slots=lane.slots,
         queued=lane.queued,
-        backlog_tokens=tokens,
-        backlog_prompt_tokens=sum(prompts),
-        backlog_prompts=len(prompts),
+        backlog_tokens=backlog.tokens,
+        backlog_source_tokens=sum(backlog.sources),
+        backlog_sources=len(backlog.sources),
+        backlog_prompt_tokens=sum(backlog.prompts),
+        backlog_prompts=len(backlog.prompts),
+        encode_padding_tokens=lane.encode_padding_tokens,
         prefill_padding_tokens=lane.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
     )

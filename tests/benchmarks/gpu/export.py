@@ -92,6 +92,8 @@ def make_model(config: dict[str, Any], seed: int, dtype: tf.DType) -> Model:
         dtype=dtype,
         parameters=parameters,
         weight_bytes=parameters * dtype.size,
+        encoder_weight_bytes=0,
+        decoder_start_token_id=None,
         default_options=generation_pb2.GenerationOptions(),
     )
 
@@ -144,7 +146,7 @@ def probe(batch: Batch) -> np.ndarray:
                 ),
                 tf.float32,
             ).numpy()
-            for handle in batch.caches.handles
+            for handle in batch.caches.tape
         ]
     )
 
@@ -164,12 +166,10 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
     lowered = program.lower()
     program.load(lowered)
     if isinstance(program, PrefillProgram):
-        taken = zip(("tokens", "lengths", "active", "start"), inputs, strict=True)
         given = [("logits", outputs)]
     else:
-        taken = inputs[0]._asdict().items()
         given = zip(("state", "logprobs"), outputs, strict=True)
-    arguments = _arrays(taken)
+    arguments = _arrays(inputs[0]._asdict().items())
     family, dtype = program.model.family, program.model.dtype.name
     shape = (program.rows, family.heads, program.length, family.head_size)
     caches = [_array(f"cache/{index}", shape, dtype) for index in range(2 * family.layers)]

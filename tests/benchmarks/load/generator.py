@@ -27,8 +27,6 @@ from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from .outcomes import End, Outcome
 
 LONGEST_REASON = 300  # characters of an error that are kept
-# Seconds that a client waits which is refused and not told for how long.
-RETRY_SECONDS = 1.0
 
 
 class Generator:
@@ -65,20 +63,16 @@ class Generator:
     async def closed(
         self, requests: Sequence[Mapping[str, Any]], concurrency: int, seconds: float
     ) -> list[Outcome]:
-        """Sends one after the other, so many side by side; who is refused waits as he is told."""
+        """Sends one after the other, so many side by side."""
         await self._connect(requests)
-        waiting = enumerate(requests)
+        waiting = iter(requests)
         outcomes: list[Outcome] = []
 
         async def one_after_the_other() -> None:
-            for number, request in waiting:
+            for request in waiting:
                 if self._now() > seconds:
                     return
-                outcome = await self._send(request, late=0.0)
-                outcome.number = number
-                outcomes.append(outcome)
-                if outcome.end is End.REFUSED:
-                    await asyncio.sleep(outcome.retry_after or RETRY_SECONDS)
+                outcomes.append(await self._send(request, late=0.0))
 
         await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
         await self._close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.routing import LADDERS
+from harness.routing import LADDERS, SOURCE_LADDERS
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.messages import ladders_to_proto
@@ -174,6 +174,30 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
     monkeypatch.setattr(catalog_module, "ON_THE_WAY", 0.0)
     catalog.update(idle)
     assert catalog.views()[worker].lanes["gpt2", 1].tokens == 0
+
+
+def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
+    catalog = Catalog(["t5"])
+    idle = snapshot("worker-0", "t5")
+    idle.models[0].ladders.CopyFrom(ladders_to_proto(SOURCE_LADDERS))
+    idle.lanes.add(model="t5", beams=1, total_slots=2)
+    catalog.update(idle)
+    for prompt_tokens in (1, 5):
+        ask = Ask(
+            model="t5", prompt_tokens=prompt_tokens, new_tokens=20, num_beams=1, source_tokens=30
+        )
+        catalog.assign(WorkerId.of(idle), 1, ask)
+    # The first step reads the last token of a prompt.
+    assert catalog.views()[WorkerId.of(idle)].lanes["t5", 1] == LaneView(
+        active=2,
+        slots=2,
+        queued=0,
+        tokens=40,
+        prompts=1,
+        prompt_tokens=4,
+        sources=2,
+        source_tokens=60,
+    )
 
 
 def test_a_request_that_has_arrived_is_not_counted_besides_its_workers_snapshot(

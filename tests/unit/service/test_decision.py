@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, ask, compiling, decode, prefill, worker
-from shaperouter_service.routing.decision import AS_GOOD, Decision, NoOption, decide
+from harness.routing import (
+    LADDERS,
+    MODEL,
+    SOURCE_LADDERS,
+    ask,
+    compiling,
+    decode,
+    encoding_worker,
+    prefill,
+    worker,
+)
+from shaperouter_service.routing.decision import AS_GOOD, Ask, Decision, NoOption, decide
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
 
@@ -160,11 +170,20 @@ def test_nothing_ends_noticeably_sooner_than_what_is_taken(request_, fleet) -> N
     assert decision.taken.total_seconds <= (1 + AS_GOOD) * soonest
 
 
+def _places(request_, beams: int) -> int:
+    return LADDERS.places(
+        prompt_tokens=request_.prompt_tokens,
+        new_tokens=request_.new_tokens,
+        beams=beams,
+        source_tokens=0,
+    )
+
+
 @given(ASKS, FLEETS)
 def test_a_worker_with_covers_never_makes_its_request_stall(request_, fleet) -> None:
     for view in fleet:
         for option in decided(request_, [view]).options:
-            places = request_.places(option.decode.beams)
+            places = _places(request_, option.decode.beams)
             covers = [
                 any(s.length >= length for s in view.ready(MODEL, kind, beams))
                 for kind, beams, length in (
@@ -180,7 +199,7 @@ def test_a_worker_with_covers_never_makes_its_request_stall(request_, fleet) -> 
 def test_every_option_covers_the_request(request_, fleet) -> None:
     for option in decided(request_, fleet).options:
         assert option.prefill.length >= request_.prompt_tokens
-        assert option.decode.length >= request_.places(option.decode.beams)
+        assert option.decode.length >= _places(request_, option.decode.beams)
         assert option.decode.beams >= request_.num_beams
         parts = (option.queue_seconds, option.stall_seconds, option.prefill_seconds)
         assert min(*parts, option.decode_seconds) >= 0
@@ -199,3 +218,45 @@ def test_more_load_never_makes_a_worker_look_sooner(request_, view, more: int) -
         (one,) = (o.queue_seconds for o in before if o.decode.beams == beams)
         (other,) = (o.queue_seconds for o in after if o.decode.beams == beams)
         assert other >= one or other == pytest.approx(one)
+
+
+# Models with an encoder.
+
+SOURCE_FIRST = SOURCE_LADDERS.first(MODEL)
+
+
+def _asked(prompt_tokens: int, source_tokens: int) -> Ask:
+    return Ask(
+        model=MODEL,
+        prompt_tokens=prompt_tokens,
+        new_tokens=20,
+        num_beams=1,
+        source_tokens=source_tokens,
+    )
+
+
+def test_a_source_is_encoded_and_a_prompt_of_one_token_needs_no_prefill() -> None:
+    decision = decided(_asked(1, 30), [encoding_worker(SOURCE_FIRST)])
+    assert decision.taken.graphs == [SOURCE_FIRST[0], SOURCE_LADDERS.first_decode(MODEL, 1)]
+    assert decision.taken.prefill is None
+
+
+def test_a_longer_prompt_of_a_decoder_is_read_too() -> None:
+    decision = decided(_asked(12, 30), [encoding_worker(SOURCE_FIRST)])
+    assert decision.taken.prefill == SOURCE_LADDERS.first_prefill(MODEL)
+    shorter = decided(_asked(1, 30), [encoding_worker(SOURCE_FIRST)])
+    assert shorter.taken.prefill_seconds < decision.taken.prefill_seconds
+
+
+def test_a_decode_graph_without_a_place_for_the_source_is_not_taken() -> None:
+    short = SOURCE_LADDERS.decode(MODEL, rows=1, length=64, beams=1)
+    view = encoding_worker([*SOURCE_FIRST, short])
+    for source_tokens, expected in ((64, short), (65, SOURCE_LADDERS.first_decode(MODEL, 1))):
+        decision = decided(_asked(1, source_tokens), [view])
+        assert decision.taken.decode == expected
+
+
+def test_a_request_stalls_until_its_source_can_be_encoded() -> None:
+    decision = decided(_asked(1, 30), [encoding_worker(SOURCE_FIRST[1:])])
+    assert decision.taken.encode == SOURCE_FIRST[0]
+    assert decision.taken.stall_seconds > 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.traffic import MODEL, TODAY, decode, prefill
-from shaperouter_service.routing.demand import decode_demands, prefill_demand
+from harness.traffic import MODEL, TODAY, decode, encode, prefill
+from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
 from shaperouter_service.routing.ladders import Ladder, Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, SignatureTraffic, Traffic
@@ -52,6 +52,24 @@ def test_todays_ladder_is_expected_to_cost_what_was_measured() -> None:
     demand = prefill_demand(traffic)
     assert demand is not None
     assert demand.expected(LADDERS.prefill_lengths).device_seconds == pytest.approx(25.0)
+
+
+def test_sources_are_expected_to_cost_what_was_measured() -> None:
+    ladders = Ladders.default(max_length=128, slots=8, max_source_length=512)
+    traffic = Traffic(
+        model=MODEL,
+        ladders=ladders,
+        as_of=TODAY,
+        sources={10: 50.0, 300: 20.0},
+        signatures={encode(1, 16): served(50, 1.0), encode(1, 344): served(20, 9.0)},
+    )
+    demand = encode_demand(traffic)
+    assert demand is not None
+    assert demand.expected(ladders.encoder.lengths).device_seconds == pytest.approx(10.0)
+
+
+def test_a_model_without_an_encoder_asks_nothing_of_its_ladder() -> None:
+    assert encode_demand(record(signatures={prefill(1, 16): served(1, 1.0)})) is None
 
 
 def test_the_cost_of_a_length_is_told_by_graphs_of_one_row() -> None:

@@ -99,3 +99,14 @@ def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss
     journey.interrupted("w", loss)
     # Who drains gives back what has none.
     assert journey.rest(option()).resumed == (loss is not Loss.DRAINING)
+
+
+def test_what_is_left_of_a_run_has_its_source_and_the_tokens_there_are() -> None:
+    whole = request()
+    whole.source_token_ids.extend([5, 6, 7])
+    journey = Journey(whole)
+    journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[8, 9])))
+    ask = journey.ask()
+    assert (ask.source_tokens, ask.prompt_tokens, ask.new_tokens) == (3, 5, NEW_TOKENS - 2)
+    rest = journey.rest(option())
+    assert (list(rest.source_token_ids), list(rest.generated_token_ids)) == ([5, 6, 7], [8, 9])

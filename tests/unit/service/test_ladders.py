@@ -18,6 +18,7 @@ from shaperouter_service.routing.ladders import (
     doubling_ladder,
     length_ladder,
 )
+from shaperouter_service.routing.signatures import GraphKind
 
 MAX_LENGTHS = st.integers(1, 200_000)
 # The closest that rungs may lie is a multiple of 8: no finer ladder can be asked for.
@@ -200,6 +201,12 @@ def test_the_error_of_a_chosen_ladder_names_its_option(option: str) -> None:
         Ladders.default(max_length=100, slots=2, **chosen)
 
 
+def test_lengths_of_sources_are_refused_where_there_is_no_encoder() -> None:
+    message = "encode-lengths: must be of a model with an encoder, got 16,24"
+    with pytest.raises(ValueError, match=message):
+        Ladders.default(max_length=100, slots=2, encode_lengths=(16, 24))
+
+
 def test_chosen_lengths_are_the_rungs() -> None:
     ladders = Ladders.default(
         max_length=100, slots=2, prefill_lengths=(24,), decode_lengths=(32, 64)
@@ -295,3 +302,89 @@ def test_beams_over_the_widest_lane_are_refused() -> None:
     ladders = Ladders.default(max_length=64, slots=2)
     with pytest.raises(ValueError, match="9 beams are more than the widest lane has, 8"):
         ladders.decode("gpt2", rows=1, length=1, beams=9)
+
+
+# Models with an encoder.
+
+SOURCES = Ladders.default(max_length=512, slots=4, prefill_piece=8, max_source_length=512)
+WHOLE = Ladders.default(
+    max_length=448, slots=4, prefill_piece=8, max_source_length=1500, has_whole_source=True
+)
+
+
+def test_sources_have_close_rungs_up_to_the_longest() -> None:
+    assert SOURCES.encoder is not None
+    assert SOURCES.encoder.lengths.rungs == (16, 24, 32, 40, 56, 80, 112, 160, 232, 344, 512)
+
+
+def test_a_decoders_prompts_have_the_rungs_of_a_piece_and_of_caches() -> None:
+    assert SOURCES.prefill_lengths.rungs == (8, 64, 128, 256, 512)
+
+
+def test_a_source_that_is_always_whole_has_one_rung() -> None:
+    assert WHOLE.encoder is not None
+    assert WHOLE.encoder.lengths.rungs == (1500,)
+
+
+def test_sources_are_read_together_as_far_as_a_call_may_take() -> None:
+    signature = SOURCES.encode("m", rows=4, source_tokens=30)
+    assert (signature.kind, signature.rows, signature.length) == (GraphKind.ENCODE, 4, 32)
+    assert SOURCES.sources_together(56).rungs == (1, 2)
+    assert SOURCES.sources_together(512).rungs == (1,)
+
+
+def test_the_first_step_reads_the_last_token_of_a_decoders_prompt() -> None:
+    assert SOURCES.read_tokens(1) == 0
+    places = SOURCES.places(prompt_tokens=1, new_tokens=20, beams=4, source_tokens=5)
+    assert places == 80
+
+
+def test_decoding_has_a_place_for_each_token_of_the_source() -> None:
+    assert SOURCES.places(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=100) == 100
+    assert WHOLE.places(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=1500) == 20
+
+
+@given(
+    beams=st.sampled_from([1, 2, 4, 8]),
+    prompt_tokens=st.integers(1, 511),
+    source_tokens=st.integers(1, 512),
+    data=st.data(),
+)
+def test_the_first_graphs_cover_every_request_with_a_source(
+    beams: int, prompt_tokens: int, source_tokens: int, data: st.DataObject
+) -> None:
+    new_tokens = data.draw(st.integers(1, 512 - prompt_tokens))
+    places = SOURCES.places(
+        prompt_tokens=prompt_tokens,
+        new_tokens=new_tokens,
+        beams=beams,
+        source_tokens=source_tokens,
+    )
+    needed = [
+        SOURCES.encode("m", rows=1, source_tokens=source_tokens),
+        SOURCES.decode("m", rows=1, length=places, beams=beams),
+    ]
+    if read := SOURCES.read_tokens(prompt_tokens):
+        needed.append(SOURCES.prefill("m", rows=1, prompt_tokens=read))
+    first = SOURCES.first("m")
+    assert all(any(one.covers(signature) for one in first) for signature in needed)
+
+
+def test_chosen_rungs_of_sources_end_at_the_longest() -> None:
+    ladders = Ladders.default(
+        max_length=64, slots=1, max_source_length=100, encode_lengths=(24, 64)
+    )
+    assert ladders.encoder is not None
+    assert ladders.encoder.lengths.rungs == (24, 64, 100)
+
+
+def test_a_wrong_rung_of_sources_names_its_option() -> None:
+    with pytest.raises(ValueError, match="encode-lengths: must be at most 100"):
+        Ladders.default(max_length=64, slots=1, max_source_length=100, encode_lengths=(128,))
+
+
+def test_a_model_without_an_encoder_has_no_encode_graph() -> None:
+    ladders = Ladders.default(max_length=64, slots=1)
+    assert all(one.kind is not GraphKind.ENCODE for one in ladders.signatures("m"))
+    with pytest.raises(ValueError, match="m has no encoder"):
+        ladders.encode("m", rows=1, source_tokens=1)

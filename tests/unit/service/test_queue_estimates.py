@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, ask, prefill, worker
-from shaperouter_service.routing.decision import Decision, decide
+from harness.routing import LADDERS, MODEL, SOURCE_LADDERS, ask, encoding_worker, prefill, worker
+from shaperouter_service.routing.decision import Ask, Decision, decide
 from shaperouter_service.routing.signatures import Signature
 
 FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
@@ -46,3 +46,18 @@ def test_a_short_prompt_takes_a_call_of_its_own_on_a_graph_of_one_row() -> None:
 def test_short_prompts_are_read_together_on_a_graph_of_many_rows() -> None:
     seconds = queue_seconds(3 * [10], ready=[prefill(16, rows=4)])
     assert seconds == pytest.approx(PIECE_SECONDS)
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(1, 3), (2, 2), (4, 1)])
+def test_sources_that_wait_take_the_calls_of_the_graph_that_encodes_them(
+    rows: int, calls: int
+) -> None:
+    first = SOURCE_LADDERS.first(MODEL)
+    together = SOURCE_LADDERS.encode(MODEL, rows=rows, source_tokens=16)
+    view = encoding_worker([*first, together], active=3, sources=3 * [16])
+    for signature in (first[0], together):
+        view.costs.measured(signature, PIECE_SECONDS)
+    request = Ask(model=MODEL, prompt_tokens=1, new_tokens=30, num_beams=1, source_tokens=300)
+    decision = decide(request, [view], now=0.0)
+    assert isinstance(decision, Decision)
+    assert decision.taken.queue_seconds == pytest.approx(calls * PIECE_SECONDS)

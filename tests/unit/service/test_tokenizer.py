@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+import transformers
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.text import Tokenizer, load_tokenizer
@@ -120,3 +121,31 @@ def test_decoding_keeps_spaces_before_punctuation(tokenizer: Tokenizer, encode: 
 def test_the_name_is_that_of_a_class(tokenizer: Tokenizer) -> None:
     assert tokenizer.name.isidentifier()
     assert "Tokenizer" in tokenizer.name
+
+
+# A tokenizer of T5.
+
+
+@pytest.fixture
+def t5(tmp_path: Path) -> Tokenizer:
+    """One of a few words, as Transformers saves it."""
+    words = ("▁", "▁the", "▁house", "▁is", "▁wonderful", "s", "e", ".")
+    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((word, -3.0) for word in words)]
+    transformers.T5Tokenizer(vocab=vocab, extra_ids=2).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    return Tokenizer(tmp_path)
+
+
+def test_a_source_ends_with_the_end_token(t5: Tokenizer) -> None:
+    assert asyncio.run(t5.encode("the house is wonderful.")) == [4, 5, 6, 7, 10, 1]
+
+
+def test_a_decoders_prompt_has_no_special_tokens(t5: Tokenizer) -> None:
+    assert asyncio.run(t5.encode_plain("the house")) == [4, 5]
+
+
+def test_words_keep_their_spaces_when_they_come_one_by_one(t5: Tokenizer) -> None:
+    detokenizer = t5.detokenizer()
+    texts = [detokenizer.push([token]) for token in (4, 5, 6, 7, 10)]
+    assert "".join([*texts, detokenizer.finish()]) == "the house is wonderful."
+    assert texts[1] == " house"

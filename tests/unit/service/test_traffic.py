@@ -27,6 +27,7 @@ def numbers(record: Traffic) -> dict[Any, float]:
     """Every number of a record, by what it counts."""
     flat: dict[Any, float] = {"as_of": record.as_of, "seconds": record.seconds}
     flat |= {("prompt", tokens): count for tokens, count in record.prompts.items()}
+    flat |= {("source", length): count for length, count in record.sources.items()}
     flat |= {("run", *key): count for key, count in record.runs.items()}
     for signature, counts in record.signatures.items():
         flat |= {(signature, name): value for name, value in vars(counts).items()}

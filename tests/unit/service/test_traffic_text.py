@@ -43,6 +43,13 @@ def test_the_same_traffic_has_the_same_text(traffic: Traffic) -> None:
     assert to_text(from_text(to_text(traffic))) == to_text(traffic)
 
 
+def test_traffic_from_before_there_were_encoders_has_no_sources() -> None:
+    content = json.loads(TEXT)
+    del content["traffic"]["sources"], content["traffic"]["ladders"]["encoder"]
+    content["checksum"] = _checksum(content["traffic"])
+    assert from_text(json.dumps(content)) == from_text(TEXT)
+
+
 @given(length=st.integers(0, len(TEXT) - 1))
 def test_a_text_that_was_cut_off_is_refused(length: int) -> None:
     with pytest.raises(TrafficFormatError):

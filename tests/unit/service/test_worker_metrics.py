@@ -52,6 +52,7 @@ def snapshot(
         beams=1,
         active_slots=3,
         total_slots=8,
+        encode_padding_tokens=5,
         prefill_padding_tokens=10,
         decode_padding_tokens=20,
     )
@@ -256,6 +257,7 @@ def test_compilations_are_counted_by_result(scraped: Scraped) -> None:
 
 def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot())
+    assert scraped.value("shaperouter_padding_tokens_total", kind="encode") == 5
     assert scraped.value("shaperouter_padding_tokens_total", kind="prefill") == 10
     assert scraped.value("shaperouter_padding_tokens_total", kind="decode") == 20
 

@@ -28,6 +28,7 @@ class EngineOptions:
     max_memory: int
     prefill_lengths: tuple[ChosenLengths, ...]
     decode_lengths: tuple[ChosenLengths, ...]
+    encode_lengths: tuple[ChosenLengths, ...]
     threads: int | None
     hang_timeout: float
     compile_cache: str
@@ -137,6 +138,15 @@ engine_options = options_of(
         show_default="each twice the one before",
         help="Lengths that caches are padded to, in tokens of prompt and generation together; in "
         "the same form. Beam search of width B takes B times as many places.",
+    ),
+    option(
+        "--encode-lengths",
+        callback=_read_lengths,
+        multiple=True,
+        metavar="[NAME=]N,N,…",
+        show_default="padding under half of a source",
+        help="Lengths that sources are padded to, in tokens; in the same form. Each model that has "
+        "them must have an encoder.",
     ),
     option(
         "--threads",

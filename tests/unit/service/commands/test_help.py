@@ -18,6 +18,7 @@ ENGINE = [
     "--max-memory",
     "--prefill-lengths",
     "--decode-lengths",
+    "--encode-lengths",
     "--threads",
     "--hang-timeout",
     "--compile-cache",

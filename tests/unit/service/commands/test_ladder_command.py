@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.traffic import decode, prefill
+from harness.traffic import decode, encode, prefill
 from shaperouter_service.cli import cli
 from shaperouter_service.lengths import ChosenLengths
 from shaperouter_service.routing.ladders import Ladders
@@ -239,3 +239,34 @@ def test_a_damaged_file_of_the_record_is_passed_over(record: Path, fit: Fit) -> 
     result = fit()
     assert result.exit_code == 0
     assert row(result, "prefill", "fitted")[-1] == "40 128"
+
+
+def test_sources_of_a_model_with_an_encoder_have_a_ladder_of_their_own(
+    fit: Fit, record: Path, tmp_path: Path
+) -> None:
+    answering = traffic("t5")
+    answering.ladders = Ladders.default(
+        max_length=128, slots=4, prefill_piece=8, max_source_length=256
+    )
+    answering.prompts = {}
+    answering.sources = {90: 500.0}
+    answering.signatures = {
+        encode(1, 112, "t5"): served(100.0),
+        decode(1, 128, model="t5"): served(1000.0),
+    }
+    write(record, answering)
+    result = fit("--model=t5", f"--output={tmp_path / 'fitted.toml'}")
+    assert "500 sources, 0 prompts, 500 runs" in result.output
+    assert "TOO LITTLE TRAFFIC" not in result.output
+    assert row(result, "encode", "fitted")[-1] == "96 256"
+    assert "No device time of prefill is recorded" in result.output
+    assert 'encode-lengths = ["t5=96,256"]' in (tmp_path / "fitted.toml").read_text()
+
+
+def test_the_rungs_of_sources_can_be_limited(fit: Fit, record: Path) -> None:
+    answering = traffic("t5")
+    answering.ladders = Ladders.default(max_length=128, slots=4, max_source_length=256)
+    answering.sources = {20: 500.0, 90: 500.0}
+    answering.signatures = {encode(1, 24, "t5"): served(50.0), encode(1, 112, "t5"): served(100.0)}
+    write(record, answering)
+    assert len(row(fit("--model=t5", "--encode-rungs=2"), "encode", "fitted")[-1].split()) == 2

@@ -72,7 +72,12 @@ def test_what_cannot_be_made_ahead_is_refused(
 
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize(
-    ("role", "option"), [("serve", "--prefill-lengths"), ("worker", "--decode-lengths")]
+    ("role", "option"),
+    [
+        ("serve", "--prefill-lengths"),
+        ("worker", "--decode-lengths"),
+        ("worker", "--encode-lengths"),
+    ],
 )
 @pytest.mark.parametrize(
     ("given", "message"),

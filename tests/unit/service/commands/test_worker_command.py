@@ -57,7 +57,7 @@ def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_no
 
 def test_a_model_without_chosen_lengths_has_the_usual_ones(started: Started, run: Run) -> None:
     run("worker", "--model=a", "--model=b", "--decode-lengths=b=64,256")
-    assert started.config.prefill_lengths == {}
+    assert started.config.prefill_lengths == started.config.encode_lengths == {}
     assert started.config.decode_lengths == {"b": (64, 256)}
 
 

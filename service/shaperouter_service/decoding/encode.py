@@ -1,0 +1,105 @@
+"""The encode graph: reads sources, for the decoder to attend to."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.models import EncoderDecoder, Model
+
+
+class EncodeProgram(Program):
+    """Reads sources of up to S places into batches of R rows.
+
+    A batch has just S places for sources, all of which are written. Its tape is not looked at.
+    """
+
+    def __init__(self, name: str, model: Model, *, rows: int, length: int) -> None:
+        """Describes the function; see `Program`. The length is S."""
+        super().__init__(name, model, rows=rows, beams=1, length=0, source_length=length)
+        if not isinstance(model.family, EncoderDecoder):
+            raise TypeError(f"{model.name} has no encoder")
+        self._family = model.family
+
+    def __call__(self, batch: Batch, sources: Mapping[int, Sequence[Any]]) -> None:
+        """Reads the sources of some rows of a batch.
+
+        Args:
+            batch: Its caches get what the decoder attends to.
+            sources: By row; `State.source_lengths` says how many places they take.
+        """
+        padded, lengths = self._idle_arguments(batch)
+        for row, source in sources.items():
+            padded[row, : len(source)] = source
+            lengths[row] = batch.state.source_lengths[row]
+        self._run(batch, padded, lengths)
+
+    @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"encode_{self.rows}x{self.source_length}"
+
+    @property
+    def plan(self) -> Callable[[Model], Program]:
+        """See `Program`."""
+        return functools.partial(
+            EncodeProgram, self._name, rows=self.rows, length=self.source_length
+        )
+
+    @property
+    def _specs(self) -> Sequence[Any]:
+        return [
+            self._family.source_spec(self.rows, self.source_length),
+            tf.TensorSpec([self.rows], tf.int32),
+        ]
+
+    @property
+    def _results(self) -> tuple[()]:
+        return ()
+
+    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        del batch
+        return [np.zeros(spec.shape, spec.dtype.as_numpy_dtype) for spec in self._specs]
+
+    @property
+    def _handle_specs(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([], tf.resource)] * len(self._source_shapes)
+
+    def _handles(self, batch: Batch) -> list[tf.Tensor]:
+        return batch.caches.source
+
+    @property
+    def _written_shapes(self) -> list[list[int]]:
+        return self._source_shapes
+
+    def _body(
+        self, source: tf.Tensor, lengths: tf.Tensor, handles: Sequence[tf.Tensor]
+    ) -> tuple[()]:
+        """Reads sources.
+
+        Args:
+            source: See `EncoderDecoder.source_spec`.
+            lengths: [R] int32, of the sources in places; 0 where a row has none.
+            handles: Of the caches of sources.
+        """
+        weights = self.model.weights.read()
+
+        def read(index: tf.Tensor, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            del values
+            keys, made = self._family.encode(weights, source, lengths)
+            return index + 1, [*keys, *made]
+
+        # A loop of one round or none, as in prefill and for its reasons.
+        rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
+        _, values = tf.while_loop(
+            lambda index, *_: index < rounds,
+            read,
+            (tf.constant(0), caches.read(handles, self.model, self._source_shapes)),
+        )
+        caches.write(handles, values)
+        return ()

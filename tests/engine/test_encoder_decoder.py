@@ -1,0 +1,208 @@
+"""Requests with a source: what reads it, and where it lies while its answer is made."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, source_attention
+from harness.waiting import wait_until
+from shaperouter_service.decoding import Batch, Options
+from shaperouter_service.decoding.attention import StepAttention
+from shaperouter_service.graphs import Graph, GraphState
+from shaperouter_service.models import load_model
+from shaperouter_service.routing.signatures import GraphKind
+
+MODEL = "t5-gated"
+
+
+@pytest.fixture(scope="module")
+def golden() -> Golden:
+    return Golden.read(MODEL)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench({MODEL: CHECKPOINTS[MODEL]}, slots=2)
+    yield bench
+    assert not bench.defects
+
+
+def _made(bench: Bench, kind: GraphKind, *, beams: int = 1) -> list[Graph]:
+    """All graphs of a kind and width, ready."""
+    table = bench.engine._graphs
+    graphs = [
+        table.want(signature, urgent=False)
+        for signature in bench.engine._ladders[MODEL].signatures(MODEL)
+        if (signature.kind, signature.beams) == (kind, beams)
+    ]
+    wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=240)
+    return graphs
+
+
+def _only(monkeypatch: pytest.MonkeyPatch, bench: Bench, cover: Graph) -> None:
+    """Makes a graph the only ready one of its kind and width."""
+    table, ready = bench.engine._graphs, bench.engine._graphs.ready
+    its = cover.signature.kind, cover.signature.beams
+    monkeypatch.setattr(
+        table,
+        "ready",
+        lambda model, kind, beams: [cover] if (kind, beams) == its else ready(model, kind, beams),
+    )
+
+
+@pytest.mark.parametrize("kind", [GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE])
+def test_every_graph_gives_the_references_tokens(
+    bench: Bench, golden: Golden, kind: GraphKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ladders = bench.engine._ladders[MODEL]
+    for cover in _made(bench, kind):
+        with monkeypatch.context() as patch:
+            _only(patch, bench, cover)
+            length = cover.signature.length
+            fitting = [
+                case
+                for case in golden.cases
+                if length
+                >= {
+                    GraphKind.ENCODE: len(golden.source(case)),
+                    GraphKind.PREFILL: len(golden.prompt(case)) - 1,
+                    GraphKind.DECODE: ladders.places(
+                        prompt_tokens=len(golden.prompt(case)),
+                        new_tokens=case["max_new_tokens"],
+                        beams=1,
+                        source_tokens=len(golden.source(case)),
+                    ),
+                }[kind]
+            ]
+            # The longest that fit: those that fill the graph.
+            fitting.sort(key=lambda case: len(golden.source(case)) + len(golden.prompt(case)))
+            submitted = [(bench.submit_case(golden, case), case) for case in fitting[-6:]]
+            assert submitted
+            for collected, case in submitted:
+                assert_equals(collected, case)
+                served = {s for _, s in collected.run.uses if s.kind is kind}
+                assert served <= {cover.signature}
+
+
+def test_a_prompt_of_one_token_is_read_by_the_first_step(bench: Bench, golden: Golden) -> None:
+    case = next(case for case in golden.cases if len(golden.prompt(case)) == 1)
+    collected = bench.submit_case(golden, case)
+    assert_equals(collected, case)
+    assert {served.kind for _, served in collected.run.uses} == {
+        GraphKind.ENCODE,
+        GraphKind.DECODE,
+    }
+
+
+def test_sources_of_one_rung_are_read_together(bench: Bench, golden: Golden) -> None:
+    _made(bench, GraphKind.ENCODE)
+    case = next(case for case in golden.cases if 8 < len(golden.source(case)) <= 16)
+    # What runs meanwhile lets the others wait for one another.
+    long = max(golden.cases, key=lambda case: len(golden.source(case)))
+    submitted = [(bench.submit_case(golden, one), one) for one in [long, case, case, case, case]]
+    for collected, one in submitted:
+        assert_equals(collected, one)
+    rows = [s.rows for c, _ in submitted for _, s in c.run.uses if s.kind is GraphKind.ENCODE]
+    assert max(rows) == 2
+
+
+def test_what_a_run_reads_is_counted_as_asked_and_as_padded(bench: Bench, golden: Golden) -> None:
+    case = next(case for case in golden.cases if len(golden.prompt(case)) > 8)
+    collected = bench.submit_case(golden, case)
+    assert_equals(collected, case)
+    run = collected.run
+    (encode,) = (use for use in run.uses.values() if use.served.kind is GraphKind.ENCODE)
+    assert run.padded_source_tokens == encode.served.length >= len(golden.source(case))
+    (prefill,) = (use for use in run.uses.values() if use.served.kind is GraphKind.PREFILL)
+    assert prefill.calls == math.ceil(run.read_tokens / 8)
+    assert run.padded_prompt_tokens == 8 * prefill.calls
+
+
+def test_a_lane_tells_what_of_sources_and_prompts_is_still_to_be_read(
+    bench: Bench, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [
+        next(case for case in golden.cases if (len(golden.prompt(case)) > 1) is is_longer)
+        for is_longer in (False, True)
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.engine._lanes[MODEL, 1], "_admit", lambda: None)
+        submitted = [bench.submit_case(golden, case) for case in cases]
+        lanes = bench.engine.snapshot("w", "i").lanes
+    bench.engine._thread.wake()
+    (lane,) = (lane for lane in lanes if lane.beams == 1)
+    assert (lane.backlog_sources, lane.backlog_prompts) == (2, 1)
+    assert lane.backlog_source_tokens == sum(len(golden.source(case)) for case in cases)
+    assert lane.backlog_prompt_tokens == len(golden.prompt(cases[1])) - 1
+    for collected, case in zip(submitted, cases, strict=True):
+        assert_equals(collected, case)
+
+
+def test_the_record_tells_sources_and_only_what_prefill_reads(bench: Bench, golden: Golden) -> None:
+    recorder = bench.engine._recorder
+    before = recorder._recent[MODEL]
+    sources, prompts = sum(before.sources.values()), sum(before.prompts.values())
+    case = next(case for case in golden.cases if len(golden.prompt(case)) == 1)
+    assert_equals(bench.submit_case(golden, case), case)
+    after = recorder._recent[MODEL]
+    assert sum(after.sources.values()) == sources + 1
+    assert sum(after.prompts.values()) == prompts
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_each_place_of_a_tape_has_the_position_of_its_token(beams: int) -> None:
+    """A prompt of two tokens in one row, of five in the other; then a place for each hypothesis."""
+    empty = [tf.zeros([2, 1, 12, 4])]
+    attend = StepAttention(
+        list(empty),
+        list(empty),
+        prompt_places=tf.constant([2, 5]),
+        starts=tf.constant([2, 5]),
+        visible=tf.ones([2, beams, 12], tf.bool),
+    )
+    steps = np.arange(12)
+    expected = [np.where(steps < n, steps, n + (steps - n) // beams) for n in (2, 5)]
+    np.testing.assert_array_equal(attend.positions, expected)
+
+
+def test_padding_of_a_source_changes_nothing() -> None:
+    model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
+    source = [7, 3, 90, 14, 2]
+    padded = tf.constant([[*source, 55, 66, 77]])
+    keys, values = model.family.encode(model.weights, tf.constant([source]), tf.constant([5]))
+    others = model.family.encode(model.weights, padded, tf.constant([5]))
+    for found, right in zip([*others[0], *others[1]], [*keys, *values], strict=True):
+        np.testing.assert_allclose(found[:, :, :5], right, atol=1e-5)
+
+
+def test_what_lies_beyond_a_source_is_not_attended_to() -> None:
+    model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
+    attend = source_attention(model, [7, 3, 90])
+    query = tf.random.stateless_normal([1, model.family.heads, 1, model.family.head_size], (1, 2))
+    for keys in (*attend._keys, *attend._values):
+        assert keys.shape[2] == 3
+    shorter = type(attend)(attend._keys, attend._values, tf.constant([2]))
+    cut = [[cache[:, :, :2] for cache in caches] for caches in (attend._keys, attend._values)]
+    alone = type(attend)(*cut, tf.constant([2]))
+    np.testing.assert_allclose(shorter(1, query, 1.0), alone(1, query, 1.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_source_moves_with_its_row(beams: int) -> None:
+    model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
+    first = Batch(model, rows=2, beams=beams, length=4, source_length=24)
+    first.begin(1, [0], Options.of(max_new_tokens=3), source_length=17)
+    rng = np.random.default_rng(0)
+    for variable in first.caches._variables:
+        variable.assign(rng.normal(size=variable.value().shape))
+    second = Batch(model, rows=3, beams=beams, length=64, source_length=64)
+    second.copy_row(2, first, 1)
+    assert second.state.source_lengths.tolist() == [0, 0, 17]
+    layers = 2 * model.family.layers
+    sources = zip(first.caches._variables[layers:], second.caches._variables[layers:], strict=True)
+    for old, new in sources:
+        np.testing.assert_array_equal(new.numpy()[2, :, :24], old.numpy()[1])
+        assert not new.numpy()[2, :, 24:].any()
