@@ -43,7 +43,7 @@ from shaperouter._generation import (
 )
 from shaperouter._graph import Graph, GraphState, Histogram
 from shaperouter._graph_stream import GraphStream
-from shaperouter._model import Ladders, LaneLadders, Model
+from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
 from shaperouter._stream import GenerationStream
@@ -75,6 +75,7 @@ __all__ = [
     "LaneLadders",
     "MessageTooLargeError",
     "Model",
+    "ModelKind",
     "ModelNotFoundError",
     "OverloadedError",
     "Route",

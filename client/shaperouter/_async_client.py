@@ -48,13 +48,23 @@ class AsyncClient:
         self,
         prompt: str | Sequence[int],
         *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
         model: str = "",
         explain: bool = False,
         timeout: float | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Generation:
         """Continues a prompt; see ``Client.generate``."""
-        request = _requests.generate_request(prompt, model, explain, options)
+        asked = _requests.Generating(
+            prompt=prompt,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        request = _requests.generate_request(asked)
         method = self._connect().generation.Generate
         return _convert.response(await self._call(method, request, timeout))
 
@@ -62,6 +72,8 @@ class AsyncClient:
         self,
         prompt: str | Sequence[int],
         *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
         model: str = "",
         explain: bool = False,
         timeout: float | None = None,
@@ -72,7 +84,15 @@ class AsyncClient:
 
         Not a coroutine: ``async with client.stream(prompt) as stream``.
         """
-        request = _requests.stream_request(prompt, model, explain, options)
+        asked = _requests.Generating(
+            prompt=prompt,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        request = _requests.stream_request(asked)
         deadline = self._endpoint.deadline(timeout)
         return AsyncGenerationStream(
             self._connect().generation.GenerateStream(request, timeout=deadline),

@@ -62,6 +62,8 @@ class Client:
         self,
         prompt: str | Sequence[int],
         *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
         model: str = "",
         explain: bool = False,
         timeout: float | None = None,
@@ -70,7 +72,10 @@ class Client:
         """Continues a prompt and returns the whole generation when it has ended.
 
         Args:
-            prompt: The text, or its token ids. Not empty.
+            prompt: The text, or its token ids. Not empty. For a model with an encoder it is the
+                source, what the encoder reads.
+            decoder_text: Of a model with an encoder, what the new text continues. Default: nothing.
+            decoder_token_ids: The same as token ids.
             model: Name of the model. Default: the service's only one.
             explain: Have the result's `routes` tell how the request was routed.
             timeout: Deadline of this call in seconds. Default: the client's.
@@ -83,13 +88,23 @@ class Client:
             UnavailableError: No connection, or the worker was lost.
             DeadlineError: The timeout ended first.
         """
-        request = _requests.generate_request(prompt, model, explain, options)
+        asked = _requests.Generating(
+            prompt=prompt,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        request = _requests.generate_request(asked)
         return _convert.response(self._call(self._generation.Generate, request, timeout))
 
     def stream(
         self,
         prompt: str | Sequence[int],
         *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
         model: str = "",
         explain: bool = False,
         timeout: float | None = None,
@@ -102,7 +117,10 @@ class Client:
         token is never repeated by itself.
 
         Args:
-            prompt: The text, or its token ids. Not empty.
+            prompt: The text, or its token ids. Not empty. For a model with an encoder it is the
+                source, what the encoder reads.
+            decoder_text: Of a model with an encoder, what the new text continues. Default: nothing.
+            decoder_token_ids: The same as token ids.
             model: Name of the model. Default: the service's only one.
             explain: Have the result's `routes` tell how the request was routed.
             timeout: Deadline of the whole stream in seconds. Default: the client's.
@@ -113,7 +131,15 @@ class Client:
         Raises:
             InvalidArgumentError: An argument cannot be sent.
         """
-        request = _requests.stream_request(prompt, model, explain, options)
+        asked = _requests.Generating(
+            prompt=prompt,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        request = _requests.stream_request(asked)
         deadline = self._deadline(timeout)
         return GenerationStream(
             self._generation.GenerateStream(request, timeout=deadline),

@@ -17,7 +17,7 @@ from shaperouter._generation import (
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._model import Ladders, LaneLadders, Model
+from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
 from shaperouter._option_message import options_from_message
 from shaperouter._signature import GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
@@ -28,8 +28,13 @@ _FINISH_REASONS = {
     generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
 }
 _GRAPH_KINDS = {
+    signature_pb2.GRAPH_KIND_ENCODE: GraphKind.ENCODE,
     signature_pb2.GRAPH_KIND_PREFILL: GraphKind.PREFILL,
     signature_pb2.GRAPH_KIND_DECODE: GraphKind.DECODE,
+}
+_MODEL_KINDS = {
+    model_pb2.MODEL_KIND_DECODER: ModelKind.DECODER,
+    model_pb2.MODEL_KIND_ENCODER_DECODER: ModelKind.ENCODER_DECODER,
 }
 _GRAPH_STATES = {
     graph_pb2.GRAPH_STATE_COLD: GraphState.COLD,
@@ -94,6 +99,8 @@ def generation(
             prompt_tokens=usage.prompt_tokens,
             padded_prompt_tokens=usage.padded_prompt_tokens,
             generated_tokens=usage.generated_tokens,
+            source_tokens=usage.source_tokens,
+            padded_source_tokens=usage.padded_source_tokens,
         ),
         timings=Timings(
             queue_seconds=timings.queue_seconds,
@@ -168,8 +175,13 @@ def model(message: model_pb2.Model) -> Model:
             ),
             prefill_rows=tuple(ladders.prefill_rows),
             prefill_batch_tokens=ladders.prefill_batch_tokens,
+            encode_lengths=tuple(ladders.encode_lengths),
+            encode_rows=tuple(ladders.encode_rows),
+            encode_batch_tokens=ladders.encode_batch_tokens,
         ),
         ready_workers=message.ready_workers,
+        kind=_MODEL_KINDS.get(message.kind, ModelKind.UNKNOWN),
+        max_source_length=message.max_source_length,
     )
 
 
@@ -202,7 +214,8 @@ def _route(message: generation_pb2.Route) -> Route:
         options=tuple(
             RouteOption(
                 worker=option.worker,
-                prefill=signature(option.prefill),
+                encode=signature(option.encode) if option.HasField("encode") else None,
+                prefill=signature(option.prefill) if option.HasField("prefill") else None,
                 decode=signature(option.decode),
                 queue_seconds=option.queue_seconds,
                 stall_seconds=option.stall_seconds,

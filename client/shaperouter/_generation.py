@@ -69,14 +69,18 @@ class Usage:
     """Tokens counted.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt.
+        prompt_tokens: Tokens of the prompt; of the decoder's, with its start, if there is a source.
         padded_prompt_tokens: Tokens that were computed for them, padding included.
         generated_tokens: New tokens of all returned sequences, end tokens included.
+        source_tokens: Tokens of the source; 0 without one.
+        padded_source_tokens: Tokens that were computed for them, padding included.
     """
 
     prompt_tokens: int
     padded_prompt_tokens: int
     generated_tokens: int
+    source_tokens: int = 0
+    padded_source_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +93,8 @@ class Timings:
     Attributes:
         queue_seconds: From the arrival at the worker until a slot was free.
         stall_seconds: Waiting for graphs to be traced and compiled.
-        prefill_seconds: From the start of the prefill to the first token, stalls left out.
+        prefill_seconds: From the start of reading source and prompt to the first token, stalls left
+            out.
         decode_seconds: From the first token to the last, stalls left out.
         time_to_first_token_seconds: From the arrival at the service to the first token.
         total_seconds: From the arrival at the service to the end.
@@ -127,23 +132,26 @@ class RouteOption:
 
     Attributes:
         worker: The worker.
-        prefill: The graph that would read the prompt.
+        prefill: The graph that would read the prompt; None where there is nothing to read but a
+            source.
         decode: The graph that would decode.
         queue_seconds: Waiting for requests that came before.
         stall_seconds: Waiting for graphs to be compiled or loaded.
-        prefill_seconds: Reading the prompt.
+        prefill_seconds: Reading source and prompt.
         decode_seconds: Decoding as many tokens as were asked for.
         total_seconds: All of it.
+        encode: The graph that would read the source; None without one.
     """
 
     worker: str
-    prefill: Signature
+    prefill: Signature | None
     decode: Signature
     queue_seconds: float
     stall_seconds: float
     prefill_seconds: float
     decode_seconds: float
     total_seconds: float
+    encode: Signature | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

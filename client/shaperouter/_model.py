@@ -1,8 +1,17 @@
 """Served models and their limits."""
 
+import enum
 from dataclasses import dataclass
 
 from shaperouter._options import GenerationOptions
+
+
+class ModelKind(enum.StrEnum):
+    """What a model does with what it is given."""
+
+    DECODER = "decoder"  # continues a prompt
+    ENCODER_DECODER = "encoder-decoder"  # answers a source
+    UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +38,18 @@ class Ladders:
         lanes: Of each beam width, in order of width.
         prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
         prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
+        encode_lengths: Padded lengths of sources in tokens; empty without an encoder.
+        encode_rows: Sources read together, as far as `encode_batch_tokens` allows.
+        encode_batch_tokens: Most padded tokens of an encode of several sources.
     """
 
     prefill_lengths: tuple[int, ...]
     lanes: tuple[LaneLadders, ...]
     prefill_rows: tuple[int, ...]
     prefill_batch_tokens: int
+    encode_lengths: tuple[int, ...] = ()
+    encode_rows: tuple[int, ...] = ()
+    encode_batch_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +61,8 @@ class Model:
         family: Family of the architecture, such as ``gpt2``.
         tokenizer: Class of the tokenizer.
         vocab_size: Number of token ids.
-        max_length: Most tokens of prompt and generation together.
+        max_length: Most tokens of prompt and generation together; of the decoder's, if there is an
+            encoder.
         default_options: What requests get that do not say otherwise; every option that has a
             default.
         dtype: Type the weights and caches are computed in, such as ``float32``.
@@ -57,6 +73,8 @@ class Model:
         slots: Requests without beam search that one worker runs at a time; more wait.
         ladders: Shapes its graphs can have.
         ready_workers: Workers that can run it now.
+        kind: What it does with a prompt.
+        max_source_length: Most tokens of a source; 0 without an encoder.
     """
 
     name: str
@@ -72,3 +90,5 @@ class Model:
     slots: int
     ladders: Ladders
     ready_workers: int
+    kind: ModelKind = ModelKind.UNKNOWN
+    max_source_length: int = 0

@@ -1,6 +1,7 @@
 """Building request messages; what the wire cannot carry is refused with the field's name."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shaperouter import _values
@@ -11,23 +12,41 @@ from shaperouter._signature import GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
 _KINDS = {
+    GraphKind.ENCODE: signature_pb2.GRAPH_KIND_ENCODE,
     GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
     GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
 }
 
 
-def generate_request(
-    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
-) -> generation_pb2.GenerateRequest:
+@dataclass(frozen=True, kw_only=True)
+class Generating:
+    """What is asked for by a request to generate; see `Client.generate`.
+
+    Attributes:
+        prompt: Text or token ids.
+        decoder_text: What the decoder begins with, as text.
+        decoder_token_ids: The same as token ids.
+        model: Name of the model.
+        explain: Whether to tell the routes.
+        options: How to generate.
+    """
+
+    prompt: str | Sequence[int]
+    decoder_text: str | None
+    decoder_token_ids: Sequence[int] | None
+    model: str
+    explain: bool
+    options: GenerationOptions
+
+
+def generate_request(asked: Generating) -> generation_pb2.GenerateRequest:
     """The request of ``Generate``."""
-    return generation_pb2.GenerateRequest(**_fields(prompt, model, explain, options))
+    return generation_pb2.GenerateRequest(**_fields(asked))
 
 
-def stream_request(
-    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
-) -> generation_pb2.GenerateStreamRequest:
+def stream_request(asked: Generating) -> generation_pb2.GenerateStreamRequest:
     """The request of ``GenerateStream``."""
-    return generation_pb2.GenerateStreamRequest(**_fields(prompt, model, explain, options))
+    return generation_pb2.GenerateStreamRequest(**_fields(asked))
 
 
 def model_request(name: str) -> model_pb2.GetModelRequest:
@@ -75,7 +94,7 @@ def _signature(field: str, value: object) -> signature_pb2.Signature:
         )
     if value.kind not in _KINDS:
         raise InvalidArgumentError.of(
-            f"{field}.kind", f"must be prefill or decode, got {_values.shown(value.kind)}"
+            f"{field}.kind", f"must be encode, prefill or decode, got {_values.shown(value.kind)}"
         )
     return signature_pb2.Signature(
         model=_values.text(f"{field}.model", value.model),
@@ -86,15 +105,19 @@ def _signature(field: str, value: object) -> signature_pb2.Signature:
     )
 
 
-def _fields(
-    prompt: str | Sequence[int], model: str, explain: bool, options: GenerationOptions
-) -> dict[str, Any]:
+def _fields(asked: Generating) -> dict[str, Any]:
     """The fields that both requests to generate have."""
+    prompt = asked.prompt
     fields: dict[str, Any] = {
-        "model": _values.text("model", model),
-        "options": options_to_message(options),
-        "explain": _values.flag("explain", explain),
+        "model": _values.text("model", asked.model),
+        "options": options_to_message(asked.options),
+        "explain": _values.flag("explain", asked.explain),
     }
+    if asked.decoder_text is not None:
+        fields["decoder_text"] = _values.text("decoder_text", asked.decoder_text)
+    if asked.decoder_token_ids is not None:
+        ids = _values.integers("decoder_token_ids.ids", asked.decoder_token_ids)
+        fields["decoder_token_ids"] = generation_pb2.TokenIds(ids=ids)
     if isinstance(prompt, str):
         fields["text"] = _values.text("text", prompt)
     elif isinstance(prompt, bytes | bytearray | Mapping) or not isinstance(prompt, Iterable):

@@ -14,6 +14,7 @@ _BEAMS = re.compile(r"\d{1,9}", re.ASCII)
 class GraphKind(enum.StrEnum):
     """What a compiled graph computes."""
 
+    ENCODE = "encode"  # reads sources, of models that have an encoder
     PREFILL = "prefill"  # reads prompts, or a piece of a long one
     DECODE = "decode"  # advances the active sequences together, one token a step
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
@@ -27,8 +28,9 @@ class Signature:
         model: Name of the model.
         kind: What the graph computes.
         rows: Requests computed together.
-        length: Padded length in tokens: of the prompt for prefill; of the attended cache for
-            decode, where a prompt's token takes one place and a step as many as there are beams.
+        length: Padded length in tokens: of the source for encode; of the prompt for prefill; of the
+            attended cache for decode, where a prompt's token takes one place and a step as many as
+            there are beams.
         beams: Beam width; 1 without beam search.
     """
 
@@ -53,9 +55,9 @@ class Signature:
         if len(words) not in (3, 5):
             raise InvalidArgumentError.of(field, f"must read {_FORM}, got {text!r}")
         model, kind, size, *rest = words
-        kinds = {GraphKind.PREFILL.value, GraphKind.DECODE.value}
+        kinds = {kind.value for kind in GraphKind if kind is not GraphKind.UNKNOWN}
         if kind not in kinds:
-            raise _wrong(field, f"the kind must be prefill or decode, got {kind!r}", text)
+            raise _wrong(field, f"the kind must be encode, prefill or decode, got {kind!r}", text)
         match = _SIZE.fullmatch(size)
         if match is None:
             raise _wrong(

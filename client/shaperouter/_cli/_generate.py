@@ -9,7 +9,9 @@ from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._generation_options import generation_options
 from shaperouter._cli._output import Output, output_for
 from shaperouter._cli._waiting import WaitingLine
+from shaperouter._client import Client
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
+from shaperouter._model import ModelKind
 from shaperouter._signature import Signature
 
 _STALL_REMARK = "the first request of a shape waits, later ones don't"
@@ -25,6 +27,12 @@ _STALL_REMARK = "the first request of a shape waits, later ones don't"
     "as_token_ids",
     is_flag=True,
     help="PROMPT is token ids, divided by spaces or commas. [default: text]",
+)
+@click.option(
+    "--decoder-text",
+    metavar="TEXT",
+    help="What the new text continues, of a model with an encoder, which reads PROMPT. "
+    "[default: nothing]",
 )
 @click.option(
     "--stream",
@@ -47,6 +55,7 @@ def generate(
     prompt: str,
     model: str,
     as_token_ids: bool,
+    decoder_text: str | None,
     stream: bool,
     explain: bool,
     **options: Any,
@@ -66,17 +75,24 @@ def generate(
     if options["logprobs"] is not None and not wants_json(ctx):
         raise click.UsageError("--logprobs needs --json: text has no place for them", ctx)
     given = _read_stdin() if prompt == "-" else prompt
-    output = output_for(
-        as_json=wants_json(ctx),
-        stream=stream,
-        explain=explain,
-        # With --echo the text has it already.
-        prompt="" if as_token_ids or options["echo"] else given,
-    )
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
+        output = output_for(
+            as_json=wants_json(ctx),
+            stream=stream,
+            explain=explain,
+            prompt=lambda: _shown_prompt(
+                client,
+                model,
+                given,
+                decoder_text,
+                as_token_ids=as_token_ids,
+                echo=options["echo"],
+            ),
+        )
         waiting.show(f"waiting for {client.address}")
         call = client.stream(
             _parse_token_ids(given) if as_token_ids else given,
+            decoder_text=decoder_text,
             model=model,
             explain=explain,
             on_stall=lambda signature: _stall(signature, output, waiting),
@@ -96,6 +112,26 @@ def generate(
             raise
         waiting.hide()
         output.end(call.result)
+
+
+def _shown_prompt(
+    client: Client,
+    model: str,
+    given: str,
+    decoder_text: str | None,
+    *,
+    as_token_ids: bool,
+    echo: bool | None,
+) -> str:
+    """What the new text continues, unless that has it already or it is no text."""
+    if echo:
+        return ""
+    if decoder_text is not None:
+        return decoder_text
+    if as_token_ids or client.model(model).kind is ModelKind.ENCODER_DECODER:
+        # Of a source, the text is no continuation.
+        return ""
+    return given
 
 
 def _stall(signature: Signature, output: Output, waiting: WaitingLine) -> None:

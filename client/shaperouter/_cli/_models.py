@@ -8,7 +8,7 @@ from shaperouter._cli._tables import human_count, megabytes, print_table
 from shaperouter._model import Model
 
 _COLUMNS = (
-    *("model", "family", "dtype", "parameters", "max length", "slots"),
+    *("model", "family", "dtype", "parameters", "max source", "max length", "slots"),
     *("weights MB", "kv cache MB", "ready workers"),
 )
 
@@ -18,7 +18,8 @@ _COLUMNS = (
 def models(ctx: click.Context) -> None:
     """Lists the models of the service and their limits.
 
-    Length in tokens; memory on one device in megabytes (10^6 bytes).
+    Lengths in tokens, that of sources for models with an encoder; memory on one device in
+    megabytes (10^6 bytes).
     """
     with connect(ctx) as client:
         listed = client.models()
@@ -36,6 +37,7 @@ def _row(model: Model) -> tuple[str, ...]:
         model.family,
         model.dtype,
         human_count(model.parameters),
+        str(model.max_source_length) if model.max_source_length else "",
         str(model.max_length),
         str(model.slots),
         megabytes(model.weight_bytes),

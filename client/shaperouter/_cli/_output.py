@@ -1,7 +1,9 @@
 """Printing a generation: text or JSON, whole or as it is made."""
 
+import functools
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import click
 
@@ -41,14 +43,15 @@ class Output(ABC):
             click.echo()
 
 
-def output_for(*, as_json: bool, stream: bool, explain: bool, prompt: str) -> Output:
+def output_for(*, as_json: bool, stream: bool, explain: bool, prompt: Callable[[], str]) -> Output:
     """The way to print that the options ask for.
 
     Args:
         as_json: Print JSON.
         stream: Print as it is made.
         explain: Print how it was routed, too; JSON has that in any case.
-        prompt: What a terminal shows before the new text.
+        prompt: Tells what a terminal shows before the new text; asked only where there is one, and
+            not before there is text.
     """
     if as_json:
         return _JsonLines() if stream else _Json()
@@ -87,8 +90,8 @@ class _JsonLines(Output):
 class _Text(Output):
     """The text when it is whole, after the prompt if stdout is a terminal."""
 
-    def __init__(self, prompt: str, *, explain: bool) -> None:
-        self._prompt = prompt
+    def __init__(self, prompt: Callable[[], str], *, explain: bool) -> None:
+        self._prompt = functools.cache(prompt)
         self._explain = explain
         self._terminal = sys.stdout.isatty()
 
@@ -104,7 +107,7 @@ class _Text(Output):
 
     def _begin(self) -> None:
         if self._terminal:
-            click.secho(self._prompt.translate(_PICTURES), nl=False, dim=True)
+            click.secho(self._prompt().translate(_PICTURES), nl=False, dim=True)
 
     def _write(self, text: str) -> None:
         click.echo(text.translate(_PICTURES) if self._terminal else text, nl=False)
@@ -125,7 +128,7 @@ class _Text(Output):
 class _StreamedText(_Text):
     """The text of the first sequence as it comes, and the others when they are whole."""
 
-    def __init__(self, prompt: str, *, explain: bool) -> None:
+    def __init__(self, prompt: Callable[[], str], *, explain: bool) -> None:
         super().__init__(prompt, explain=explain)
         self._started = False
 

@@ -6,8 +6,8 @@ import click
 
 from shaperouter._cli._tables import print_table
 from shaperouter._generation import Route, RouteOption
+from shaperouter._signature import Signature
 
-_WORDS = ("", "worker", "prefill", "decode")
 _NUMBERS = ("queue s", "stall s", "prefill s", "decode s", "total s")
 
 
@@ -18,13 +18,18 @@ def print_routes(routes: Sequence[Route]) -> None:
     for number, route in enumerate(routes, 1):
         if len(routes) > 1:
             click.echo(f"Run {number} of {len(routes)}:", err=True)
-        rows = [_row(option, taken=not place) for place, option in enumerate(route.options)]
-        print_table((*_WORDS, *_NUMBERS), rows, words=len(_WORDS), err=True)
+        kinds = [
+            kind
+            for kind in ("encode", "prefill", "decode")
+            if any(getattr(option, kind) for option in route.options)
+        ]
+        words = ("", "worker", *kinds)
+        rows = [_row(option, kinds, taken=not place) for place, option in enumerate(route.options)]
+        print_table((*words, *_NUMBERS), rows, words=len(words), err=True)
 
 
-def _row(option: RouteOption, *, taken: bool) -> tuple[str, ...]:
-    # What a graph computes its column says, and the model is the request's.
-    kinds = (option.prefill.shape, option.decode.shape)
+def _row(option: RouteOption, kinds: Sequence[str], *, taken: bool) -> tuple[str, ...]:
+    graphs: list[Signature | None] = [getattr(option, kind) for kind in kinds]
     seconds = (
         option.queue_seconds,
         option.stall_seconds,
@@ -35,6 +40,7 @@ def _row(option: RouteOption, *, taken: bool) -> tuple[str, ...]:
     return (
         ">" if taken else "",
         option.worker,
-        *(shape.partition(" ")[2] for shape in kinds),
+        # What a graph computes its column says, and the model is the request's.
+        *(graph.shape.partition(" ")[2] if graph else "" for graph in graphs),
         *(f"{each:.3f}" for each in seconds),
     )

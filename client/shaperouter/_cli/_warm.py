@@ -52,7 +52,7 @@ def _rungs(
     "--kind",
     cls=GroupedOption,
     group=_PRODUCT,
-    type=click.Choice([GraphKind.PREFILL.value, GraphKind.DECODE.value]),
+    type=click.Choice([kind.value for kind in GraphKind if kind is not GraphKind.UNKNOWN]),
     help="Every signature of this kind with one of --rows and one of --lengths. [default: none]",
 )
 @click.option(

@@ -312,7 +312,7 @@ class FakeShaperouter(
     ) -> model_pb2.GetModelResponse:
         self._enter(request, context)
         for model in self.models:
-            if model.name == request.name:
+            if request.name in ("", model.name):
                 return model_pb2.GetModelResponse(model=model)
         context.abort(grpc.StatusCode.NOT_FOUND, f"model: no model {request.name!r}; have demo")
         raise AssertionError

@@ -277,6 +277,23 @@ def test_explain_prints_the_ways_there_were_on_stderr(
     assert other.split()[:2] == ["worker-1", "1x16"]
 
 
+def test_the_way_of_a_source_has_its_encode_graph(fake: FakeShaperouter) -> None:
+    end = routed(fake, 1)
+    for option in end.completion.completion.routes[0].options:
+        option.ClearField("prefill")
+        option.encode.CopyFrom(fake.signature(signature_pb2.GRAPH_KIND_ENCODE, 1, 32))
+    fake.script[-1] = end
+    header, taken, _ = run(fake, "generate", "x", "--explain").stderr.splitlines()
+    assert header.split()[:3] == ["worker", "encode", "decode"]
+    assert taken.split()[:4] == [">", "worker-0", "1x32", "4x256"]
+
+
+def test_a_decoders_prompt_is_sent(fake: FakeShaperouter) -> None:
+    run(fake, "generate", "good", "--decoder-text", "gut")
+    request = request_of(fake)
+    assert (request.text, request.decoder_text) == ("good", "gut")
+
+
 def test_each_run_is_explained_by_itself(fake: FakeShaperouter) -> None:
     fake.script[-1] = routed(fake, 2)
     lines = run(fake, "generate", "x", "--explain").stderr.splitlines()

@@ -38,6 +38,7 @@ DECODE = Signature(model="demo", kind=GraphKind.DECODE, rows=4, length=256)
             "gpt2-xl.1 decode 1x64 beams 4",
         ),
         (Signature(model="m", kind=GraphKind.PREFILL, rows=2, length=16), "m prefill 2x16"),
+        (Signature(model="m", kind=GraphKind.ENCODE, rows=2, length=16), "m encode 2x16"),
     ],
 )
 def test_a_signature_reads_its_own_short_form(signature: Signature, text: str) -> None:
@@ -56,8 +57,8 @@ def test_a_shape_is_the_short_form_without_the_model() -> None:
         ("", "must read MODEL KIND ROWSxLENGTH, then 'beams N' with beam search, such as"),
         ("decode 4x256", "must read MODEL KIND ROWSxLENGTH"),
         ("demo decode 4x256 beams", "must read MODEL KIND ROWSxLENGTH"),
-        ("demo encode 4x256", "the kind must be prefill or decode, got 'encode'"),
-        ("demo unknown 4x256", "the kind must be prefill or decode, got 'unknown'"),
+        ("demo transcribe 4x256", "the kind must be encode, prefill or decode, got 'transcribe'"),
+        ("demo unknown 4x256", "the kind must be encode, prefill or decode, got 'unknown'"),
         ("demo decode 4*256", "the size must read ROWSxLENGTH, such as 4x256, got '4*256'"),
         ("demo decode -4x256", "the size must read ROWSxLENGTH, such as 4x256, got '-4x256'"),
         ("demo decode 4x9999999999", "the size must read ROWSxLENGTH"),
@@ -109,7 +110,7 @@ def test_signatures_are_sent_as_values_and_in_their_short_form(
         ({"signatures": [DECODE, "demo"]}, "signatures[1]: must read MODEL KIND ROWSxLENGTH"),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.UNKNOWN, rows=1, length=1)]},
-            "signatures[0].kind: must be prefill or decode, got",
+            "signatures[0].kind: must be encode, prefill or decode, got",
         ),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.DECODE, rows=2**31, length=1)]},

@@ -238,3 +238,31 @@ def test_graphs_sends_its_filters(fake: FakeShaperouter, client: Client) -> None
     assert [str(request).split() for request in fake.requests] == [
         ["model:", '"demo"', "include_cold:", "true"]
     ]
+
+
+def test_a_decoders_prompt_is_sent_as_text_or_as_token_ids(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    client.generate("translate: good", decoder_text="gut")
+    with client.stream([5, 6], decoder_token_ids=(7, 8)) as stream:
+        list(stream)
+    first, second = fake.requests
+    assert (first.text, first.decoder_text) == ("translate: good", "gut")
+    assert not first.HasField("decoder_token_ids")
+    assert (second.token_ids.ids, second.decoder_token_ids.ids) == ([5, 6], [7, 8])
+    assert not second.HasField("decoder_text")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"decoder_text": 5}, "decoder_text: must be"),
+        ({"decoder_token_ids": [1, "x"]}, r"decoder_token_ids.ids\[1\]: must be"),
+        ({"decoder_token_ids": [2**31]}, r"decoder_token_ids.ids\[0\]: must fit"),
+    ],
+)
+def test_a_decoders_prompt_that_cannot_be_sent_is_refused_with_its_field(
+    client: Client, arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        client.generate("x", **arguments)

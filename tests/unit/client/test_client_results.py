@@ -17,6 +17,7 @@ from shaperouter import (
     InternalError,
     Ladders,
     LaneLadders,
+    ModelKind,
     ModelNotFoundError,
     Route,
     RouteOption,
@@ -26,7 +27,7 @@ from shaperouter import (
     TokenLogprobs,
     Usage,
 )
-from shaperouter.v1 import generation_pb2, graph_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -229,3 +230,39 @@ def test_a_generation_tells_how_it_was_routed(fake: FakeShaperouter, client: Cli
             )
         ),
     )
+
+
+def test_a_route_tells_the_graph_that_would_read_the_source(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    route = fake.route()
+    for option in route.options:
+        option.ClearField("prefill")
+        option.encode.CopyFrom(fake.signature(signature_pb2.GRAPH_KIND_ENCODE, 1, 32))
+    fake.response.completion.routes.append(route)
+    (found,) = client.generate("x", explain=True).routes
+    assert [option.prefill for option in found.options] == [None, None]
+    encode = Signature(model="demo", kind=GraphKind.ENCODE, rows=1, length=32)
+    assert [option.encode for option in found.options] == [encode, encode]
+
+
+def test_the_tokens_of_a_source_are_counted_apart(fake: FakeShaperouter, client: Client) -> None:
+    usage = fake.response.completion.usage
+    usage.source_tokens, usage.padded_source_tokens = 20, 24
+    found = client.generate("x").usage
+    assert (found.source_tokens, found.padded_source_tokens) == (20, 24)
+
+
+def test_a_model_with_an_encoder_tells_its_kind_and_the_longest_source(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    (told,) = fake.models
+    told.kind = model_pb2.MODEL_KIND_ENCODER_DECODER
+    told.max_source_length = 512
+    told.ladders.encode_lengths.extend([16, 512])
+    told.ladders.encode_rows.append(1)
+    told.ladders.encode_batch_tokens = 128
+    (model,) = client.models()
+    assert (model.kind, model.max_source_length) == (ModelKind.ENCODER_DECODER, 512)
+    assert (model.ladders.encode_lengths, model.ladders.encode_rows) == ((16, 512), (1,))
+    assert model.ladders.encode_batch_tokens == 128

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from shaperouter.v1 import graph_pb2, signature_pb2
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -163,6 +163,22 @@ def test_terminal_shows_what_is_waited_for_then_text_and_summary(fake: FakeShape
         "3 tokens · 4.0 tokens/s · first token after 3.00 s · stalled 2.50 s · "
         "seed 4611686018427387905 · decode 4x256 (for decode 1x64)"
     ) in text
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+@pytest.mark.parametrize(
+    ("decoder_text", "shown_text"),
+    [([], " a library\r\n"), (["--decoder-text", "Das"], "\x1b[2mDas\x1b[0m a library\r\n")],
+)
+def test_a_source_is_not_shown_before_the_text_but_a_decoders_prompt_is(
+    fake: FakeShaperouter, stream: list[str], decoder_text: list[str], shown_text: str
+) -> None:
+    fake.models[0].kind = model_pb2.MODEL_KIND_ENCODER_DECODER
+    arguments = ["generate", "a source", "--address", fake.address, *stream, *decoder_text]
+    with terminal(*arguments) as shown:
+        output = shown.read_to_end()
+    assert shown_text in output
+    assert "a source" not in output
 
 
 def test_stall_amid_streamed_text_is_shown_below_it(fake: FakeShaperouter) -> None:

@@ -124,7 +124,7 @@ def test_signatures_may_come_from_stdin(fake: FakeShaperouter) -> None:
         ),
         (["--beams", "4"], "--kind, --rows and --lengths must be given together"),
         (["--kind", "decode", "--rows", "1;2", "--lengths", "64"], "'1;2' is not integers"),
-        (["--kind", "encode", "--rows", "1", "--lengths", "64"], "'encode' is not one of"),
+        (["--kind", "unknown", "--rows", "1", "--lengths", "64"], "'unknown' is not one of"),
         (["--file", "/nonexistent"], "No such file"),
     ],
 )
@@ -138,7 +138,7 @@ def test_wrong_usage_is_exit_code_2(fake: FakeShaperouter, arguments: list[str],
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"demo decode 4x256\ndemo encode 1x16\n", "<stdin>, line 2: the kind must be prefill or"),
+        (b"demo decode 4x256\ndemo unknown 1x16\n", "<stdin>, line 2: the kind must be encode,"),
         (b"demo decode 4x256\n\xff\n", "<stdin>: is not UTF-8"),
     ],
 )
