@@ -120,13 +120,15 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
 
 def _stays(program: Any) -> bool:
     """Whether a call leaves the caches where they are in memory."""
+    import numpy as np
     import tensorflow as tf
 
     def addresses() -> list[int]:
         return [
-            tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype)
-            .numpy()
-            .__array_interface__["data"][0]
+            # Tensor.numpy() would copy it.
+            np.asarray(
+                memoryview(tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype))
+            ).ctypes.data
             for handle in program._handles(batch)
         ]
 
