@@ -11,6 +11,8 @@ PROTO_BIN := $(PROTO_VENV)/bin
 PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
 SETTINGS ?=
 BENCH ?=
+# Each compiles on a core and a half, and takes up to 5 GB.
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
@@ -50,7 +52,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 # --- Checking ------------------------------------------------------------------------------------
 
 test: setup ## Runs all tests.
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
 	$(BIN)/ruff check .

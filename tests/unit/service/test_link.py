@@ -71,7 +71,8 @@ def test_a_worker_that_is_never_understood_is_asked_ever_less_often_and_told_onc
     pauses = [after - before for before, after in itertools.pairwise(attempts)]
     least = (0.01, 0.02, 0.04, 0.04)
     assert all(pause >= one for pause, one in zip(pauses, least, strict=True))
-    assert [entry["event"] for entry in logs] == ["worker not understood"]
+    told = [entry for entry in logs if entry["event"] == "worker not understood"]
+    assert len(told) == 1
 
 
 def test_a_worker_that_was_understood_is_asked_again_at_once_and_its_loss_told(

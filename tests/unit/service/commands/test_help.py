@@ -42,7 +42,7 @@ def test_help_names_the_roles(run: Run) -> None:
 @pytest.mark.parametrize("role", OPTIONS)
 def test_help_of_a_role_names_every_option(run: Run, role: str, flag: str) -> None:
     result = run(role, flag)
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert [option for option in OPTIONS[role] if f"  {option} " not in result.output] == []
 
 
