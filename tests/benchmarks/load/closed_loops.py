@@ -4,7 +4,7 @@ from common.processes import PeerError
 
 from .contestant import Contestant, LoadGenerator
 from .outcomes import End, Outcome
-from .traffic import Seed, any_time
+from .traffic import Request, Seed, any_time
 
 CONCURRENCY = 8
 # Seconds at most for a server to rest; until then, it would slow down whoever comes next.
@@ -21,6 +21,31 @@ def warm_up(server: Contestant, generator: LoadGenerator, *, seed: Seed, seconds
     server.settle(SETTLE_SECONDS)
 
 
+def at_capacity(
+    server: Contestant,
+    generator: LoadGenerator,
+    *,
+    seed: Seed,
+    seconds: float,
+    concurrency: int = CONCURRENCY,
+) -> list[tuple[Request, Outcome]]:
+    """What a server answers within so many seconds when so many requests are always under way.
+
+    Raises:
+        PeerError: It answers none.
+    """
+    ramp = RAMP_SHARE * seconds
+    end = ramp + seconds
+    answered = [
+        (request, outcome)
+        for request, outcome in _closed_loop(server, generator, seed, end, concurrency)
+        if outcome.end is End.COMPLETED and ramp < outcome.sent + outcome.total <= end
+    ]
+    if not answered:
+        raise PeerError(f"{server.entry.label} answered no request within {end:.0f} s")
+    return answered
+
+
 def measured_capacity(
     server: Contestant, generator: LoadGenerator, *, seed: Seed, seconds: float
 ) -> float:
@@ -29,19 +54,16 @@ def measured_capacity(
     Raises:
         PeerError: It answers none.
     """
-    ramp = RAMP_SHARE * seconds
-    end = ramp + seconds
-    answered = sum(
-        outcome.end is End.COMPLETED and ramp < outcome.sent + outcome.total <= end
-        for outcome in _closed_loop(server, generator, seed, end)
-    )
-    if not answered:
-        raise PeerError(f"{server.entry.label} answered no request within {end:.0f} s")
-    return answered / seconds
+    return len(at_capacity(server, generator, seed=seed, seconds=seconds)) / seconds
 
 
 def _closed_loop(
-    server: Contestant, generator: LoadGenerator, seed: Seed, seconds: float
-) -> list[Outcome]:
+    server: Contestant,
+    generator: LoadGenerator,
+    seed: Seed,
+    seconds: float,
+    concurrency: int = CONCURRENCY,
+) -> list[tuple[Request, Outcome]]:
     requests = any_time(seed, round(seconds * MOST_A_SECOND))
-    return generator.closed(server, requests, concurrency=CONCURRENCY, seconds=seconds)
+    outcomes = generator.closed(server, requests, concurrency=concurrency, seconds=seconds)
+    return [(requests[outcome.number], outcome) for outcome in outcomes]

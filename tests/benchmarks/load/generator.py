@@ -27,6 +27,8 @@ from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from .outcomes import End, Outcome
 
 LONGEST_REASON = 300  # characters of an error that are kept
+# Seconds that a client waits which is refused and not told for how long.
+RETRY_SECONDS = 1.0
 
 
 class Generator:
@@ -63,16 +65,20 @@ class Generator:
     async def closed(
         self, requests: Sequence[Mapping[str, Any]], concurrency: int, seconds: float
     ) -> list[Outcome]:
-        """Sends one after the other, so many side by side."""
+        """Sends one after the other, so many side by side; who is refused waits as he is told."""
         await self._connect(requests)
-        waiting = iter(requests)
+        waiting = enumerate(requests)
         outcomes: list[Outcome] = []
 
         async def one_after_the_other() -> None:
-            for request in waiting:
+            for number, request in waiting:
                 if self._now() > seconds:
                     return
-                outcomes.append(await self._send(request, late=0.0))
+                outcome = await self._send(request, late=0.0)
+                outcome.number = number
+                outcomes.append(outcome)
+                if outcome.end is End.REFUSED:
+                    await asyncio.sleep(outcome.retry_after or RETRY_SECONDS)
 
         await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
         await self._close()

@@ -20,6 +20,7 @@ class Outcome:
     Attributes:
         sent: When it was sent, from the start.
         late: How long after its time that was.
+        number: Its place among the requests there were.
         first: From then to its first tokens; None if there were none.
         total: From then to its end.
         end: How it ended.
@@ -30,6 +31,7 @@ class Outcome:
 
     sent: float
     late: float
+    number: int = 0
     first: float | None = None
     total: float = 0.0
     end: End = End.COMPLETED

@@ -29,7 +29,6 @@ def main() -> int:
     settings = Settings(
         model=GPT2_TINY if arguments.tiny else GPT2_SMALL,
         options=arguments.serve_option or OPTIONS,
-        capacity=arguments.capacity,
         factor=arguments.factor,
         before_seconds=arguments.before_seconds,
         seconds=arguments.seconds,
@@ -64,18 +63,12 @@ def _arguments() -> argparse.Namespace:
         help="of shaperouterd serve, as --serve-option=--slots=4; may be given several times "
         f"(default: {' '.join(OPTIONS)})",
     )
-    parser.add_argument(
-        "--capacity",
-        type=float,
-        metavar="N",
-        help="requests a second that the service can answer (default: measured first)",
-    )
     for name, value, what in (
         ("--factor", 5.0, "times the capacity that the overload is"),
         ("--before-seconds", 30.0, "seconds of 0.8 times the capacity, before it"),
         ("--seconds", 60.0, "seconds of the overload"),
         ("--after-seconds", 20.0, "seconds of probes alone, after it"),
-        ("--warm-up-seconds", 60.0, "seconds of traffic before everything"),
+        ("--warm-up-seconds", 60.0, "seconds of traffic before everything, twice"),
         ("--deadline", 60.0, "seconds that a request may take"),
     ):
         parser.add_argument(

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 import psutil
-from load.closed_loops import measured_capacity, warm_up
+from load.closed_loops import SETTLE_SECONDS, at_capacity, warm_up
 from load.contestant import Contestant, LoadGenerator, Model
 from load.contestants import SHAPEROUTER
 from load.outcomes import Outcome
@@ -17,9 +17,12 @@ from load.traffic import Request, open_loop, plain_request
 
 from common.terminal import Tell
 
-WARM_UP_SEED, CAPACITY_SEED, BEFORE_SEED, OVERLOAD_SEED = [0], [1], [2], [3]
+WARM_UP_SEEDS, CAPACITY_SEED, BEFORE_SEED, OVERLOAD_SEED = ([0], [1]), [2], [3], [4]
 NORMAL_SHARE = 0.8
-PROBE_SECONDS, PROBE_PROMPT, PROBE_TOKENS = 0.5, 64, 8
+# Slots of the lanes without beam search, of 2 beams and of 4: at capacity, all have a request.
+SLOTS = 8 + 4 + 2
+# Little work, so that they measure the load and are none.
+PROBE_SECONDS, PROBE_PROMPT, PROBE_TOKENS = 1.0, 16, 4
 PROBE_CLIENT = "probe"
 MEMORY_SECONDS = 1.0
 
@@ -39,9 +42,8 @@ class Settings:
     Attributes:
         model: What is served.
         options: Of `shaperouterd serve`.
-        capacity: Requests a second; None to measure it.
         factor: How many times of it the overload is.
-        before_seconds: Of the normal load.
+        before_seconds: Of normal load, before it.
         seconds: Of the overload, and of the capacity's measurement.
         after_seconds: Of probes alone.
         warm_up_seconds: Of traffic before everything.
@@ -50,7 +52,6 @@ class Settings:
 
     model: Model
     options: Sequence[str]
-    capacity: float | None
     factor: float
     before_seconds: float
     seconds: float
@@ -84,7 +85,8 @@ class Measured:
     """What was found.
 
     Attributes:
-        capacity: Requests a second that the service answers with 8 under way.
+        capacity: Requests a second that the service answers with as many under way as it has slots.
+        at_capacity: What it answers then.
         requests: What was sent, in order.
         outcomes: What became of each.
         memory: Over time.
@@ -92,6 +94,7 @@ class Measured:
     """
 
     capacity: float
+    at_capacity: list[tuple[Request, Outcome]]
     requests: list[Request]
     outcomes: list[Outcome]
     memory: list[Sample] = field(default_factory=list)
@@ -99,23 +102,25 @@ class Measured:
 
     def figures(self) -> dict[str, Any]:
         """For the JSON file: columns of what was sent and what became of it."""
-        rows = [
-            {
-                "at": request.at,
-                "client": request.client,
-                "beams": request.beams,
-                "prompt": len(request.token_ids),
-                "new_tokens": request.new_tokens,
-                **asdict(outcome),
-            }
-            for request, outcome in zip(self.requests, self.outcomes, strict=True)
-        ]
+        pairs = zip(self.requests, self.outcomes, strict=True)
         return {
             "capacity": self.capacity,
-            "requests": rows,
+            "at_capacity": [_row(*pair) for pair in self.at_capacity],
+            "requests": [_row(*pair) for pair in pairs],
             "memory": [asdict(sample) for sample in self.memory],
             "counters": self.counters,
         }
+
+
+def _row(request: Request, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "at": request.at,
+        "client": request.client,
+        "beams": request.beams,
+        "prompt": len(request.token_ids),
+        "new_tokens": request.new_tokens,
+        **asdict(outcome),
+    }
 
 
 def measure(settings: Settings, tell: Tell) -> Measured:
@@ -123,14 +128,16 @@ def measure(settings: Settings, tell: Tell) -> Measured:
     with LoadGenerator(settings.deadline) as generator:
         tell("starting the service")
         with Contestant(SHAPEROUTER, settings.model, options=settings.options) as server:
-            tell("warming up")
-            warm_up(server, generator, seed=WARM_UP_SEED, seconds=settings.warm_up_seconds)
-            capacity = settings.capacity
-            if capacity is None:
-                tell("measuring the capacity")
-                capacity = measured_capacity(
-                    server, generator, seed=CAPACITY_SEED, seconds=settings.seconds
-                )
+            # The second time meets what the first has made worth making.
+            for number, seed in enumerate(WARM_UP_SEEDS, 1):
+                tell(f"warming up, {number} of {len(WARM_UP_SEEDS)}")
+                warm_up(server, generator, seed=seed, seconds=settings.warm_up_seconds)
+            tell("measuring the capacity")
+            answered = at_capacity(
+                server, generator, seed=CAPACITY_SEED, seconds=settings.seconds, concurrency=SLOTS
+            )
+            server.settle(SETTLE_SECONDS)
+            capacity = len(answered) / settings.seconds
             requests = _schedule(settings, capacity)
             tell(f"{len(requests)} requests: {capacity:.2f}/s can be answered")
             before = server.counters()
@@ -139,6 +146,7 @@ def measure(settings: Settings, tell: Tell) -> Measured:
             after = server.counters()
     return Measured(
         capacity=capacity,
+        at_capacity=answered,
         requests=requests,
         outcomes=outcomes,
         memory=memory,

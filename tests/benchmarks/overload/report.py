@@ -39,32 +39,25 @@ class _Report:
         self._measured = measured
 
     def ends(self) -> Table:
-        rows = []
-        for phase in (Phase.BEFORE, Phase.OVERLOAD):
-            count = Counter(outcome.end for _, outcome in self._of(phase))
-            lags = [outcome.late for _, outcome in self._of(phase)]
-            seconds = self._settings.before_seconds
-            if phase is Phase.OVERLOAD:
-                seconds = self._settings.seconds
-            rows.append(
-                [
-                    phase,
-                    f"{count.total() / seconds:.1f}",
-                    *(str(count[end]) for end in End),
-                    f"{quantile(lags, 0.5) * 1e3:.1f}, {quantile(lags, 1) * 1e3:.1f}",
-                ]
-            )
+        count = Counter(outcome.end for _, outcome in self._of(Phase.OVERLOAD))
+        lags = [outcome.late for _, outcome in self._of(Phase.OVERLOAD)]
+        row = [
+            Phase.OVERLOAD,
+            f"{count.total() / self._settings.seconds:.1f}",
+            *(str(count[end]) for end in End),
+            f"{quantile(lags, 0.5) * 1e3:.1f}, {quantile(lags, 1) * 1e3:.1f}",
+        ]
         return Table(
             title=f"Requests, of which {self._measured.capacity:.2f} a second can be answered",
             head=["", "a second", *End, "generator late, ms"],
-            rows=rows,
+            rows=[row],
             note="Late: median and most.",
         )
 
     def speed(self) -> Table:
         return Table(
-            title="Milliseconds of admitted requests, before and in the overload",
-            head=["", "before p50", "p95", "overload p50", "p95", "ratio of p50"],
+            title="Milliseconds of admitted requests, at capacity and in the overload",
+            head=["", "at capacity p50", "p95", "overload p50", "p95", "ratio of p50"],
             rows=[
                 [
                     name,
@@ -149,7 +142,7 @@ class _Report:
     def targets(self) -> list[Target]:
         ratios = [
             Target(
-                text=f"overload ÷ before, p50: {name}",
+                text=f"overload ÷ at capacity, p50: {name}",
                 limit=SLOWDOWN,
                 figure=_figure(quantile(during, 0.5) / quantile(before, 0.5)),
             )
@@ -177,15 +170,13 @@ class _Report:
         ]
 
     def _speeds(self) -> Iterator[tuple[str, list[float], list[float]]]:
-        """Of what was admitted, before and in the overload, by the response's own account."""
-        before, during = (
-            [pair for pair in self._of(phase) if pair[1].end is End.COMPLETED]
-            for phase in (Phase.BEFORE, Phase.OVERLOAD)
-        )
+        """Of what was admitted, at capacity and in the overload, by the response's own account."""
+        before = self._measured.at_capacity
+        during = [pair for pair in self._of(Phase.OVERLOAD) if pair[1].end is End.COMPLETED]
         yield (
             "to the first token, without the queue",
-            [_first(outcome) for _, outcome in before],
-            [_first(outcome) for _, outcome in during],
+            [_first(outcome) for request, outcome in before if request.beams == 1],
+            [_first(outcome) for request, outcome in during if request.beams == 1],
         )
         yield (
             "a token after it",
