@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
+.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ CONDUCT = PYTHONPATH=$(BENCHMARKS) .venvs/bench-conductor/bin/python -m
 
 bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
 	@$(CONDUCT) generation $(BENCH)
+
+bench-t5: setup $(BENCH_READY) ## Measures a T5 against Transformers and CTranslate2; BENCH='--help'.
+	@$(CONDUCT) sources $(BENCH)
 
 bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help'.
 	@$(CONDUCT) load $(BENCH)

@@ -14,16 +14,24 @@ class Case:
     prompt_tokens: int
     new_tokens: int
     num_beams: int = 1
+    source_tokens: int = 0
 
 
 def tight_signatures(model: str, ladders: Ladders, together: Sequence[Case]) -> Iterator[Signature]:
     """The tight covers of requests that run together, which all have the same beam width."""
     beams = ladders.lane(together[0].num_beams).beams
-    longest = max(case.prompt_tokens for case in together)
-    yield ladders.prefill(model, rows=len(together), prompt_tokens=longest)
-    yield ladders.decode(
-        model,
-        rows=len(together),
-        length=max(case.prompt_tokens + beams * (case.new_tokens - 1) for case in together),
-        beams=beams,
-    )
+    source_tokens = max(case.source_tokens for case in together)
+    if source_tokens:
+        yield ladders.encode(model, rows=len(together), source_tokens=source_tokens)
+    if read := max(ladders.read_tokens(case.prompt_tokens) for case in together):
+        yield ladders.prefill(model, rows=len(together), prompt_tokens=read)
+    places = [
+        ladders.places(
+            prompt_tokens=case.prompt_tokens,
+            new_tokens=case.new_tokens,
+            beams=beams,
+            source_tokens=case.source_tokens,
+        )
+        for case in together
+    ]
+    yield ladders.decode(model, rows=len(together), length=max(places), beams=beams)

@@ -1,0 +1,46 @@
+"""Transformers on PyTorch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from generation.contestant import Contestant, Generated, serve
+from transformers import T5ForConditionalGeneration
+
+from common.protocol import arguments
+
+
+class TransformersTorch(Contestant):
+    """`generate` as it comes."""
+
+    packages = ("transformers", "torch")
+
+    def __init__(self, model: Path) -> None:
+        self._model = T5ForConditionalGeneration.from_pretrained(model).eval()
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
+    ) -> Generated:
+        sources = torch.tensor(prompts)
+        with torch.inference_mode():
+            output = self._model.generate(
+                sources,
+                attention_mask=torch.ones_like(sources),
+                max_new_tokens=new_tokens,
+                **options,
+            )
+        # The first token is what the decoder starts with.
+        return Generated(token_ids=output[:, 1:].tolist())
+
+
+@contextmanager
+def load() -> Iterator[Contestant]:
+    given = arguments()
+    torch.set_num_threads(given.threads)
+    yield TransformersTorch(given.model)
+
+
+if __name__ == "__main__":
+    serve(load())
