@@ -146,5 +146,5 @@ lock: setup ## Renews the lock files from what the distributions ask for.
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
 
-clean: ## Removes the environments, and what make bench made.
-	rm -rf $(VENV) .venvs build/bench
+clean: ## Removes the environments, and what benchmarks and tests keep.
+	rm -rf $(VENV) .venvs build/bench build/test-cache

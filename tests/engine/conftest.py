@@ -1,16 +1,13 @@
-"""Engines over the golden checkpoints, shared so that each graph is compiled once a session."""
+"""Engines over the golden checkpoints, shared so that each graph is made once a session."""
 
-import os
 import random
 from collections.abc import Iterator
 
-# Nearly all of these tests' time is compiling; of that, LLVM's optimizations are a third. The
-# services of tests/integration have them: what they run inherits no XLA_FLAGS.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-
 import pytest
 
+from harness.compiling import CACHE, CACHE_BYTES
 from harness.engine import CHECKPOINTS, TINY, Bench, Golden, few_rungs
+from shaperouter_service.cache import CompileCache
 
 # Tested on every graph there can be; the others on those their cases need. Families differ in
 # their forward pass alone: caches, padding, lanes and options are code that they share.
@@ -37,9 +34,11 @@ def tiny(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture(scope="session")
 def benches() -> Iterator[dict[str, Bench]]:
     """The engine of each checkpoint."""
-    many_slots = Bench({name: CHECKPOINTS[name] for name in THOROUGH}, slots=4)
+    cache = CompileCache.open(CACHE, max_bytes=CACHE_BYTES)
+    thorough = {name: CHECKPOINTS[name] for name in THOROUGH}
+    many_slots = Bench(thorough, slots=4, compile_cache=cache)
     others = {name: path for name, path in CHECKPOINTS.items() if name not in THOROUGH}
-    few_graphs = Bench(others, slots=2, ladders=few_rungs)
+    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=cache)
     yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
     assert not many_slots.defects
     assert not few_graphs.defects

@@ -42,7 +42,7 @@ class Daemon:
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
         # Tests of the engine set these; a service is compiled, and logs, as it does for its users.
-        set_by_tests = {"XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
+        set_by_tests = {"XLA_FLAGS", "TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
         inherited = {name: os.environ[name] for name in os.environ.keys() - set_by_tests}
         self.process = daemon(*arguments, "--log-format=json", env=inherited | (env or {}))
         self.log: list[dict[str, Any]] = []
