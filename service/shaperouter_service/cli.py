@@ -6,6 +6,7 @@ import click
 
 from shaperouter_service import __version__
 from shaperouter_service.commands.cache import cache_command
+from shaperouter_service.commands.convert import convert
 from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.commands.router import router
 from shaperouter_service.commands.serve import serve
@@ -19,7 +20,7 @@ def cli() -> None:
     """Serves Hugging Face generation models with TensorFlow and XLA over gRPC."""
 
 
-for command in (serve, router, worker, ladder, cache_command):
+for command in (serve, router, worker, ladder, cache_command, convert):
     cli.add_command(command)
 
 

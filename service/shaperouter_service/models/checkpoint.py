@@ -1,6 +1,5 @@
 """Reading a model directory in the Hugging Face layout: config.json and safetensors."""
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.json_files import read_json
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -23,23 +23,6 @@ FLOATING = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 PIECE_BYTES = 2**20
 # Of memory for tensors, in bytes: what TensorFlow's own allocator gives.
 ALIGNMENT = 64
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Raises:
-        StartupError: The file is missing, is not JSON, or holds something else than an object.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise StartupError(f"{path}: is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise StartupError(f"{path}: must hold a JSON object, got {type(content).__name__}")
-    return content
 
 
 class Checkpoint:

@@ -1,0 +1,24 @@
+"""Reading JSON files that others wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shaperouter_service.errors import StartupError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        StartupError: The file is missing, is not JSON, or holds something else than an object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise StartupError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise StartupError(f"{path}: must hold a JSON object, got {type(content).__name__}")
+    return content
