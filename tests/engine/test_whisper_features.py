@@ -11,20 +11,20 @@ import pytest
 import tensorflow as tf
 from transformers import WhisperFeatureExtractor
 
-from shaperouter_service.decoding.lowering import portable
-from shaperouter_service.models.whisper_features import (
-    FRAMES,
+from shaperouter_service.audio.spectrum import (
     HOP_SAMPLES,
     SAMPLE_RATE,
     SAMPLES_BEFORE,
     SAMPLES_BEHIND,
-    WINDOW_SAMPLES,
     around,
-    features,
-    log_mel,
+    loudest,
 )
+from shaperouter_service.decoding.lowering import portable
+from shaperouter_service.models.whisper_features import features, log_mel
 
 TOLERANCE = 1e-4
+FRAMES = 3000
+WINDOW_SAMPLES = FRAMES * HOP_SAMPLES
 INPUT_SAMPLES = SAMPLES_BEFORE + WINDOW_SAMPLES + SAMPLES_BEHIND
 UNKNOWN = -np.inf
 
@@ -90,7 +90,7 @@ def reference(recording: np.ndarray, bands: int, **options: object) -> np.ndarra
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_recording_of_one_window(bands: int, compute: Compute, name: str) -> None:
     recording = SIGNALS[name].astype(np.float32)
-    made = compute(around(recording, 0), UNKNOWN, FRAMES)
+    made = compute(around(recording, 0, WINDOW_SAMPLES), UNKNOWN, FRAMES)
     assert np.abs(made - reference(recording, bands)).max() < TOLERANCE
 
 
@@ -101,16 +101,16 @@ def test_a_window_of_a_longer_recording(bands: int, compute: Compute, frame: int
         [0.01 * NOISE[:300_000], SIGNALS["a tone in faint noise"][:200_000], 0.1 * NOISE[:300_077]]
     ).astype(np.float32)
     expected = reference(recording, bands, truncation=False, padding="longest")
-    loudest = expected.max() * 4 - 4
     frames = min(FRAMES, expected.shape[1] - frame)
-    made = compute(around(recording, frame * HOP_SAMPLES), loudest, frames)
+    window = around(recording, frame * HOP_SAMPLES, WINDOW_SAMPLES)
+    made = compute(window, loudest(recording, bands), frames)
     assert np.abs(made[:, :frames] - expected[:, frame : frame + frames]).max() < TOLERANCE
     assert not made[:, frames:].any()
 
 
 def test_rows_do_not_mix() -> None:
     recordings = [SIGNALS["noise"], SIGNALS["clicks"]]
-    samples = np.stack([around(one.astype(np.float32), 0) for one in recordings])
+    samples = np.stack([around(one.astype(np.float32), 0, WINDOW_SAMPLES) for one in recordings])
     alone = [log_mel(tf.constant(row[np.newaxis]), 80).numpy()[0] for row in samples]
     assert np.allclose(log_mel(tf.constant(samples), 80), alone, atol=1e-6)
 

@@ -47,7 +47,7 @@ def convert_directory(source: Path, target: Path) -> None:
             weights, special, read_json(source / "config.json")
         ),
         "preprocessor_config.json": whisper.preprocessor_config(weights),
-        "tokenizer_config.json": {"tokenizer_class": "WhisperTokenizer"},
+        "tokenizer_config.json": whisper.tokenizer_config(special),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:

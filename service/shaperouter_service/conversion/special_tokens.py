@@ -1,6 +1,6 @@
 """Whisper's special tokens, found in its tokenizer by their texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ class SpecialTokens:
         transcribe: Of the task of writing down.
         previous: Before the text that came before.
         no_timestamps: Of a transcript without timestamps; the first timestamp is the next id.
+        texts: Of all of them, in the order of their ids, which end with `no_timestamps`.
     """
 
     end: int
@@ -30,6 +31,7 @@ class SpecialTokens:
     transcribe: int
     previous: int
     no_timestamps: int
+    texts: Sequence[str]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -47,6 +49,7 @@ class SpecialTokens:
             return ids[text]
 
         start, translate = find("<|startoftranscript|>"), find("<|translate|>")
+        no_timestamps = find("<|notimestamps|>")
         return cls(
             end=find("<|endoftext|>"),
             start=start,
@@ -54,5 +57,6 @@ class SpecialTokens:
             translate=translate,
             transcribe=find("<|transcribe|>"),
             previous=find("<|startofprev|>"),
-            no_timestamps=find("<|notimestamps|>"),
+            no_timestamps=no_timestamps,
+            texts=[text for text in sorted(ids, key=ids.__getitem__) if ids[text] <= no_timestamps],
         )

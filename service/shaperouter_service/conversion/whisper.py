@@ -147,6 +147,19 @@ def preprocessor_config(weights: Weights) -> dict[str, Any]:
     }
 
 
+def tokenizer_config(special: SpecialTokens) -> dict[str, Any]:
+    """The content of tokenizer_config.json; Transformers counts times from the last one's id."""
+    end = special.texts[0]
+    return {
+        "additional_special_tokens": special.texts,
+        "bos_token": end,
+        "eos_token": end,
+        "pad_token": end,
+        "tokenizer_class": "WhisperTokenizer",
+        "unk_token": end,
+    }
+
+
 def _layer(
     weights: Weights, source: str, target: str, part: str
 ) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,0 +1,1 @@
+"""Recordings: decoding, limits, and what Whisper hears of them. Needs no TensorFlow."""

@@ -1,0 +1,98 @@
+"""What of Whisper's log-mel spectrograms needs no TensorFlow: filters, windows, the loudest power.
+
+The spectrograms themselves are made on the device, by `models.whisper_features`.
+"""
+
+import numpy as np
+
+# Samples a second.
+SAMPLE_RATE = 16_000
+# Of a Fourier transform: 25 ms.
+FRAME_SAMPLES = 400
+# From one frame to the next: 10 ms.
+HOP_SAMPLES = 160
+
+# A frame lies around its time, so the first begins before its window and the last ends behind it.
+SAMPLES_BEFORE = FRAME_SAMPLES // 2
+SAMPLES_BEHIND = FRAME_SAMPLES - HOP_SAMPLES - SAMPLES_BEFORE
+
+# The least power there is.
+LEAST_POWER = 1e-10
+
+# Slaney's mel scale: linear up to 1000 Hz, which are 15 mels, logarithmic above.
+_LINEAR_HERTZ, _LINEAR_MELS = 1000.0, 15.0
+_LOG_STEP = np.log(6.4) / 27
+
+# Frames that `loudest` computes at once: some megabytes.
+_FRAMES_AT_ONCE = 1000
+
+
+def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
+    """Cuts a window out of a recording, with what its first and last frame need around it.
+
+    As in Transformers, the recording is mirrored before its first sample and behind its last, and
+    if it is shorter than a window, silence is added to it first.
+
+    Args:
+        recording: [N] float32.
+        start: Of the window, in samples; a multiple of HOP_SAMPLES below N.
+        window: Its samples.
+
+    Returns:
+        [SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
+    """
+    size = max(len(recording), window)
+    places = np.abs(np.arange(start - SAMPLES_BEFORE, start + window + SAMPLES_BEHIND))
+    places = np.minimum(places, 2 * (size - 1) - places)
+    there = (places >= 0) & (places < len(recording))
+    return np.where(there, recording[places * there], np.float32(0))
+
+
+def loudest(recording: np.ndarray, bands: int) -> float:
+    """The largest decimal logarithm of power that a recording has in any band and frame.
+
+    Whisper's features are relative to it, so windows of a long recording need it of the whole.
+
+    Args:
+        recording: [N] float32 at 16 kHz.
+        bands: Mel bands.
+    """
+    filters = mel_filters(bands).astype(np.float32)
+    hann = hann_window()
+    largest = LEAST_POWER
+    step = _FRAMES_AT_ONCE * HOP_SAMPLES
+    for start in range(0, len(recording), step):
+        samples = around(recording, start, step)
+        frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
+        power = np.square(np.abs(np.fft.rfft(frames * hann)))
+        largest = max(largest, float((power @ filters).max()))
+    return float(np.log10(largest))
+
+
+def mel_filters(bands: int) -> np.ndarray:
+    """Triangular filters that overlap by halves, each of area 1 in hertz (Slaney 1998).
+
+    Returns:
+        [FRAME_SAMPLES / 2 + 1, bands] float64.
+    """
+    edges = _hertz(np.linspace(0, _mels(SAMPLE_RATE / 2), bands + 2))
+    bins = np.linspace(0, SAMPLE_RATE / 2, FRAME_SAMPLES // 2 + 1)[:, np.newaxis]
+    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
+    rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)
+    return np.maximum(0, np.minimum(rising, falling)) * 2 / (high - low)
+
+
+def hann_window() -> np.ndarray:
+    """The periodic Hann window of a frame, [FRAME_SAMPLES] float32."""
+    angle = 2 * np.pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES
+    return (0.5 - 0.5 * np.cos(angle)).astype(np.float32)
+
+
+def _mels(hertz: float) -> float:
+    return float(_LINEAR_MELS + np.log(hertz / _LINEAR_HERTZ) / _LOG_STEP)
+
+
+def _hertz(mels: np.ndarray) -> np.ndarray:
+    linear = mels * _LINEAR_HERTZ / _LINEAR_MELS
+    logarithmic = _LINEAR_HERTZ * np.exp(_LOG_STEP * (mels - _LINEAR_MELS))
+    return np.where(mels < _LINEAR_MELS, linear, logarithmic)
