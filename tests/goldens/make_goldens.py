@@ -24,6 +24,9 @@ import transformers
 from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
 from reference.files import expect
 from reference.model import GoldenError
+from reference.transcript_rules import expect_rules
+from reference.whisper import TINY_WHISPERS, expect_arrays
+from reference.whisper import write_checkpoint as write_whisper
 
 GOLDENS = Path(__file__).resolve().parent
 
@@ -55,6 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
             directory = write_checkpoint(checkpoint, GOLDENS)
             if options.command == "all":
                 expect(directory, GOLDENS / f"{checkpoint.name}.json", seed=0)
+        for whisper in TINY_WHISPERS:
+            write_whisper(whisper, GOLDENS)
+            if options.command == "all":
+                expect_arrays(whisper, GOLDENS)
+        if options.command == "all":
+            expect_rules(GOLDENS / "transcript-rules.json")
     except GoldenError as error:
         print(f"make_goldens: {error}", file=sys.stderr)
         return 1

@@ -1,0 +1,130 @@
+"""Rules of a transcript's tokens: what may begin it, and which timestamps may follow which.
+
+They are those of Transformers' `SuppressTokensAtBeginLogitsProcessor` and
+`WhisperTimeStampLogitsProcessor`, for rows that differ in them, and apply after all of
+`processors`. Tokens that are never allowed are biases of minus infinity, as of any other model.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.options import NO_TOKEN
+
+
+class TranscriptRules(NamedTuple):
+    """The rules of R requests, one row each.
+
+    Attributes:
+        first_timestamp: [R] int32, the id of 0 s, whose predecessor says that there are no
+            timestamps; all ids from it on are timestamps. NO_TOKEN, and no rule about timestamps
+            applies.
+        last_initial_timestamp: [R] int32, the largest id that may be the first token.
+        begin_suppressed: [R, N] int32, ids that may not be the first token, filled with NO_TOKEN.
+    """
+
+    first_timestamp: Any
+    last_initial_timestamp: Any
+    begin_suppressed: Any
+
+
+def constrain_transcript(
+    scores: tf.Tensor,
+    tokens: tf.Tensor,
+    lengths: tf.Tensor,
+    prompt_lengths: tf.Tensor,
+    *,
+    rules: TranscriptRules,
+    end_tokens: tf.Tensor,
+    active: tf.Tensor,
+) -> tf.Tensor:
+    """Bans tokens that would break a rule.
+
+    Args:
+        scores: [R, V] float32; logits, or with beam search log-probabilities.
+        tokens: [R, N] int32, the sequence so far, prompt first.
+        lengths: [R] int32, how many of them there are.
+        prompt_lengths: [R] int32, how many of those are the prompt's.
+        rules: Of R rows.
+        end_tokens: [R] int32, which text ends with: below it are ids of text.
+        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+
+    Returns:
+        [R, V] float32.
+    """
+    begins = lengths == prompt_lengths
+    suppresses = tf.reduce_any(rules.begin_suppressed != NO_TOKEN, axis=-1)
+    has_timestamps = rules.first_timestamp != NO_TOKEN
+    asked = active & ((begins & suppresses) | has_timestamps)
+
+    def constrained() -> tf.Tensor:
+        ids = tf.range(scores.shape[1])
+        begin_suppressed = tf.reduce_any(
+            ids == rules.begin_suppressed[:, :, tf.newaxis], axis=1
+        )  # [R, V]
+        result = _ban(scores, begins[:, tf.newaxis] & begin_suppressed)
+        banned = _breaks_order(
+            ids, tokens, lengths, prompt_lengths, rules=rules, end_tokens=end_tokens
+        )
+        result = _ban(result, has_timestamps[:, tf.newaxis] & banned)
+        banned = _is_less_likely_text(ids, result, rules)
+        return _ban(result, has_timestamps[:, tf.newaxis] & banned)
+
+    return tf.cond(tf.reduce_any(asked), constrained, lambda: scores)
+
+
+def _breaks_order(
+    ids: tf.Tensor,
+    tokens: tf.Tensor,
+    lengths: tf.Tensor,
+    prompt_lengths: tf.Tensor,
+    *,
+    rules: TranscriptRules,
+    end_tokens: tf.Tensor,
+) -> tf.Tensor:
+    """[R, V] bool: timestamps come first, in pairs but before the end, and never decrease."""
+    first = rules.first_timestamp
+    places = tf.range(tokens.shape[1])
+    generated = (places >= prompt_lengths[:, tf.newaxis]) & (places < lengths[:, tf.newaxis])
+    is_timestamp = generated & (tokens >= first[:, tf.newaxis])
+    count = lengths - prompt_lengths
+
+    def at(place: tf.Tensor) -> tf.Tensor:
+        return tf.gather(is_timestamp, tf.maximum(place, 0), batch_dims=1)
+
+    after_timestamp = (count > 0) & at(lengths - 1)
+    # A first token that is a timestamp counts as a pair: what it begins has no end yet.
+    after_pair = after_timestamp & ((count < 2) | at(lengths - 2))
+    after_end = after_timestamp & ~after_pair
+
+    newest = tf.reduce_max(tf.where(is_timestamp, places, -1), axis=-1)
+    last = tf.gather(tokens, tf.maximum(newest, 0), batch_dims=1)
+    # The next segment may begin where the last ended, but no segment is empty.
+    least = tf.where(newest < 0, first, tf.where(after_end, last, last + 1))
+
+    def column(rows: tf.Tensor) -> tf.Tensor:
+        return rows[:, tf.newaxis]
+
+    timestamps, text = ids >= column(first), ids < column(end_tokens)
+    begins = column(count == 0)
+    return (
+        (ids == column(first - 1))
+        | (column(after_pair) & timestamps)
+        | (column(after_end) & text)
+        | (timestamps & (ids < column(least)))
+        | (begins & ~timestamps)
+        | (begins & (ids > column(rules.last_initial_timestamp)))
+    )
+
+
+def _is_less_likely_text(ids: tf.Tensor, scores: tf.Tensor, rules: TranscriptRules) -> tf.Tensor:
+    """[R, V] bool: all but timestamps, where these are likelier in all than any other token."""
+    timestamps = ids >= rules.first_timestamp[:, tf.newaxis]
+    nothing = -float("inf")
+    of_timestamps = tf.reduce_logsumexp(tf.where(timestamps, scores, nothing), axis=-1)
+    of_others = tf.reduce_max(tf.where(timestamps, nothing, scores), axis=-1)
+    return (of_timestamps > of_others)[:, tf.newaxis] & ~timestamps
+
+
+def _ban(scores: tf.Tensor, banned: tf.Tensor) -> tf.Tensor:
+    return tf.where(banned, -float("inf"), scores)
