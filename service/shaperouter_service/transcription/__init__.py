@@ -1,0 +1,42 @@
+"""From a recording to a transcript, as rules over tokens: no I/O, no TensorFlow.
+
+A recording is transcribed window by window, each from where the last one's transcript ended
+(section 4.5 of Radford et al. 2022, as in openai/whisper and faster-whisper):
+
+1. `Transcriber.next` says what to decode: a window, the decoder's prompt and a temperature.
+2. `Transcriber.judge` takes what was decoded. What repeats itself or is improbable is decoded again
+   at a higher temperature; what is not speech is skipped.
+3. `segments` takes the tokens apart at their timestamps.
+4. For words, the window is aligned: `words` makes times of attention, by dynamic time warping.
+5. The next window begins where the last segment ended, with its text as a prompt.
+"""
+
+from shaperouter_service.transcription.languages import likeliest_language, resolve_language
+from shaperouter_service.transcription.quality import Decoded, Thresholds
+from shaperouter_service.transcription.segments import Segment, Word
+from shaperouter_service.transcription.sequential import (
+    Alignment,
+    Attempt,
+    Finished,
+    MoreAudio,
+    Transcriber,
+    TranscriptionOptions,
+)
+from shaperouter_service.transcription.tokens import Task, TranscriptTokens
+
+__all__ = [
+    "Alignment",
+    "Attempt",
+    "Decoded",
+    "Finished",
+    "MoreAudio",
+    "Segment",
+    "Task",
+    "Thresholds",
+    "Transcriber",
+    "TranscriptTokens",
+    "TranscriptionOptions",
+    "Word",
+    "likeliest_language",
+    "resolve_language",
+]
