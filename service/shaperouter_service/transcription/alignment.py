@@ -13,13 +13,14 @@ def token_places(scores: np.ndarray, places: int) -> np.ndarray:
     """The place where each token begins.
 
     Args:
-        scores: [A, P, S], of attention before its softmax; a row is about the token after it.
+        scores: [A, P, S] float32, of attention before its softmax; a row is about the token after
+            it.
         places: How many places are the recording's; those behind are left out.
 
     Returns:
         [P] int: the first place of each row on the path.
     """
-    weights = _softmax(scores[:, :, :places].astype(np.float64))
+    weights = _softmax(scores[:, :, :places])
     deviation = weights.std(axis=1, keepdims=True)
     # A place that no token attends to more than another says nothing.
     centred = weights - weights.mean(axis=1, keepdims=True)
