@@ -1,0 +1,204 @@
+"""Files of recordings come out as mono at 16 kHz, or are refused with field, limit and value."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import numpy as np
+import pytest
+import soundfile
+
+from shaperouter_service.audio import SAMPLE_RATE, Container, decode_file
+from shaperouter_service.errors import InvalidRequestError
+
+SECONDS = 1.5
+# Where a WAV of soundfile has its number of channels, its rate, and the size of its samples.
+CHANNELS_AT, RATE_AT, SIZE_AT = 22, 24, 40
+# What keeps no more than ears need.
+LOSSY = {"OGG", "MP3"}
+
+
+def tone(rate: int, channels: int, seconds: float = SECONDS) -> np.ndarray:
+    """440 Hz, half as loud as may be, and silence in all channels but the first two."""
+    time = np.arange(round(seconds * rate)) / rate
+    frames = np.zeros([len(time), channels])
+    frames[:, :2] = 0.5 * np.sin(2 * np.pi * 440 * time)[:, np.newaxis]
+    return frames
+
+
+def written(
+    frames: np.ndarray, rate: int = SAMPLE_RATE, *, kind: str = "WAV", subtype: str | None = None
+) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, frames, rate, format=kind, subtype=subtype)
+    return file.getvalue()
+
+
+WAV = written(tone(SAMPLE_RATE, 1))
+
+
+def patched(place: int, form: str, value: int) -> bytes:
+    content = bytearray(WAV)
+    struct.pack_into(form, content, place, value)
+    return bytes(content)
+
+
+def refusal(content: bytes, declared: Container | None = None) -> str:
+    with pytest.raises(InvalidRequestError) as raised:
+        decode_file(content, declared)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [
+        ("WAV", "PCM_U8"),
+        ("WAV", "PCM_16"),
+        ("WAV", "PCM_24"),
+        ("WAV", "FLOAT"),
+        ("WAV", "ULAW"),
+        ("RF64", "PCM_16"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+        ("MP3", None),
+    ],
+)
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (16000, 2), (44100, 2), (48000, 1)])
+def test_any_rate_and_channels_become_mono_at_16_khz(
+    kind: str, subtype: str | None, rate: int, channels: int
+) -> None:
+    decoded = decode_file(written(tone(rate, channels), rate, kind=kind, subtype=subtype))
+    assert decoded.dtype == np.float32
+    # An MP3 has whole frames, and what its filters add before and behind.
+    assert len(decoded) / SAMPLE_RATE == pytest.approx(SECONDS, abs=0.2 if kind == "MP3" else 1e-3)
+    spectrum = np.abs(np.fft.rfft(decoded * np.hanning(len(decoded))))
+    assert spectrum.argmax() * SAMPLE_RATE / len(decoded) == pytest.approx(440, abs=1)
+    middle = decoded[len(decoded) // 4 : -len(decoded) // 4]
+    assert middle.max() == pytest.approx(0.5, abs=0.1 if kind in LOSSY else 0.02)
+
+
+def test_opus_is_read_too() -> None:
+    content = written(tone(48000, 1), 48000, kind="OGG", subtype="OPUS")
+    assert len(decode_file(content)) / SAMPLE_RATE == pytest.approx(SECONDS, abs=0.05)
+
+
+def test_channels_are_mixed_evenly() -> None:
+    frames = np.zeros([1000, 4])
+    frames[:, 0], frames[:, 3] = 0.5, -0.25
+    np.testing.assert_allclose(decode_file(written(frames)), 0.0625, atol=1e-4)
+
+
+def test_samples_of_16_khz_stay_as_they_are() -> None:
+    frames = np.random.default_rng(0).uniform(-1, 1, 5000).astype(np.float32)
+    np.testing.assert_array_equal(decode_file(written(frames, subtype="FLOAT")), frames)
+
+
+@pytest.mark.parametrize("size", [0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_wav_from_a_pipe_is_read_to_its_end(size: int) -> None:
+    assert len(decode_file(patched(SIZE_AT, "<I", size))) == SECONDS * SAMPLE_RATE
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+def test_a_kind_may_be_declared(kind: str) -> None:
+    decode_file(written(tone(SAMPLE_RATE, 1), kind=kind), Container[kind])
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_refused() -> None:
+    assert refusal(b"") == "audio.content: must have 1 to 536870912 bytes, got 0"
+
+
+def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shaperouter_service.audio.violations.MAX_AUDIO_BYTES", 1000)
+    assert refusal(WAV) == f"audio.content: must have 1 to 1000 bytes, got {len(WAV)}"
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9])
+def test_a_file_that_was_cut_off_is_refused(kind: str, share: float) -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind=kind)
+    message = refusal(content[: max(16, round(share * len(content)))])
+    assert message.startswith(f"audio.content: must be a whole {kind} file: ")
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+def test_a_single_missing_byte_is_noticed(kind: str) -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind=kind)
+    assert f"must be a whole {kind} file: " in refusal(content[:-1])
+
+
+def test_a_mislabelled_file_is_refused() -> None:
+    assert refusal(WAV, Container.FLAC) == (
+        "audio.format: must be what audio.content is, WAV, got FLAC"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"Salted__" + bytes(range(200)), b"FORM\0\0\0\0AIFF", b"hello world"],
+    ids=["encrypted", "of another kind", "text"],
+)
+def test_an_unknown_kind_is_refused(content: bytes) -> None:
+    assert refusal(content) == (
+        "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one that begins with "
+        f"{content[:8].hex(' ')}"
+    )
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
+def test_damage_is_refused(kind: str) -> None:
+    content = bytearray(written(tone(SAMPLE_RATE, 1), kind=kind))
+    beginning = {"FLAC": 8, "OGG": 28, "MP3": 0}[kind]
+    noise = np.random.default_rng(0).bytes(len(content))
+    content[beginning + 4 :] = noise[beginning + 4 :]
+    assert f"must be a whole {kind} file: " in refusal(bytes(content))
+
+
+@pytest.mark.parametrize("rate", [0, 3999, 192_001, 2**31])
+def test_a_rate_over_a_limit_is_refused(rate: int) -> None:
+    assert refusal(patched(RATE_AT, "<I", rate)) == (
+        f"audio.content: must have 4000 to 192000 samples a second, got {rate}"
+    )
+
+
+@pytest.mark.parametrize("channels", [0, 9, 48])
+def test_channels_over_a_limit_are_refused(channels: int) -> None:
+    assert refusal(patched(CHANNELS_AT, "<H", channels)) == (
+        f"audio.content: must have 1 to 8 channels, got {channels}"
+    )
+
+
+def test_ten_hours_in_a_small_file_are_refused_unread() -> None:
+    file = io.BytesIO()
+    with soundfile.SoundFile(file, "w", 8000, 1, format="FLAC", subtype="PCM_16") as flac:
+        minute = np.zeros(60 * 8000, np.int16)
+        for _ in range(600):
+            flac.write(minute)
+    content = file.getvalue()
+    # The frames themselves are not looked at.
+    damaged = content[:1000] + bytes(len(content) - 1000)
+    assert refusal(damaged) == "audio.content: must last 7200 seconds at most, got 36000.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf"), (1e30, "1e+30")]
+)
+def test_samples_that_are_no_samples_are_refused(value: float, told: str) -> None:
+    frames = tone(SAMPLE_RATE, 2)
+    frames[4000, 1] = value
+    assert refusal(written(frames, subtype="FLOAT")) == (
+        f"audio.content: samples must be numbers from -32768 to 32768, got {told} at 0.250 seconds"
+    )
+
+
+def test_silence_is_refused() -> None:
+    assert refusal(written(np.zeros(4000))) == (
+        "audio.content: must have a sound, got 4000 samples that are all 0"
+    )
+
+
+def test_a_file_without_samples_is_refused() -> None:
+    assert refusal(WAV[:36]).startswith("audio.content: must be a whole WAV file: it has no sam")
