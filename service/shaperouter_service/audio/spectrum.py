@@ -23,6 +23,10 @@ LEAST_POWER = 1e-10
 _LINEAR_HERTZ, _LINEAR_MELS = 1000.0, 15.0
 _LOG_STEP = np.log(6.4) / 27
 
+# Numbers before a window's samples in a source: how loud the recording is, and how many of the
+# window's frames are the recording's.
+HEADER = 2
+
 # Frames that `loudest` computes at once: some megabytes.
 _FRAMES_AT_ONCE = 1000
 
@@ -46,6 +50,25 @@ def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
     places = np.minimum(places, 2 * (size - 1) - places)
     there = (places >= 0) & (places < len(recording))
     return np.where(there, recording[places * there], np.float32(0))
+
+
+def source(
+    recording: np.ndarray, start: int, window: int, *, loudest: float, frames: int
+) -> np.ndarray:
+    """A window of a recording as what Whisper's encoder takes.
+
+    Args:
+        recording: [N] float32 at 16 kHz.
+        start: Of the window, in samples; a multiple of HOP_SAMPLES below N.
+        window: Its samples.
+        loudest: See `models.whisper_features`.
+        frames: Likewise.
+
+    Returns:
+        [HEADER + SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
+    """
+    header = np.array([loudest, frames], np.float32)
+    return np.concatenate([header, around(recording, start, window)])
 
 
 def loudest(recording: np.ndarray, bands: int) -> float:
