@@ -1,0 +1,66 @@
+"""Transcripts as text and as subtitles, segment by segment."""
+
+import enum
+from collections.abc import Callable, Mapping
+
+from shaperouter._transcription import TranscribedSegment
+
+
+class TranscriptFormat(enum.StrEnum):
+    """What a transcript is printed as."""
+
+    TEXT = "text"
+    JSON = "json"
+    SRT = "srt"
+    VTT = "vtt"
+
+
+def as_text(number: int, segment: TranscribedSegment) -> str:
+    """A line of text."""
+    del number
+    return segment.text.strip()
+
+
+def as_srt(number: int, segment: TranscribedSegment) -> str:
+    """A subtitle of SubRip, and an empty line."""
+    start, end = (_time(seconds, mark=",") for seconds in _span(segment))
+    return f"{number}\n{start} --> {end}\n{_caption(segment)}\n"
+
+
+def as_vtt(number: int, segment: TranscribedSegment) -> str:
+    """A cue of WebVTT, and an empty line."""
+    del number
+    start, end = (_time(seconds, mark=".") for seconds in _span(segment))
+    # What begins a tag or a character's name elsewhere is text here.
+    text = _caption(segment).replace("&", "&amp;").replace("<", "&lt;")
+    return f"{start} --> {end}\n{text}\n"
+
+
+# What stands before the first segment; none but WebVTT has anything.
+HEADINGS: Mapping[TranscriptFormat, str] = {TranscriptFormat.VTT: "WEBVTT\n"}
+
+# What prints a segment by its number, from 1; JSON prints the whole transcript instead.
+WRITERS: Mapping[TranscriptFormat, Callable[[int, TranscribedSegment], str]] = {
+    TranscriptFormat.TEXT: as_text,
+    TranscriptFormat.SRT: as_srt,
+    TranscriptFormat.VTT: as_vtt,
+}
+
+
+def _span(segment: TranscribedSegment) -> tuple[float, float]:
+    return segment.start_seconds, segment.end_seconds
+
+
+def _caption(segment: TranscribedSegment) -> str:
+    # An arrow would be read as a time, and an empty line as the subtitle's end.
+    lines = segment.text.replace("-->", "->").split("\n")
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def _time(seconds: float, *, mark: str) -> str:
+    """Hours, minutes and seconds; of WebVTT hours may be left out, but need not be."""
+    milliseconds = round(1000 * seconds)
+    minutes, milliseconds = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    whole, milliseconds = divmod(milliseconds, 1000)
+    return f"{hours:02}:{minutes:02}:{whole:02}{mark}{milliseconds:03}"
