@@ -37,3 +37,10 @@ MAX_AUDIO_CHANNELS = 8
 MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 4_000, 192_000
 # Samples are from -1 to 1; some programs write floating ones in steps of 16 bits.
 MAX_SAMPLE = 2.0**15
+
+# Temperatures that a window is decoded at, one after the other, and the largest of them.
+MAX_TEMPERATURES = 8
+MAX_TRANSCRIPTION_TEMPERATURE = 1.0
+# Seconds of a stream after which what there is of a window is decoded again: less would hardly hold
+# a word, and more is never waited for.
+MIN_STEP_SECONDS, MAX_STEP_SECONDS = 0.5, 30.0

@@ -1,0 +1,69 @@
+"""From an `Audio` message to samples."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from shaperouter.v1 import transcription_pb2
+from shaperouter_service.audio import Container, Encoding, PCMFormat, decode_file, decode_pcm
+from shaperouter_service.errors import InvalidRequestError, Violation
+
+CONTAINERS: Mapping[int, Container] = {
+    transcription_pb2.AUDIO_FORMAT_WAV: Container.WAV,
+    transcription_pb2.AUDIO_FORMAT_FLAC: Container.FLAC,
+    transcription_pb2.AUDIO_FORMAT_OGG: Container.OGG,
+    transcription_pb2.AUDIO_FORMAT_MP3: Container.MP3,
+}
+ENCODINGS: Mapping[int, Encoding] = {
+    transcription_pb2.AUDIO_FORMAT_PCM_S16LE: Encoding.S16LE,
+    transcription_pb2.AUDIO_FORMAT_PCM_F32LE: Encoding.F32LE,
+}
+
+
+def audio_violations(audio: transcription_pb2.Audio) -> Iterator[Violation]:
+    """What contradicts itself in a message, whatever its content is."""
+    if audio.format in ENCODINGS:
+        if not audio.HasField("sample_rate"):
+            description = "must be set with bare samples, got none"
+            yield Violation(field="audio.sample_rate", description=description)
+        return
+    if audio.format not in (transcription_pb2.AUDIO_FORMAT_UNSPECIFIED, *CONTAINERS):
+        names = ", ".join(transcription_pb2.AudioFormat.keys()[1:])
+        description = f"must be one of {names}, got {audio.format}"
+        yield Violation(field="audio.format", description=description)
+    if audio.HasField("sample_rate"):
+        yield _only_of_samples("audio.sample_rate", audio.sample_rate)
+    if audio.HasField("channels"):
+        yield _only_of_samples("audio.channels", audio.channels)
+
+
+def pcm_format(audio: transcription_pb2.Audio) -> PCMFormat | None:
+    """What bare samples mean; None of a file. Nothing is wrong with the message."""
+    if audio.format not in ENCODINGS:
+        return None
+    return PCMFormat(
+        encoding=ENCODINGS[audio.format],
+        rate=audio.sample_rate,
+        channels=audio.channels if audio.HasField("channels") else 1,
+    )
+
+
+def decode_audio(audio: transcription_pb2.Audio) -> np.ndarray:
+    """Turns a recording into mono at 16 kHz, [N] float32. Takes a while: to be called in a thread.
+
+    Raises:
+        InvalidRequestError: It contradicts itself, is over a limit, or is none.
+    """
+    violations = list(audio_violations(audio))
+    if violations:
+        raise InvalidRequestError(*violations)
+    form = pcm_format(audio)
+    if form is not None:
+        return decode_pcm(audio.content, form)
+    return decode_file(audio.content, CONTAINERS.get(audio.format))
+
+
+def _only_of_samples(field: str, value: int) -> Violation:
+    return Violation(
+        field=field, description=f"must not be set with a file, which says it itself, got {value}"
+    )

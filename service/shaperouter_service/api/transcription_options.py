@@ -1,0 +1,170 @@
+"""Options of a transcription: checked, with every default filled in."""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shaperouter.v1 import transcription_pb2
+from shaperouter_service import limits
+from shaperouter_service.api.options import SEED_BITS
+from shaperouter_service.api.validation import shown
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.transcription import (
+    Task,
+    Thresholds,
+    TranscriptionOptions,
+    TranscriptTokens,
+    resolve_language,
+)
+from shaperouter_service.transcription.segments import FRAMES_PER_SECOND
+
+TASKS: Mapping[int, Task] = {
+    transcription_pb2.TRANSCRIPTION_TASK_UNSPECIFIED: Task.TRANSCRIBE,
+    transcription_pb2.TRANSCRIPTION_TASK_TRANSCRIBE: Task.TRANSCRIBE,
+    transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE: Task.TRANSLATE,
+}
+# Transcripts that are sampled at a temperature above 0, as in openai/whisper.
+BEST_OF = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedTranscription:
+    """What a request asks for.
+
+    Attributes:
+        options: How to transcribe. Their language is None where it is to be heard, too.
+        hears_language: Whether it is.
+        num_beams: Of beam search at temperature 0.
+        best_of: Transcripts at a temperature above 0.
+        seed: Of the randomness.
+    """
+
+    options: TranscriptionOptions
+    hears_language: bool
+    num_beams: int
+    best_of: int
+    seed: int
+
+
+def resolve_transcription(
+    options: transcription_pb2.TranscriptionOptions,
+    tokens: TranscriptTokens,
+    *,
+    names: Mapping[str, str],
+    initial_prompt: Sequence[int],
+    widest_beams: int,
+    step_seconds: float | None,
+) -> ResolvedTranscription:
+    """Checks options and fills in every default.
+
+    Args:
+        options: Of the request.
+        tokens: Of the model.
+        names: Of languages, by code.
+        initial_prompt: The tokens of the options' initial_prompt.
+        widest_beams: The last of the model's beam widths.
+        step_seconds: Of a stream; None of whole windows.
+
+    Raises:
+        InvalidRequestError: With all violations there are.
+    """
+    violations = [
+        *_number_violations(options, widest_beams),
+        *_temperature_violations(options.temperatures),
+        *_task_violations(options, tokens),
+        *_step_violations(step_seconds),
+    ]
+    language = None
+    if options.HasField("language"):
+        try:
+            language = resolve_language(
+                options.language, tokens, field="options.language", names=names
+            )
+        except InvalidRequestError as error:
+            violations += error.violations
+    if violations:
+        raise InvalidRequestError(*violations)
+
+    defaults = TranscriptionOptions(language=None)
+    limit = defaults.thresholds
+
+    def value(name: Any, default: Any) -> Any:
+        return getattr(options, name) if options.HasField(name) else default
+
+    return ResolvedTranscription(
+        options=TranscriptionOptions(
+            language=language if tokens.is_multilingual else None,
+            task=TASKS[options.task],
+            timestamps=value("timestamps", True),
+            words=options.word_timestamps,
+            initial_prompt=initial_prompt,
+            condition_on_previous_text=value("condition_on_previous_text", True),
+            temperatures=tuple(options.temperatures) or defaults.temperatures,
+            thresholds=Thresholds(
+                compression_ratio=value("compression_ratio_threshold", limit.compression_ratio),
+                mean_logprob=value("logprob_threshold", limit.mean_logprob),
+                no_speech_probability=value("no_speech_threshold", limit.no_speech_probability),
+            ),
+            step_frames=None if step_seconds is None else round(step_seconds * FRAMES_PER_SECOND),
+        ),
+        hears_language=tokens.is_multilingual and language is None,
+        num_beams=value("num_beams", 1),
+        best_of=value("best_of", BEST_OF),
+        seed=value("seed", secrets.randbits(SEED_BITS)),
+    )
+
+
+def _number_violations(
+    options: transcription_pb2.TranscriptionOptions, widest_beams: int
+) -> Iterator[Violation]:
+    ranges: dict[Any, tuple[float, float]] = {
+        "num_beams": (1, widest_beams),
+        "best_of": (1, limits.MAX_RETURN_SEQUENCES),
+        "compression_ratio_threshold": (0.0, float("inf")),
+        "logprob_threshold": (-float("inf"), 0.0),
+        "no_speech_threshold": (0.0, 1.0),
+        "seed": (0, 2**63 - 1),
+    }
+    for name, (low, high) in ranges.items():
+        value = getattr(options, name)
+        # Not `value < low`: nothing is less than NaN, which must not pass.
+        if options.HasField(name) and not low <= value <= high:
+            rule = f"must be from {shown(low)} to {shown(high)}"
+            yield Violation(field=f"options.{name}", description=f"{rule}, got {shown(value)}")
+
+
+def _temperature_violations(temperatures: Sequence[float]) -> Iterator[Violation]:
+    field, most = "options.temperatures", limits.MAX_TEMPERATURES
+    if len(temperatures) > most:
+        description = f"must have at most {most} temperatures, got {len(temperatures)}"
+        yield Violation(field=field, description=description)
+        return
+    highest = limits.MAX_TRANSCRIPTION_TEMPERATURE
+    least = 0.0
+    for index, temperature in enumerate(temperatures):
+        if not least <= temperature <= highest:
+            after = " (they ascend)" if least else ""
+            description = f"must be from {least:g} to {highest:g}{after}, got {temperature:g}"
+            yield Violation(field=f"{field}[{index}]", description=description)
+            return
+        least = temperature
+
+
+def _task_violations(
+    options: transcription_pb2.TranscriptionOptions, tokens: TranscriptTokens
+) -> Iterator[Violation]:
+    if options.task not in TASKS:
+        names = ", ".join(transcription_pb2.TranscriptionTask.keys()[1:])
+        description = f"must be one of {names}, got {options.task}"
+        yield Violation(field="options.task", description=description)
+    elif TASKS[options.task] is Task.TRANSLATE and not tokens.is_multilingual:
+        description = "must be TRANSCRIBE of an English-only model, got TRANSLATE"
+        yield Violation(field="options.task", description=description)
+
+
+def _step_violations(step_seconds: float | None) -> Iterator[Violation]:
+    low, high = limits.MIN_STEP_SECONDS, limits.MAX_STEP_SECONDS
+    if step_seconds is not None and not low <= step_seconds <= high:
+        description = f"must be from {low:g} to {high:g}, got {step_seconds:g}"
+        yield Violation(field="step_seconds", description=description)
