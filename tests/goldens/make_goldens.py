@@ -25,7 +25,7 @@ from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
 from reference.files import expect
 from reference.model import GoldenError
 from reference.transcript_rules import expect_rules
-from reference.whisper import TINY_WHISPERS, expect_arrays
+from reference.whisper import TINY_WHISPERS, expect_whisper
 from reference.whisper import write_checkpoint as write_whisper
 
 GOLDENS = Path(__file__).resolve().parent
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         for whisper in TINY_WHISPERS:
             write_whisper(whisper, GOLDENS)
             if options.command == "all":
-                expect_arrays(whisper, GOLDENS)
+                expect_whisper(whisper, GOLDENS)
         if options.command == "all":
             expect_rules(GOLDENS / "transcript-rules.json")
     except GoldenError as error:

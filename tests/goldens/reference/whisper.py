@@ -1,25 +1,53 @@
-"""Whisper: tiny checkpoints, and what the reference computes of a sound with them."""
+"""Whisper: tiny checkpoints, and what the reference computes of sounds with them.
+
+The arrays of a checkpoint are sounds, and what the model makes of the first of them. Its JSON has
+transcripts: what Transformers' ``generate`` makes of the sounds, with the processors that Whisper's
+own ``generate`` puts together, but without what that does around it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import save_file
 from transformers import (
     GenerationConfig,
+    GenerationMixin,
+    LogitsProcessor,
+    LogitsProcessorList,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
     WhisperConfig,
     WhisperFeatureExtractor,
     WhisperForConditionalGeneration,
+    WhisperTimeStampLogitsProcessor,
 )
 
+from .model import GoldenError
+
 SAMPLE_RATE = 16_000
-# Of the decoder's input in the goldens.
+# Of the decoder's input in the arrays.
 TOKENS = 9
+# Of each checkpoint; and transcripts of a recipe that must be certain.
+SOUNDS, LEAST_CASES = 4, 2
+# Largest noise on a logit that may not change a transcript, and how often it is tried.
+NOISE, NOISY_RUNS = 1e-3, 10
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "greedy": {"timestamps": True, "max_new_tokens": 24},
+    "without timestamps": {"timestamps": False, "max_new_tokens": 12},
+    "beams": {"timestamps": True, "max_new_tokens": 20, "num_beams": 4, "num_return_sequences": 2},
+    "no repetition": {"timestamps": True, "max_new_tokens": 24, "no_repeat_ngram_size": 2},
+    "a penalty": {"timestamps": True, "max_new_tokens": 24, "repetition_penalty": 1.5},
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +59,7 @@ class TinyWhisper:
         seed: Of the weights, the sound and the tokens.
         config: What differs from the defaults of the model's configuration.
         languages: How many a multilingual model knows; 0 makes it English-only.
+        eos_gain: A factor on the end token's output row, which sets how often it wins.
         dtype: Of the weights on disk; the reference computes in float32 whatever it is.
         base_model: Save it as `WhisperModel`, whose keys lack the first prefix.
     """
@@ -39,6 +68,7 @@ class TinyWhisper:
     seed: int
     config: dict[str, Any]
     languages: int
+    eos_gain: float
     dtype: torch.dtype = torch.float32
     base_model: bool = False
 
@@ -50,7 +80,7 @@ TINY_WHISPERS = (
     # Encoder and decoder differ in whatever they may, and windows are of 0.6 s.
     TinyWhisper(
         name="whisper-uneven",
-        seed=1,
+        seed=3,
         config={
             "d_model": 24,
             "encoder_layers": 2,
@@ -63,11 +93,12 @@ TINY_WHISPERS = (
             "max_target_positions": 64,
         },
         languages=5,
+        eos_gain=2.0,
     ),
     # English-only, 128 bands, float16, keys without a prefix.
     TinyWhisper(
         name="whisper-english",
-        seed=2,
+        seed=4,
         config={
             "d_model": 32,
             "encoder_layers": 1,
@@ -81,20 +112,24 @@ TINY_WHISPERS = (
             "num_mel_bins": 128,
         },
         languages=0,
+        eos_gain=1.5,
         dtype=torch.float16,
         base_model=True,
     ),
 )
 
 # Standard deviation of a parameter whose name has this part; the first that fits counts.
+# What the decoder hears outweighs what it said, or all sounds would have one transcript.
 WEIGHT_SPREADS = (
     (".bias", 0.1),
-    ("embed_positions.weight", 0.4),
+    ("decoder.embed_positions.weight", 0.6),
+    ("encoder.embed_positions.weight", 0.2),
     ("embed_tokens.weight", 0.4),
-    ("out_proj.weight", 0.3),
-    ("fc2.weight", 0.3),
+    ("encoder_attn.out_proj.weight", 0.8),
+    ("out_proj.weight", 0.5),
+    ("fc2.weight", 0.5),
     ("conv", 0.1),
-    ("weight", 0.3),
+    ("weight", 0.4),
 )
 
 
@@ -132,6 +167,9 @@ def write_checkpoint(checkpoint: TinyWhisper, parent: Path) -> Path:
     config = WhisperConfig(**checkpoint.config, **common, vocab_size=ids["vocab_size"])
     model = WhisperForConditionalGeneration(config)
     draw_weights(model, checkpoint.seed)
+    with torch.no_grad():
+        # Where the embedding is tied this is the embedding itself.
+        model.proj_out.weight[ids["end"]] *= checkpoint.eos_gain
     model.to(checkpoint.dtype)
 
     directory = parent / checkpoint.name
@@ -161,32 +199,135 @@ def write_checkpoint(checkpoint: TinyWhisper, parent: Path) -> Path:
     return directory
 
 
-def expect_arrays(checkpoint: TinyWhisper, parent: Path) -> None:
-    """Write what the reference computes of a random sound and random tokens."""
-    directory = parent / checkpoint.name
-    model = WhisperForConditionalGeneration.from_pretrained(directory, dtype=torch.float32)
-    # Weights of cross-attention are kept by this way of computing it alone.
-    model.set_attn_implementation("eager")
-    model.eval()
-    rng = np.random.default_rng(checkpoint.seed)
-    window = 2 * model.config.max_source_positions * 160
-    # The last quarter is silent: a sound that is shorter than a window.
-    samples = (0.1 * rng.standard_normal(window)).astype(np.float32)
-    samples[3 * window // 4 :] = 0
-    extractor = WhisperFeatureExtractor(
-        feature_size=model.config.num_mel_bins, chunk_length=window / SAMPLE_RATE
-    )
-    extractor.n_samples = window
-    features = extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
-    tokens = torch.from_numpy(rng.integers(0, model.config.vocab_size, [1, TOKENS]))
+class Noise(LogitsProcessor):
+    """Adds noise to the logits of a whole run, before anything else sees them."""
+
+    def __init__(self, seed: int) -> None:
+        """Take the seed of the noise."""
+        self._random = torch.Generator().manual_seed(seed)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Add it."""
+        noise = torch.rand(scores.shape, generator=self._random)
+        return scores + NOISE * (2 * noise - 1)
+
+
+class Reference:
+    """A tiny checkpoint in the reference implementation."""
+
+    def __init__(self, checkpoint: TinyWhisper, parent: Path) -> None:
+        """Load the checkpoint, and draw its sounds."""
+        self.model = WhisperForConditionalGeneration.from_pretrained(
+            parent / checkpoint.name, dtype=torch.float32
+        )
+        # Weights of cross-attention are kept by this way of computing it alone.
+        self.model.set_attn_implementation("eager")
+        self.model.eval()
+        self.random = np.random.default_rng(checkpoint.seed)
+        window = 2 * self.model.config.max_source_positions * 160
+        noise = 0.1 * self.random.standard_normal([SOUNDS, window])
+        # The last quarter of the first is silent: a sound that is shorter than a window.
+        noise[0, 3 * window // 4 :] = 0
+        self.sounds = np.round(noise * 2**15).clip(-(2**15), 2**15 - 1).astype(np.int16)
+        extractor = WhisperFeatureExtractor(
+            feature_size=self.model.config.num_mel_bins, chunk_length=window / SAMPLE_RATE
+        )
+        extractor.n_samples = window
+        self.features = extractor(
+            list(self.sounds.astype(np.float32) / 2**15),
+            sampling_rate=SAMPLE_RATE,
+            return_tensors="pt",
+        ).input_features
+
+    def prompt(self, *, timestamps: bool) -> list[int]:
+        """What tells the decoder what to do."""
+        rules = self.model.generation_config
+        prompt = [self.model.config.decoder_start_token_id]
+        if rules.is_multilingual:
+            prompt += [rules.lang_to_id["<|l1|>"], rules.task_to_id["transcribe"]]
+        return prompt if timestamps else [*prompt, rules.no_timestamps_token_id]
+
+    def generate(
+        self, sound: int, prompt: list[int], options: dict[str, Any], noise: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The sequences that come out, best first."""
+        rules, length = self.model.generation_config, len(prompt)
+        options = dict(options)
+        processors: list[LogitsProcessor] = [
+            SuppressTokensAtBeginLogitsProcessor(rules.begin_suppress_tokens, length),
+            SuppressTokensLogitsProcessor(rules.suppress_tokens),
+        ]
+        if options.pop("timestamps"):
+            processors.append(WhisperTimeStampLogitsProcessor(rules, length))
+        if noise is not None:
+            processors.insert(0, Noise(noise))
+        end = rules.eos_token_id
+        with torch.no_grad():
+            output = GenerationMixin.generate(
+                self.model,
+                inputs=self.features[sound : sound + 1],
+                decoder_input_ids=torch.tensor([prompt]),
+                generation_config=GenerationConfig(
+                    **options,
+                    do_sample=False,
+                    eos_token_id=end,
+                    pad_token_id=end,
+                    decoder_start_token_id=self.model.config.decoder_start_token_id,
+                    return_dict_in_generate=True,
+                    output_scores=True,
+                ),
+                logits_processor=LogitsProcessorList(processors),
+            )
+        sequences = []
+        for index, row in enumerate(output.sequences.tolist()):
+            new = row[length:]
+            # Padding is the end token, too.
+            ended = end in new
+            token_ids = new[: new.index(end) + 1] if ended else new
+            sequence = {"token_ids": token_ids, "finish_reason": "eos" if ended else "length"}
+            if options.get("num_beams", 1) > 1:
+                sequence["score"] = round(float(output.sequences_scores[index]), 6)
+            sequences.append(sequence)
+        return sequences
+
+    def cases(self) -> Iterator[dict[str, Any]]:
+        """The transcripts that rounding cannot change."""
+        for name, options in RECIPES.items():
+            prompt = self.prompt(timestamps=options["timestamps"])
+            count = 0
+            for sound in range(SOUNDS):
+                sequences = self.generate(sound, prompt, options)
+                tokens = [one["token_ids"] for one in sequences]
+                noisy = (
+                    self.generate(sound, prompt, options, noise=seed) for seed in range(NOISY_RUNS)
+                )
+                if any([one["token_ids"] for one in run] != tokens for run in noisy):
+                    continue
+                count += 1
+                yield {
+                    "name": f"{name} {sound}",
+                    "sound": sound,
+                    "prompt_token_ids": prompt,
+                    "options": options,
+                    "sequences": sequences,
+                }
+            if count < LEAST_CASES:
+                raise GoldenError(f"{name}: only {count} transcripts are certain")
+
+
+def expect_whisper(checkpoint: TinyWhisper, parent: Path) -> None:
+    """Write what the reference computes and generates of random sounds."""
+    reference = Reference(checkpoint, parent)
+    model = reference.model
+    tokens = torch.from_numpy(reference.random.integers(0, model.config.vocab_size, [1, TOKENS]))
+    features = reference.features[:1]
     with torch.no_grad():
         encoded = model.model.encoder(features).last_hidden_state
         output = model(features, decoder_input_ids=tokens, output_attentions=True)
     heads = model.generation_config.alignment_heads
     attentions = torch.stack([output.cross_attentions[layer][0, head] for layer, head in heads])
     arrays = {
-        "samples": torch.from_numpy(samples),
-        "features": features[0],
+        "sounds": torch.from_numpy(reference.sounds),
         "encoded": encoded[0],
         "token_ids": tokens[0].to(torch.int32),
         "logits": output.logits[0],
@@ -195,3 +336,12 @@ def expect_arrays(checkpoint: TinyWhisper, parent: Path) -> None:
     path = parent / f"{checkpoint.name}.arrays.safetensors"
     save_file({name: array.contiguous() for name, array in arrays.items()}, path)
     path.chmod(0o644)
+    records = ",\n".join("  " + json.dumps(case) for case in reference.cases())
+    versions = {
+        "torch": torch.__version__.partition("+")[0],
+        "transformers": transformers.__version__,
+    }
+    (parent / f"{checkpoint.name}.json").write_text(
+        f'{{\n"made_with": {json.dumps(versions)},\n"cases": [\n{records}\n]\n}}\n',
+        encoding="utf-8",
+    )
