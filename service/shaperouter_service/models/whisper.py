@@ -1,0 +1,312 @@
+"""Whisper (Radford et al. 2022), as in Transformers' `WhisperForConditionalGeneration`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.audio.spectrum import (
+    FRAME_SAMPLES,
+    HEADER,
+    HOP_SAMPLES,
+    SAMPLES_BEFORE,
+    SAMPLES_BEHIND,
+)
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.family import EncoderDecoder
+from shaperouter_service.models.layers import (
+    ACTIVATIONS,
+    AttendWithSource,
+    attention,
+    layer_norm,
+    linear,
+    merge_heads,
+    output_logits,
+    split_heads,
+)
+from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.whisper_features import features, log_mel
+
+# Of PyTorch's `LayerNorm`; no config names another.
+LAYER_NORM_EPSILON = 1e-5
+# Inputs of a convolution; and frames that the second one makes a place of.
+KERNEL = 3
+FRAMES_PER_PLACE = 2
+# Of the filters of a spectrum; more would have bands without any.
+MOST_MEL_BANDS = FRAME_SAMPLES // 2
+# Before the names of a checkpoint's tensors: saved as `WhisperForConditionalGeneration`, and as
+# `WhisperModel`.
+PREFIXES = ("model.", "")
+EMBEDDINGS = "decoder.embed_tokens.weight"
+HEAD = "proj_out.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whisper(EncoderDecoder):
+    """A Whisper, by the names of its config.json.
+
+    Attributes:
+        vocab_size: V, token ids.
+        num_mel_bins: M, bands of the spectrogram.
+        d_model: E, width.
+        encoder_layers: Layers of the encoder.
+        encoder_attention_heads: Its heads.
+        encoder_ffn_dim: Width of its feed-forward layer.
+        decoder_layers: L, layers of the decoder.
+        decoder_attention_heads: H, its heads.
+        decoder_ffn_dim: Width of its feed-forward layer.
+        activation_function: Of the convolutions and feed-forward layers.
+        max_source_positions: S, places that the encoder makes of a window: two frames each.
+        max_target_positions: Most tokens of a transcript, prompt and all.
+        tie_word_embeddings: The output projection is the token embedding.
+    """
+
+    vocab_size: int
+    num_mel_bins: int
+    d_model: int
+    encoder_layers: int
+    encoder_attention_heads: int
+    encoder_ffn_dim: int
+    decoder_layers: int
+    decoder_attention_heads: int
+    decoder_ffn_dim: int
+    activation_function: str
+    max_source_positions: int
+    max_target_positions: int
+    tie_word_embeddings: bool
+
+    name = "whisper"
+    default_eos_token_id = 50256
+    default_decoder_start_token_id = 50257
+    has_whole_source = True
+    prompt_piece = 8
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        dims = cls(
+            vocab_size=config.value("vocab_size", int, 51865),
+            num_mel_bins=config.number("num_mel_bins", int, 80, at_least=1, at_most=MOST_MEL_BANDS),
+            d_model=config.value("d_model", int, 384),
+            encoder_layers=config.value("encoder_layers", int, 4),
+            encoder_attention_heads=config.value("encoder_attention_heads", int, 6),
+            encoder_ffn_dim=config.value("encoder_ffn_dim", int, 1536),
+            decoder_layers=config.value("decoder_layers", int, 4),
+            decoder_attention_heads=config.value("decoder_attention_heads", int, 6),
+            decoder_ffn_dim=config.value("decoder_ffn_dim", int, 1536),
+            activation_function=config.choice("activation_function", "gelu", ACTIVATIONS),
+            max_source_positions=config.value("max_source_positions", int, 1500),
+            max_target_positions=config.value("max_target_positions", int, 448),
+            tie_word_embeddings=config.value("tie_word_embeddings", bool, True),
+        )
+        for part in ("encoder", "decoder"):
+            heads = getattr(dims, f"{part}_attention_heads")
+            if dims.d_model % heads:
+                raise config.error(
+                    f"d_model must be a multiple of {part}_attention_heads, got {dims.d_model} "
+                    f"and {heads}"
+                )
+        return dims
+
+    @property
+    def max_length(self) -> int:
+        return self.max_target_positions
+
+    @property
+    def max_source_length(self) -> int:
+        return self.max_source_positions
+
+    @property
+    def window_samples(self) -> int:
+        """Samples of a window, at 16 kHz: 30 s of all published models."""
+        return self.max_source_positions * FRAMES_PER_PLACE * HOP_SAMPLES
+
+    @property
+    def layers(self) -> int:
+        return self.decoder_layers
+
+    @property
+    def heads(self) -> int:
+        return self.decoder_attention_heads
+
+    @property
+    def head_size(self) -> int:
+        return self.d_model // self.decoder_attention_heads
+
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        prefix = next(
+            (prefix for prefix in PREFIXES if prefix + EMBEDDINGS in checkpoint.names), PREFIXES[0]
+        )
+        width = self.d_model
+
+        def read(name: str, *shape: int, transposed: bool = False) -> tuple[str, np.ndarray]:
+            return name, checkpoint.read(
+                prefix + name, shape=shape, dtype=dtype, transposed=transposed
+            )
+
+        def read_linear(
+            name: str, inputs: int, outputs: int, *, bias: bool = True
+        ) -> Iterator[tuple[str, np.ndarray]]:
+            # Turned to [I, O], of which XLA on CPU computes long inputs a little faster.
+            yield read(f"{name}.weight", outputs, inputs, transposed=True)
+            if bias:
+                yield read(f"{name}.bias", outputs)
+
+        def read_convolution(name: str, inputs: int) -> Iterator[tuple[str, np.ndarray]]:
+            # From [O, I, KERNEL] to what `linear` takes, of inputs side by side.
+            _, weight = read(f"{name}.weight", width, inputs, KERNEL, transposed=True)
+            yield f"{name}.weight", weight.reshape([KERNEL * inputs, width])
+            yield read(f"{name}.bias", width)
+
+        def read_norm(name: str) -> Iterator[tuple[str, np.ndarray]]:
+            yield read(f"{name}.weight", width)
+            yield read(f"{name}.bias", width)
+
+        yield from read_convolution("encoder.conv1", self.num_mel_bins)
+        yield from read_convolution("encoder.conv2", width)
+        yield read(EMBEDDINGS, self.vocab_size, width)
+        if not self.tie_word_embeddings:
+            yield HEAD, checkpoint.read(HEAD, shape=(self.vocab_size, width), dtype=dtype)
+        for part, layers, inner, positions, attentions in (
+            (
+                "encoder",
+                self.encoder_layers,
+                self.encoder_ffn_dim,
+                self.max_source_positions,
+                ["self_attn"],
+            ),
+            (
+                "decoder",
+                self.decoder_layers,
+                self.decoder_ffn_dim,
+                self.max_target_positions,
+                ["self_attn", "encoder_attn"],
+            ),
+        ):
+            yield read(f"{part}.embed_positions.weight", positions, width)
+            yield from read_norm(f"{part}.layer_norm")
+            for layer in range(layers):
+                h = f"{part}.layers.{layer}"
+                for attn in attentions:
+                    for name in ("q_proj", "v_proj", "out_proj"):
+                        yield from read_linear(f"{h}.{attn}.{name}", width, width)
+                    yield from read_linear(f"{h}.{attn}.k_proj", width, width, bias=False)
+                    yield from read_norm(f"{h}.{attn}_layer_norm")
+                yield from read_linear(f"{h}.fc1", width, inner)
+                yield from read_linear(f"{h}.fc2", inner, width)
+                yield from read_norm(f"{h}.final_layer_norm")
+
+    def is_of_encoder(self, weight: str) -> bool:
+        keys_and_values = ("encoder_attn.k_proj", "encoder_attn.v_proj")
+        return weight.startswith("encoder.") or weight.rpartition(".")[0].endswith(keys_and_values)
+
+    def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
+        samples = length * FRAMES_PER_PLACE * HOP_SAMPLES
+        numbers = HEADER + SAMPLES_BEFORE + samples + SAMPLES_BEHIND
+        return tf.TensorSpec([rows, numbers], tf.float32)
+
+    def encode(
+        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        del lengths  # Silence is heard like any other sound.
+        x = self.hear(weights, source)
+        keys, values = (
+            [
+                self._split(linear(weights, f"decoder.layers.{layer}.encoder_attn.{name}", x))
+                for layer in range(self.decoder_layers)
+            ]
+            for name in ("k_proj", "v_proj")
+        )
+        return keys, values
+
+    def hear(self, weights: Weights, source: tf.Tensor) -> tf.Tensor:
+        """Runs the encoder.
+
+        Args:
+            weights: As named by `read_weights`.
+            source: As `source_spec` says: of each row what `audio.spectrum.source` makes.
+
+        Returns:
+            Hidden states after the last norm, [R, S, E], of the weights' type.
+        """
+        activation = ACTIVATIONS[self.activation_function]
+        spectrogram = features(
+            log_mel(source[:, HEADER:], self.num_mel_bins),
+            loudest=source[:, 0],
+            frames=tf.cast(source[:, 1], tf.int32),
+        )
+        x = tf.cast(spectrogram, weights["encoder.conv1.weight"].dtype)
+        x = activation(_convolution(weights, "encoder.conv1", x, stride=1))
+        x = activation(_convolution(weights, "encoder.conv2", x, stride=FRAMES_PER_PLACE))
+        x += weights["encoder.embed_positions.weight"][: x.shape[1]]
+        for layer in range(self.encoder_layers):
+            h = f"encoder.layers.{layer}"
+            heads = self.encoder_attention_heads
+            query, key, value = (
+                split_heads(part, heads) for part in _projected(weights, f"{h}.self_attn", "qkv", x)
+            )
+            scale = (self.d_model // heads) ** -0.5
+            context = attention(query, key, value, tf.ones([1, 1, 1, 1], tf.bool), scale)
+            x += linear(weights, f"{h}.self_attn.out_proj", merge_heads(context))
+            x = self._feed_forward(weights, h, x)
+        return _norm(weights, "encoder.layer_norm", x)
+
+    def forward(
+        self,
+        weights: Weights,
+        token_ids: tf.Tensor,
+        positions: tf.Tensor,
+        attend: AttendWithSource,  # type: ignore[override]  # see EncoderDecoder
+    ) -> tf.Tensor:
+        scale = self.head_size**-0.5
+        x = tf.gather(weights[EMBEDDINGS], token_ids)
+        x += tf.gather(weights["decoder.embed_positions.weight"], positions)
+        for layer in range(self.decoder_layers):
+            h = f"decoder.layers.{layer}"
+            query, key, value = (
+                self._split(part) for part in _projected(weights, f"{h}.self_attn", "qkv", x)
+            )
+            context = attend(layer, query, key, value, scale)
+            x += linear(weights, f"{h}.self_attn.out_proj", merge_heads(context))
+            (query,) = _projected(weights, f"{h}.encoder_attn", "q", x)
+            context = attend.to_source(layer, self._split(query), scale)
+            x += linear(weights, f"{h}.encoder_attn.out_proj", merge_heads(context))
+            x = self._feed_forward(weights, h, x)
+        return _norm(weights, "decoder.layer_norm", x)
+
+    def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
+        return output_logits(hidden, weights[EMBEDDINGS if self.tie_word_embeddings else HEAD])
+
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
+        return split_heads(x, self.heads)
+
+    def _feed_forward(self, weights: Weights, layer: str, x: tf.Tensor) -> tf.Tensor:
+        normed = _norm(weights, f"{layer}.final_layer_norm", x)
+        inner = ACTIVATIONS[self.activation_function](linear(weights, f"{layer}.fc1", normed))
+        return x + linear(weights, f"{layer}.fc2", inner)
+
+
+def _projected(weights: Weights, name: str, parts: str, x: tf.Tensor) -> list[tf.Tensor]:
+    """Normalizes, and projects to queries, keys or values: [R, P, E] each."""
+    normed = _norm(weights, f"{name}_layer_norm", x)
+    return [linear(weights, f"{name}.{part}_proj", normed) for part in parts]
+
+
+def _convolution(weights: Weights, name: str, x: tf.Tensor, *, stride: int) -> tf.Tensor:
+    """Convolves [R, F, I] along F, padded by one at both ends: [R, F / stride, O].
+
+    As a product of matrices, which XLA computes faster than a convolution on a CPU.
+    """
+    count = x.shape[1] // stride
+    padded = tf.pad(x, [[0, 0], [1, 1], [0, 0]])
+    inputs = [padded[:, start : start + stride * count : stride] for start in range(KERNEL)]
+    return linear(weights, name, tf.concat(inputs, axis=-1))
+
+
+def _norm(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
+    return layer_norm(weights, name, x, LAYER_NORM_EPSILON)
