@@ -15,6 +15,7 @@ tree. The generated stubs below them are importable as ``shaperouter.v1.*_pb2`` 
 from shaperouter._async_client import AsyncClient
 from shaperouter._async_graph_stream import AsyncGraphStream
 from shaperouter._async_stream import AsyncGenerationStream
+from shaperouter._async_transcription_stream import AsyncTranscriptionStream
 from shaperouter._client import Client
 from shaperouter._errors import (
     CallCancelledError,
@@ -47,16 +48,30 @@ from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
 from shaperouter._stream import GenerationStream
+from shaperouter._transcription import (
+    AudioFormat,
+    DetectedLanguage,
+    TranscribedSegment,
+    TranscribedWord,
+    Transcription,
+    TranscriptionProgress,
+    TranscriptionTask,
+)
+from shaperouter._transcription_options import TranscriptionOptions
+from shaperouter._transcription_stream import TranscriptionStream
 from shaperouter._version import __version__
 
 __all__ = [
     "AsyncClient",
     "AsyncGenerationStream",
     "AsyncGraphStream",
+    "AsyncTranscriptionStream",
+    "AudioFormat",
     "CallCancelledError",
     "Client",
     "DeadlineError",
     "Delta",
+    "DetectedLanguage",
     "FieldViolation",
     "FinishReason",
     "GeneratedSequence",
@@ -85,6 +100,13 @@ __all__ = [
     "Timings",
     "TokenLogprob",
     "TokenLogprobs",
+    "TranscribedSegment",
+    "TranscribedWord",
+    "Transcription",
+    "TranscriptionOptions",
+    "TranscriptionProgress",
+    "TranscriptionStream",
+    "TranscriptionTask",
     "UnavailableError",
     "Usage",
     "__version__",

@@ -4,23 +4,34 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
-from shaperouter import _convert, _requests
+from shaperouter import _convert, _requests, _transcription_events, _transcription_requests
 from shaperouter._async_graph_stream import AsyncGraphStream
 from shaperouter._async_stream import AsyncGenerationStream, async_errors
+from shaperouter._async_transcription_stream import AsyncTranscriptionStream
 from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import Signature
-from shaperouter.v1 import generation_pb2_grpc, graph_pb2_grpc, model_pb2, model_pb2_grpc
+from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
+from shaperouter._transcription_options import TranscriptionOptions
+from shaperouter._transcription_requests import Recording
+from shaperouter.v1 import (
+    generation_pb2_grpc,
+    graph_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    transcription_pb2_grpc,
+)
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -101,6 +112,64 @@ class AsyncClient:
             on_stall=on_stall,
         )
 
+    async def transcribe(
+        self,
+        audio: bytes | str | os.PathLike[str],
+        *,
+        model: str = "",
+        audio_format: AudioFormat | str | None = None,
+        sample_rate: int | None = None,
+        channels: int | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TranscriptionOptions],
+    ) -> Transcription:
+        """Writes down what is said in a recording; see ``Client.transcribe``."""
+        asked = _transcription_requests.Transcribing(
+            model=model,
+            audio_format=audio_format,
+            sample_rate=sample_rate,
+            channels=channels,
+            options=options,
+        )
+        content = await asyncio.to_thread(_transcription_requests.whole, audio)
+        if len(content) <= _transcription_requests.PIECE_BYTES:
+            request = _transcription_requests.request(asked, content)
+            method = self._connect().transcription.Transcribe
+            return _transcription_events.response(await self._call(method, request, timeout))
+        async with self._transcription_stream(asked, content, timeout, None, None) as stream:
+            async for _ in stream:
+                pass
+            return stream.result
+
+    def transcribe_stream(
+        self,
+        audio: Recording | AsyncIterable[bytes],
+        *,
+        model: str = "",
+        audio_format: AudioFormat | str | None = None,
+        sample_rate: int | None = None,
+        channels: int | None = None,
+        step_seconds: float | None = None,
+        timeout: float | None = None,
+        on_stall: Callable[[Signature], None] | None = None,
+        on_progress: Callable[[TranscriptionProgress], None] | None = None,
+        **options: Unpack[TranscriptionOptions],
+    ) -> AsyncTranscriptionStream:
+        """Writes down what is said in a recording, as it comes; see ``Client.transcribe_stream``.
+
+        Not a coroutine: ``async with client.transcribe_stream(pieces) as stream``. Pieces may come
+        asynchronously; a file or an iterable is read in the event loop.
+        """
+        asked = _transcription_requests.Transcribing(
+            model=model,
+            audio_format=audio_format,
+            sample_rate=sample_rate,
+            channels=channels,
+            options=options,
+            step_seconds=step_seconds,
+        )
+        return self._transcription_stream(asked, audio, timeout, on_stall, on_progress)
+
     async def models(self, *, timeout: float | None = None) -> list[Model]:
         """The models of the service; see ``Client.models``."""
         method = self._connect().models.ListModels
@@ -179,6 +248,24 @@ class AsyncClient:
         with async_errors(address=self.address, deadline=deadline):
             return await method(request, timeout=deadline)
 
+    def _transcription_stream(
+        self,
+        asked: _transcription_requests.Transcribing,
+        audio: Recording | AsyncIterable[bytes],
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+        on_progress: Callable[[TranscriptionProgress], None] | None,
+    ) -> AsyncTranscriptionStream:
+        outgoing = _transcription_requests.Outgoing(asked, audio)
+        deadline = self._endpoint.deadline(timeout)
+        return AsyncTranscriptionStream(
+            self._connect().transcription.TranscribeStream(aiter(outgoing), timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
+            outgoing=outgoing,
+        )
+
     def _graph_stream(
         self,
         method: "grpc.aio.UnaryStreamMultiCallable[_Request, Any]",
@@ -202,6 +289,7 @@ class AsyncClient:
                 generation=generation_pb2_grpc.GenerationServiceStub(channel),
                 models=model_pb2_grpc.ModelServiceStub(channel),
                 graphs=graph_pb2_grpc.GraphServiceStub(channel),
+                transcription=transcription_pb2_grpc.TranscriptionServiceStub(channel),
             )
         return self._connection
 
@@ -211,3 +299,4 @@ class _Connection(NamedTuple):
     generation: "generation_pb2_grpc.GenerationServiceAsyncStub"
     models: "model_pb2_grpc.ModelServiceAsyncStub"
     graphs: "graph_pb2_grpc.GraphServiceAsyncStub"
+    transcription: "transcription_pb2_grpc.TranscriptionServiceAsyncStub"

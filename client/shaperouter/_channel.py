@@ -35,6 +35,7 @@ _SERVICE_CONFIG = {
         {
             "name": [
                 {"service": "shaperouter.v1.GenerationService", "method": "Generate"},
+                {"service": "shaperouter.v1.TranscriptionService", "method": "Transcribe"},
                 {"service": "shaperouter.v1.ModelService"},
                 {"service": "shaperouter.v1.GraphService", "method": "ListGraphs"},
             ],

@@ -1,13 +1,14 @@
 """The blocking client."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
-from shaperouter import _convert, _requests
+from shaperouter import _convert, _requests, _transcription_events, _transcription_requests
 from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
@@ -17,7 +18,17 @@ from shaperouter._options import GenerationOptions
 from shaperouter._signature import Signature
 from shaperouter._status import error_of
 from shaperouter._stream import GenerationStream
-from shaperouter.v1 import generation_pb2_grpc, graph_pb2_grpc, model_pb2, model_pb2_grpc
+from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
+from shaperouter._transcription_options import TranscriptionOptions
+from shaperouter._transcription_requests import Recording
+from shaperouter._transcription_stream import TranscriptionStream
+from shaperouter.v1 import (
+    generation_pb2_grpc,
+    graph_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    transcription_pb2_grpc,
+)
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -51,6 +62,7 @@ class Client:
         self._generation = generation_pb2_grpc.GenerationServiceStub(self._channel)
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
         self._graphs = graph_pb2_grpc.GraphServiceStub(self._channel)
+        self._transcription = transcription_pb2_grpc.TranscriptionServiceStub(self._channel)
         self._closed = False
 
     @property
@@ -147,6 +159,101 @@ class Client:
             deadline=deadline,
             on_stall=on_stall,
         )
+
+    def transcribe(
+        self,
+        audio: bytes | str | os.PathLike[str],
+        *,
+        model: str = "",
+        audio_format: AudioFormat | str | None = None,
+        sample_rate: int | None = None,
+        channels: int | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TranscriptionOptions],
+    ) -> Transcription:
+        """Writes down what is said in a recording, and returns all of it at the end.
+
+        Args:
+            audio: A WAV, FLAC, OGG or MP3 file, by its content or its path; or bare samples, of all
+                channels at one time, then those of the next.
+            model: Name of the model. Default: the service's only one.
+            audio_format: What the recording is. Default: one of the files, as its content says.
+            sample_rate: Of bare samples: how many a second.
+            channels: Of bare samples: how many at a time. Default: 1.
+            timeout: Deadline of this call in seconds. Default: the client's.
+            **options: How to transcribe; see `TranscriptionOptions`.
+
+        Raises:
+            InvalidArgumentError: The recording or an option is wrong.
+            ModelNotFoundError: The service has no such model.
+            OverloadedError: The queue is full.
+            UnavailableError: No connection, or the worker was lost.
+            DeadlineError: The timeout ended first.
+        """
+        asked = _transcription_requests.Transcribing(
+            model=model,
+            audio_format=audio_format,
+            sample_rate=sample_rate,
+            channels=channels,
+            options=options,
+        )
+        content = _transcription_requests.whole(audio)
+        if len(content) <= _transcription_requests.PIECE_BYTES:
+            request = _transcription_requests.request(asked, content)
+            response = self._call(self._transcription.Transcribe, request, timeout)
+            return _transcription_events.response(response)
+        with self._transcription_stream(asked, content, timeout, None, None) as stream:
+            for _ in stream:
+                pass
+            return stream.result
+
+    def transcribe_stream(
+        self,
+        audio: Recording,
+        *,
+        model: str = "",
+        audio_format: AudioFormat | str | None = None,
+        sample_rate: int | None = None,
+        channels: int | None = None,
+        step_seconds: float | None = None,
+        timeout: float | None = None,
+        on_stall: Callable[[Signature], None] | None = None,
+        on_progress: Callable[[TranscriptionProgress], None] | None = None,
+        **options: Unpack[TranscriptionOptions],
+    ) -> TranscriptionStream:
+        """Writes down what is said in a recording, and gives segments as they become final.
+
+        Bare samples are transcribed as they come in, a file once it is whole. Errors of the call,
+        and what the recording itself raises, are raised while iterating.
+
+        Args:
+            audio: As for `transcribe`, or a binary file or pieces of bytes, which are read in a
+                thread as they come.
+            model: Name of the model. Default: the service's only one.
+            audio_format: What the recording is. Default: one of the files, as its content says.
+            sample_rate: Of bare samples: how many a second.
+            channels: Of bare samples: how many at a time. Default: 1.
+            step_seconds: Of bare samples: decode what there is of a window each time that so many
+                seconds came, from 0.5 to 30, so that segments are final sooner. Default: whole
+                windows, of 30 seconds.
+            timeout: Deadline of the whole stream in seconds. Default: the client's.
+            on_stall: Called, between segments, when the request starts to wait for the compilation
+                of a graph.
+            on_progress: Called, between segments, when a window is transcribed.
+            **options: How to transcribe; see `TranscriptionOptions`.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent, or a file not be read.
+        """
+        asked = _transcription_requests.Transcribing(
+            model=model,
+            audio_format=audio_format,
+            sample_rate=sample_rate,
+            channels=channels,
+            options=options,
+            step_seconds=step_seconds,
+        )
+        return self._transcription_stream(asked, audio, timeout, on_stall, on_progress)
 
     def models(self, *, timeout: float | None = None) -> list[Model]:
         """The models of the service, in order of name.
@@ -264,6 +371,24 @@ class Client:
             return method(request, timeout=deadline)
         except grpc.RpcError as error:
             raise error_of(error, address=self.address, deadline=deadline) from error
+
+    def _transcription_stream(
+        self,
+        asked: _transcription_requests.Transcribing,
+        audio: Recording,
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+        on_progress: Callable[[TranscriptionProgress], None] | None,
+    ) -> TranscriptionStream:
+        outgoing = _transcription_requests.Outgoing(asked, audio)
+        deadline = self._deadline(timeout)
+        return TranscriptionStream(
+            self._transcription.TranscribeStream(iter(outgoing), timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
+            outgoing=outgoing,
+        )
 
     def _graph_stream(
         self,

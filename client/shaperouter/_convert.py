@@ -62,6 +62,16 @@ def signature(message: signature_pb2.Signature) -> Signature:
     )
 
 
+def graph_use(message: generation_pb2.GraphUse) -> GraphUse:
+    """The calls of one graph."""
+    return GraphUse(
+        asked=signature(message.asked),
+        served=signature(message.served),
+        calls=message.calls,
+        device_seconds=message.device_seconds,
+    )
+
+
 def delta(message: generation_pb2.Delta) -> Delta:
     """Newly made tokens."""
     return Delta(
@@ -110,15 +120,7 @@ def generation(
             time_to_first_token_seconds=timings.time_to_first_token_seconds,
             total_seconds=timings.total_seconds,
         ),
-        graphs=tuple(
-            GraphUse(
-                asked=signature(use.asked),
-                served=signature(use.served),
-                calls=use.calls,
-                device_seconds=use.device_seconds,
-            )
-            for use in completion.graphs
-        ),
+        graphs=tuple(map(graph_use, completion.graphs)),
         worker=completion.worker,
         routes=tuple(map(_route, completion.routes)),
     )

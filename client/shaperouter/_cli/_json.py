@@ -7,11 +7,13 @@ import click
 
 from shaperouter._generation import Generation
 from shaperouter._graph import Histogram
+from shaperouter._transcription import Transcription
 
 # Properties worth printing beside the fields.
 _PROPERTIES: dict[type, tuple[str, ...]] = {
     Generation: ("text",),
     Histogram: ("count", "mean"),
+    Transcription: ("text",),
 }
 
 

@@ -8,14 +8,16 @@ from shaperouter._cli._command import connection_options
 from shaperouter._cli._generate import generate
 from shaperouter._cli._graphs import graphs
 from shaperouter._cli._models import models
+from shaperouter._cli._transcribe import transcribe
 from shaperouter._cli._warm import warm
 from shaperouter._version import __version__
 
 cli = click.Group(
     "shaperouter",
-    help="Calls a Shaperouter: generates text, lists models, watches and warms compiled graphs.",
+    help="Calls a Shaperouter: generates text, transcribes speech, lists models, watches and warms "
+    "compiled graphs.",
     params=connection_options(),
-    commands=[generate, models, graphs, warm],
+    commands=[generate, transcribe, models, graphs, warm],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="shaperouter")(cli)

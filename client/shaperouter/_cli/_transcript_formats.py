@@ -21,6 +21,15 @@ def as_text(number: int, segment: TranscribedSegment) -> str:
     return segment.text.strip()
 
 
+def as_words(number: int, segment: TranscribedSegment) -> str:
+    """A line for each word, after the seconds at which it begins and ends."""
+    del number
+    return "\n".join(
+        f"{word.start_seconds:9.2f} {word.end_seconds:9.2f}  {word.text.strip()}"
+        for word in segment.words
+    )
+
+
 def as_srt(number: int, segment: TranscribedSegment) -> str:
     """A subtitle of SubRip, and an empty line."""
     start, end = (_time(seconds, mark=",") for seconds in _span(segment))

@@ -1,0 +1,96 @@
+"""``shaperouter transcribe``."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shaperouter._cli._command import Command, connect, wants_json
+from shaperouter._cli._json import print_json
+from shaperouter._cli._transcript_formats import HEADINGS, WRITERS, TranscriptFormat, as_words
+from shaperouter._cli._transcription_options import transcription_options
+from shaperouter._cli._waiting import WaitingLine
+from shaperouter._errors import ShaperouterError
+from shaperouter._signature import Signature
+from shaperouter._transcription import Transcription, TranscriptionProgress
+
+STDIN = "-"
+
+
+@click.command("transcribe", cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--model", default="", metavar="NAME", help="Model to use. [default: the service's only one]"
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([each.value for each in TranscriptFormat]),
+    default=TranscriptFormat.TEXT.value,
+    help="What to print: text, a line for each segment; the whole result as JSON; or subtitles. "
+    "[default: text]",
+)
+@transcription_options
+@click.pass_context
+def transcribe(ctx: click.Context, /, *, file: str, model: str, form: str, **options: Any) -> None:
+    """Writes down what is said in FILE, a recording.
+
+    FILE is a WAV, FLAC, OGG or MP3, or with --audio-format bare samples; "-" reads it from stdin.
+    Bare samples are transcribed as they come in, from a microphone, say; a file is, once it is
+    whole.
+
+    Segments are printed as they become final. With --word-timestamps, text has a line for each
+    word, after the seconds at which it begins and ends.
+    """
+    output = TranscriptFormat.JSON if wants_json(ctx) else TranscriptFormat(form)
+    write = WRITERS.get(output)
+    if output is TranscriptFormat.TEXT and options["word_timestamps"]:
+        write = as_words
+    with (
+        connect(ctx) as client,
+        WaitingLine(enabled=output is not TranscriptFormat.JSON) as waiting,
+    ):
+        waiting.show(f"waiting for {client.address}")
+        stream = client.transcribe_stream(
+            sys.stdin.buffer if file == STDIN else Path(file),
+            model=model,
+            on_stall=lambda signature: _stall(signature, waiting),
+            on_progress=lambda progress: _progress(progress, waiting),
+            **options,
+        )
+        try:
+            with stream:
+                if output in HEADINGS:
+                    waiting.hide()
+                    click.echo(HEADINGS[output])
+                for number, segment in enumerate(stream, 1):
+                    if write is not None:
+                        waiting.hide()
+                        click.echo(write(number, segment))
+        except (ShaperouterError, KeyboardInterrupt):
+            waiting.hide()
+            raise
+        waiting.hide()
+    if write is None:
+        print_json(stream.result)
+    elif sys.stderr.isatty():
+        click.secho(summary(stream.result), err=True, dim=True)
+
+
+def summary(transcription: Transcription) -> str:
+    """What the request took, in one line."""
+    audio, total = transcription.audio_seconds, transcription.total_seconds
+    parts = [f"{audio:.1f} s of {transcription.language.code}", f"{total:.2f} s"]
+    if audio > 0:
+        parts.append(f"{total / audio:.3f} of real time")
+    return " · ".join([*parts, f"seed {transcription.seed}"])
+
+
+def _stall(signature: Signature, waiting: WaitingLine) -> None:
+    waiting.show(f"compiling {signature.shape}")
+
+
+def _progress(progress: TranscriptionProgress, waiting: WaitingLine) -> None:
+    done, there = progress.transcribed_seconds, progress.received_seconds
+    waiting.show("transcribing", remark=f"{done:.0f} of {there:.0f} s")

@@ -1,0 +1,227 @@
+"""Building the messages of a transcription, and cutting recordings into pieces."""
+
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shaperouter import _values
+from shaperouter._errors import InvalidArgumentError
+from shaperouter._transcription import AudioFormat, TranscriptionTask
+from shaperouter._transcription_options import TranscriptionOptions
+from shaperouter.v1 import transcription_pb2
+
+Recording = bytes | str | os.PathLike[str] | BinaryIO | Iterable[bytes]
+
+# Bytes of a message: half of a service's limit, so that there is room for whatever else it has.
+PIECE_BYTES = 2 * 2**20
+# Bytes that are read of a pipe at a time: a moment of speech, which need not wait for more.
+READ_BYTES = 2**15
+
+_FORMATS = {
+    AudioFormat.WAV: transcription_pb2.AUDIO_FORMAT_WAV,
+    AudioFormat.FLAC: transcription_pb2.AUDIO_FORMAT_FLAC,
+    AudioFormat.OGG: transcription_pb2.AUDIO_FORMAT_OGG,
+    AudioFormat.MP3: transcription_pb2.AUDIO_FORMAT_MP3,
+    AudioFormat.PCM_S16LE: transcription_pb2.AUDIO_FORMAT_PCM_S16LE,
+    AudioFormat.PCM_F32LE: transcription_pb2.AUDIO_FORMAT_PCM_F32LE,
+}
+_TASKS = {
+    TranscriptionTask.TRANSCRIBE: transcription_pb2.TRANSCRIPTION_TASK_TRANSCRIBE,
+    TranscriptionTask.TRANSLATE: transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcribing:
+    """What is asked for by a request to transcribe; see `Client.transcribe`.
+
+    Attributes:
+        model: Name of the model.
+        audio_format: What the recording is written as; None lets it tell.
+        sample_rate: Of bare samples.
+        channels: Of bare samples.
+        options: How to transcribe.
+        step_seconds: Of a stream; see `Client.transcribe_stream`.
+    """
+
+    model: str
+    audio_format: AudioFormat | str | None
+    sample_rate: int | None
+    channels: int | None
+    options: TranscriptionOptions
+    step_seconds: float | None = None
+
+
+def request(asked: Transcribing, content: bytes) -> transcription_pb2.TranscribeRequest:
+    """The request of ``Transcribe``."""
+    return transcription_pb2.TranscribeRequest(
+        model=_values.text("model", asked.model),
+        audio=_audio(asked, content),
+        options=_options(asked.options),
+    )
+
+
+def start(asked: Transcribing) -> transcription_pb2.TranscribeStreamRequest:
+    """The first message of ``TranscribeStream``, without a piece of the recording."""
+    return transcription_pb2.TranscribeStreamRequest(
+        start=transcription_pb2.TranscribeStreamStart(
+            model=_values.text("model", asked.model),
+            audio=_audio(asked, b""),
+            options=_options(asked.options),
+            step_seconds=None
+            if asked.step_seconds is None
+            else _values.number("step_seconds", asked.step_seconds),
+        )
+    )
+
+
+def whole(recording: object) -> bytes:
+    """All of a recording that is in memory or in a file by name.
+
+    Raises:
+        InvalidArgumentError: It is something else, or its file cannot be read.
+    """
+    if isinstance(recording, bytes | bytearray | memoryview):
+        return bytes(recording)
+    if not isinstance(recording, str | os.PathLike):
+        raise InvalidArgumentError.of(
+            "audio", f"must be bytes or the path of a file, got {type(recording).__name__}"
+        )
+    try:
+        return Path(recording).read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError.of("audio", f"cannot be read: {error}") from error
+
+
+class Outgoing:
+    """The messages of ``TranscribeStream``, as the recording gives them.
+
+    gRPC reads them in a thread or a task of its own, where it swallows what a recording raises.
+
+    Attributes:
+        error: What the recording has raised.
+    """
+
+    def __init__(self, asked: Transcribing, recording: Recording | AsyncIterable[bytes]) -> None:
+        """Reads a file by name at once.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent, or a file not be read.
+        """
+        self._start = start(asked)
+        if isinstance(recording, bytes | bytearray | memoryview | str | os.PathLike):
+            recording = whole(recording)
+        elif not isinstance(recording, Iterable | AsyncIterable) and not hasattr(recording, "read"):
+            raise InvalidArgumentError.of(
+                "audio",
+                "must be bytes, the path of a file, a file or pieces of bytes, got "
+                f"{type(recording).__name__}",
+            )
+        self._recording = recording
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[transcription_pb2.TranscribeStreamRequest]:
+        """For code that blocks."""
+        if isinstance(self._recording, AsyncIterable):
+            raise TypeError("a recording of asynchronous pieces needs an AsyncClient")
+        try:
+            yield self._start
+            for piece in _pieces(self._recording):
+                yield transcription_pb2.TranscribeStreamRequest(content=piece)
+        except Exception as error:
+            self.error = error
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[transcription_pb2.TranscribeStreamRequest]:
+        """For asyncio; a file or an iterable is read in the event loop."""
+        try:
+            if isinstance(self._recording, AsyncIterable):
+                yield self._start
+                async for each in self._recording:
+                    for piece in _cut(each):
+                        yield transcription_pb2.TranscribeStreamRequest(content=piece)
+            else:
+                for message in self:
+                    yield message
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _pieces(recording: Any) -> Iterator[bytes]:
+    if isinstance(recording, bytes):
+        yield from _cut(recording)
+    elif hasattr(recording, "read"):
+        # What there is of a pipe, without waiting for a full buffer.
+        read: Callable[[int], bytes] = getattr(recording, "read1", recording.read)
+        while piece := read(READ_BYTES):
+            yield piece
+    else:
+        for each in recording:
+            yield from _cut(each)
+
+
+def _cut(content: object) -> Iterator[bytes]:
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidArgumentError.of("audio", f"must be bytes, got {_values.shown(content)}")
+    for place in range(0, len(content), PIECE_BYTES):
+        yield bytes(content[place : place + PIECE_BYTES])
+
+
+def _audio(asked: Transcribing, content: bytes) -> transcription_pb2.Audio:
+    fields: dict[str, Any] = {"content": content}
+    if asked.audio_format is not None:
+        fields["format"] = _choice("audio.format", asked.audio_format, _FORMATS)
+    for name in ("sample_rate", "channels"):
+        value = getattr(asked, name)
+        if value is not None:
+            fields[name] = _values.integer(f"audio.{name}", value, bits=32)
+    return transcription_pb2.Audio(**fields)
+
+
+def _options(options: TranscriptionOptions) -> transcription_pb2.TranscriptionOptions:
+    unknown = options.keys() - _TO_FIELD.keys()
+    if unknown:
+        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(_TO_FIELD)}")
+    fields: dict[str, Any] = {
+        name: _TO_FIELD[name](f"options.{name}", value)
+        for name, value in options.items()
+        if value is not None
+    }
+    return transcription_pb2.TranscriptionOptions(**fields)
+
+
+def _choice(field: str, value: object, choices: dict[Any, Any]) -> Any:
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidArgumentError.of(
+            field, f"must be one of {', '.join(choices)}, got {_values.shown(value)}"
+        )
+    return choices[value]
+
+
+def _count(field: str, value: object) -> int:
+    return _values.integer(field, value, bits=32)
+
+
+def _numbers(field: str, values: object) -> list[float]:
+    given = _values.items(field, values, "numbers")
+    return [_values.number(f"{field}[{index}]", value) for index, value in enumerate(given)]
+
+
+_TO_FIELD: dict[str, Callable[[str, object], Any]] = {
+    "language": _values.text,
+    "task": lambda field, value: _choice(field, value, _TASKS),
+    "word_timestamps": _values.flag,
+    "timestamps": _values.flag,
+    "initial_prompt": _values.text,
+    "condition_on_previous_text": _values.flag,
+    "temperatures": _numbers,
+    "num_beams": _count,
+    "best_of": _count,
+    "compression_ratio_threshold": _values.number,
+    "logprob_threshold": _values.number,
+    "no_speech_threshold": _values.number,
+    "seed": lambda field, value: _values.integer(field, value, bits=64),
+}

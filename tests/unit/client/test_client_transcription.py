@@ -1,0 +1,378 @@
+"""Both clients and the command transcribe, against a service that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner, Result
+
+from shaperouter import (
+    AsyncClient,
+    Client,
+    DetectedLanguage,
+    InvalidArgumentError,
+    TranscribedSegment,
+    TranscriptionProgress,
+)
+from shaperouter._cli._main import cli
+from shaperouter._transcription_requests import PIECE_BYTES
+from shaperouter.v1 import (
+    generation_pb2,
+    signature_pb2,
+    transcription_pb2,
+    transcription_pb2_grpc,
+)
+
+Event = transcription_pb2.TranscribeStreamResponse
+PATIENCE = 10.0
+SIGNATURE = signature_pb2.Signature(
+    model="whisper", kind=signature_pb2.GRAPH_KIND_ENCODE, rows=1, length=1500, beams=1
+)
+
+
+def segment(text: str, start: float) -> transcription_pb2.TranscribedSegment:
+    word = transcription_pb2.TranscribedWord(
+        text=text, start_seconds=start, end_seconds=start + 1, probability=0.5
+    )
+    return transcription_pb2.TranscribedSegment(
+        start_seconds=start, end_seconds=start + 1, text=text, token_ids=[1, 2], words=[word]
+    )
+
+
+COMPLETION = transcription_pb2.TranscriptionCompletion(
+    request_id="req-7",
+    model="whisper",
+    language=transcription_pb2.DetectedLanguage(code="en", probability=0.75),
+    audio_seconds=4.0,
+    total_seconds=1.0,
+    device_seconds=0.5,
+    seed=7,
+    graphs=[generation_pb2.GraphUse(asked=SIGNATURE, served=SIGNATURE, calls=1)],
+)
+SEGMENTS = [segment(" Hello", 0.0), segment(" there.", 2.0)]
+
+
+class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
+    """Tells what it is sent, and answers with two segments."""
+
+    def __init__(self) -> None:
+        self.unary: list[transcription_pb2.TranscribeRequest] = []
+        self.starts: list[transcription_pb2.TranscribeStreamStart] = []
+        self.pieces: list[bytes] = []
+        self.heard = threading.Event()  # the first piece has come
+        self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+        transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(None).wait(PATIENCE)
+
+    def Transcribe(  # noqa: N802
+        self, request: transcription_pb2.TranscribeRequest, context: grpc.ServicerContext
+    ) -> transcription_pb2.TranscribeResponse:
+        del context
+        self.unary.append(request)
+        return transcription_pb2.TranscribeResponse(segments=SEGMENTS, completion=COMPLETION)
+
+    def TranscribeStream(  # noqa: N802
+        self,
+        requests: Iterator[transcription_pb2.TranscribeStreamRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[Event]:
+        del context
+        self.starts.append(next(requests).start)
+        yield Event(stall=generation_pb2.Stall(signature=SIGNATURE))
+        yield Event(language=COMPLETION.language)
+        for request in requests:
+            if not self.pieces:
+                yield Event(segment=SEGMENTS[0])
+            self.pieces.append(request.content)
+            self.heard.set()
+        progress = transcription_pb2.TranscriptionProgress(
+            transcribed_seconds=2.0, received_seconds=4.0
+        )
+        yield Event(progress=progress)
+        yield Event(segment=SEGMENTS[1])
+        yield Event(completion=COMPLETION)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeTranscriber]:
+    fake = FakeTranscriber()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def client(fake: FakeTranscriber) -> Iterator[Client]:
+    with Client(fake.address, timeout=PATIENCE) as client:
+        yield client
+
+
+# --- Whole recordings -----------------------------------------------------------------------------
+
+
+def test_a_small_recording_is_one_message(fake: FakeTranscriber, client: Client) -> None:
+    transcription = client.transcribe(
+        b"samples",
+        model="whisper",
+        audio_format="pcm_s16le",
+        sample_rate=8000,
+        channels=2,
+        language="en",
+        task="translate",
+        word_timestamps=True,
+        temperatures=[0.0, 0.5],
+        initial_prompt="Zoë",
+        num_beams=4,
+    )
+    assert transcription.text == "Hello there."
+    assert transcription.language == DetectedLanguage(code="en", probability=0.75)
+    assert [word.text for one in transcription.segments for word in one.words] == [
+        " Hello",
+        " there.",
+    ]
+    assert fake.unary == [
+        transcription_pb2.TranscribeRequest(
+            model="whisper",
+            audio=transcription_pb2.Audio(
+                content=b"samples",
+                format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE,
+                sample_rate=8000,
+                channels=2,
+            ),
+            options=transcription_pb2.TranscriptionOptions(
+                language="en",
+                task=transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE,
+                word_timestamps=True,
+                temperatures=[0.0, 0.5],
+                initial_prompt="Zoë",
+                num_beams=4,
+            ),
+        )
+    ]
+
+
+def test_a_recording_may_be_a_file_by_name(
+    fake: FakeTranscriber, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    client.transcribe(tmp_path / "a.wav")
+    assert fake.unary[0].audio.content == b"RIFF"
+
+
+def test_a_large_recording_is_sent_in_pieces(fake: FakeTranscriber, client: Client) -> None:
+    content = bytes(2 * PIECE_BYTES + 1)
+    assert client.transcribe(content).text == "Hello there."
+    assert [len(piece) for piece in fake.pieces] == [PIECE_BYTES, PIECE_BYTES, 1]
+
+
+async def _transcribe(address: str, content: bytes) -> str:
+    async with AsyncClient(address, timeout=PATIENCE) as client:
+        return (await client.transcribe(content)).text
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES + 1])
+def test_asyncio_does_the_same(fake: FakeTranscriber, size: int) -> None:
+    assert asyncio.run(_transcribe(fake.address, bytes(size))) == "Hello there."
+    assert len(fake.unary) + len(fake.starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"audio": 5}, "audio: must be bytes or the path of a file, got int"),
+        ({"audio": "nowhere.wav"}, "audio: cannot be read: "),
+        ({"audio_format": "aac"}, "audio.format: must be one of wav, flac, ogg, mp3, pcm_s16le, "),
+        ({"task": "sing"}, "options.task: must be one of transcribe, translate, got 'sing'"),
+        ({"temperatures": 0.5}, "options.temperatures: must be a list of numbers, got 0.5"),
+        ({"sample_rate": 2.5}, "audio.sample_rate: must be an integer, got 2.5"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(
+    client: Client, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as raised:
+        client.transcribe(**({"audio": b"x"} | arguments))
+    assert message in str(raised.value)
+
+
+def test_an_unknown_option_is_a_type_error(client: Client) -> None:
+    with pytest.raises(TypeError, match="unknown option 'beams'"):
+        client.transcribe(b"x", beams=1)  # type: ignore[call-arg]
+
+
+# --- Streams --------------------------------------------------------------------------------------
+
+
+def test_segments_come_before_the_recording_ends(fake: FakeTranscriber, client: Client) -> None:
+    more = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        assert more.wait(PATIENCE)
+        yield b"two"
+
+    with client.transcribe_stream(pieces(), step_seconds=2.5) as stream:
+        first = next(stream)
+        assert (str(first), stream.language) == (
+            " Hello",
+            DetectedLanguage(code="en", probability=0.75),
+        )
+        more.set()
+        assert [str(one) for one in stream] == [" there."]
+    assert fake.pieces == [b"one", b"two"]
+    assert fake.starts[0].step_seconds == 2.5
+    assert stream.result.seed == 7
+
+
+def test_stalls_and_progress_are_told(client: Client) -> None:
+    told: list[object] = []
+    stream = client.transcribe_stream(b"x", on_stall=told.append, on_progress=told.append)
+    assert len(list(stream)) == 2
+    assert [type(each).__name__ for each in told] == ["Signature", "TranscriptionProgress"]
+    assert told[1] == TranscriptionProgress(transcribed_seconds=2.0, received_seconds=4.0)
+
+
+def test_a_binary_file_is_read_to_its_end(fake: FakeTranscriber, client: Client) -> None:
+    assert len(list(client.transcribe_stream(io.BytesIO(b"content")))) == 2
+    assert b"".join(fake.pieces) == b"content"
+
+
+def test_what_a_recording_raises_is_raised_while_reading(client: Client) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        raise OSError("the microphone was unplugged")
+
+    with (
+        client.transcribe_stream(pieces()) as stream,
+        pytest.raises(OSError, match="the microphone was unplugged"),
+    ):
+        list(stream)
+
+
+def test_a_stream_has_no_result_before_its_end(client: Client) -> None:
+    with client.transcribe_stream(b"x") as stream, pytest.raises(RuntimeError):
+        _ = stream.result
+
+
+async def _stream(address: str, *, fails: bool = False) -> list[TranscribedSegment]:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        await asyncio.sleep(0)
+        if fails:
+            raise OSError("the microphone was unplugged")
+        yield b"two"
+
+    async with (
+        AsyncClient(address, timeout=PATIENCE) as client,
+        client.transcribe_stream(pieces()) as stream,
+    ):
+        segments = [one async for one in stream]
+        assert stream.result.text == "Hello there."
+        return segments
+
+
+def test_asyncio_streams_pieces_that_come_asynchronously(fake: FakeTranscriber) -> None:
+    assert [str(one) for one in asyncio.run(_stream(fake.address))] == [" Hello", " there."]
+    assert fake.pieces == [b"one", b"two"]
+
+
+def test_asyncio_raises_what_a_recording_raises(fake: FakeTranscriber) -> None:
+    with pytest.raises(OSError, match="the microphone was unplugged"):
+        asyncio.run(_stream(fake.address, fails=True))
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def run(fake: FakeTranscriber, *arguments: str, stdin: bytes | None = None) -> Result:
+    options = ["--address", fake.address, "--timeout", "10"]
+    return CliRunner().invoke(cli, [*options, "transcribe", *arguments], input=stdin)
+
+
+def test_the_command_prints_lines_of_text(fake: FakeTranscriber, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    result = run(fake, str(tmp_path / "a.wav"))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello\nthere.\n", "")
+    assert fake.pieces == [b"RIFF"]
+
+
+def test_the_command_reads_a_pipe(fake: FakeTranscriber) -> None:
+    result = run(
+        fake, "-", "--audio-format", "pcm_s16le", "--sample-rate", "16000", stdin=b"samples"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert b"".join(fake.pieces) == b"samples"
+    assert fake.starts[0].audio.sample_rate == 16000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["--word-timestamps"], "     0.00      1.00  Hello\n     2.00      3.00  there.\n"),
+        (
+            ["--format", "srt"],
+            "\n".join(
+                ["1", "00:00:00,000 --> 00:00:01,000", "Hello", ""]
+                + ["2", "00:00:02,000 --> 00:00:03,000", "there.", "", ""]
+            ),
+        ),
+        (
+            ["--format", "vtt"],
+            "\n".join(
+                ["WEBVTT", "", "00:00:00.000 --> 00:00:01.000", "Hello", ""]
+                + ["00:00:02.000 --> 00:00:03.000", "there.", "", ""]
+            ),
+        ),
+    ],
+)
+def test_the_command_prints_words_and_subtitles(
+    fake: FakeTranscriber, arguments: list[str], printed: str
+) -> None:
+    assert run(fake, "-", *arguments, stdin=b"x").stdout == printed
+
+
+@pytest.mark.parametrize("arguments", [["--format", "json"], ["--json"]])
+def test_the_command_prints_json(fake: FakeTranscriber, arguments: list[str]) -> None:
+    printed = json.loads(run(fake, "-", *arguments, stdin=b"x").stdout)
+    assert printed["text"] == "Hello there."
+    assert printed["segments"][0]["words"][0]["text"] == " Hello"
+
+
+def test_the_command_sends_every_option(fake: FakeTranscriber) -> None:
+    options = (
+        "--language de --task translate --word-timestamps --no-timestamps --initial-prompt Zoë "
+        "--no-condition-on-previous-text --temperature 0 --temperature 0.5 --num-beams 4 "
+        "--best-of 2 --compression-ratio-threshold 3 --logprob-threshold -2 "
+        "--no-speech-threshold 0.5 --seed 3 --step-seconds 2 --channels 2"
+    )
+    result = run(fake, "-", *options.split(), stdin=b"x")
+    assert result.exit_code == 0, result.stderr
+    (start,) = fake.starts
+    assert start.options == transcription_pb2.TranscriptionOptions(
+        language="de",
+        task=transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE,
+        word_timestamps=True,
+        timestamps=False,
+        initial_prompt="Zoë",
+        condition_on_previous_text=False,
+        temperatures=[0.0, 0.5],
+        num_beams=4,
+        best_of=2,
+        compression_ratio_threshold=3.0,
+        logprob_threshold=-2.0,
+        no_speech_threshold=0.5,
+        seed=3,
+    )
+    assert (start.step_seconds, start.audio.channels) == (2.0, 2)
