@@ -320,27 +320,27 @@ def test_the_command_reads_a_pipe(fake: FakeTranscriber) -> None:
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--word-timestamps"], "     0.00      1.00  Hello\n     2.00      3.00  there.\n"),
+        (["--word-timestamps"], ["     0.00      1.00  Hello", "     2.00      3.00  there."]),
         (
             ["--format", "srt"],
-            "\n".join(
-                ["1", "00:00:00,000 --> 00:00:01,000", "Hello", ""]
-                + ["2", "00:00:02,000 --> 00:00:03,000", "there.", "", ""]
-            ),
+            [
+                *("1", "00:00:00,000 --> 00:00:01,000", "Hello", ""),
+                *("2", "00:00:02,000 --> 00:00:03,000", "there.", ""),
+            ],
         ),
         (
             ["--format", "vtt"],
-            "\n".join(
-                ["WEBVTT", "", "00:00:00.000 --> 00:00:01.000", "Hello", ""]
-                + ["00:00:02.000 --> 00:00:03.000", "there.", "", ""]
-            ),
+            [
+                *("WEBVTT", "", "00:00:00.000 --> 00:00:01.000", "Hello", ""),
+                *("00:00:02.000 --> 00:00:03.000", "there.", ""),
+            ],
         ),
     ],
 )
 def test_the_command_prints_words_and_subtitles(
-    fake: FakeTranscriber, arguments: list[str], printed: str
+    fake: FakeTranscriber, arguments: list[str], printed: list[str]
 ) -> None:
-    assert run(fake, "-", *arguments, stdin=b"x").stdout == printed
+    assert run(fake, "-", *arguments, stdin=b"x").stdout.splitlines() == printed
 
 
 @pytest.mark.parametrize("arguments", [["--format", "json"], ["--json"]])
