@@ -102,7 +102,8 @@ def mel_filters(bands: int) -> np.ndarray:
     bins = np.linspace(0, SAMPLE_RATE / 2, FRAME_SAMPLES // 2 + 1)[:, np.newaxis]
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)
-    return np.maximum(0, np.minimum(rising, falling)) * 2 / (high - low)
+    triangles = np.maximum(0, np.minimum(rising, falling))
+    return np.asarray(triangles * 2 / (high - low))
 
 
 def hann_window() -> np.ndarray:
