@@ -26,6 +26,9 @@ MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-3, 1e3
 # A length of thousands of tokens to such a power still fits single precision.
 MIN_LENGTH_PENALTY, MAX_LENGTH_PENALTY = -10.0, 10.0
 
+# Room for tokens that a transcript may not begin with in a slot's record. Checkpoints name two.
+MAX_BEGIN_SUPPRESSED = 8
+
 # Graphs that one request may have made ready: more than the ladders of several models have.
 MAX_WARM_SIGNATURES = 1000
 

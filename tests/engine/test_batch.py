@@ -51,7 +51,7 @@ def _row(batch: Batch, row: int, *, places: int, tokens: int) -> Row:
     return Row(
         caches=[variable.numpy()[row, :, :places] for variable in batch.caches._variables],
         state=state,
-        options=Options(*(field[row].copy() for field in batch.options)),
+        options=tf.nest.map_structure(lambda field: field[row].copy(), batch.options),
     )
 
 
@@ -147,7 +147,10 @@ def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
     assert batch.state.tokens[1, :, :4].tolist() == [[4, 5, 6, 0]] * beams
     assert batch.state.lengths.tolist() == batch.state.prompt_lengths.tolist() == [0, 3]
     assert batch.state.remaining.tolist() == [0, 9]
-    _assert_equal([field[1] for field in batch.options], [field[0] for field in options])
+    _assert_equal(
+        tf.nest.map_structure(lambda field: field[1], batch.options),
+        tf.nest.map_structure(lambda field: field[0], options),
+    )
     assert batch.options.seed[1].tolist() == [3, 2**8]
     if beams > 1:
         assert batch.state.beams.lineage[1].sum(axis=-1).tolist() == [3] * beams

@@ -261,7 +261,7 @@ def test_penalties_and_truncations_leave_the_references_probabilities(tiny: Gold
     for case in tiny.sampling_cases:
         options = tiny.options(_sampled(case))
         options.pop("num_return_sequences", None)
-        record = Options(*(tf.constant(field) for field in Options.of(**options)))
+        record = tf.nest.map_structure(tf.constant, Options.of(**options))
         prompt = tf.constant([tiny.prompt(case)])
         length = tf.constant([prompt.shape[1]])
         anyone = tf.constant([True])

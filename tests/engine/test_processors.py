@@ -43,7 +43,7 @@ def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
             tf.constant(padded, tf.int32),
             tf.constant([len(row.tokens) for row in rows]),
             tf.constant([row.prompt_length for row in rows]),
-            options=Options(*(tf.concat(fields, 0) for fields in zip(*records, strict=True))),
+            options=tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
             active=tf.constant(active),
         )
     ).numpy()

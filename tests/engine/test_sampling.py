@@ -114,7 +114,7 @@ def _logprobs(logits: np.ndarray, **options: Any) -> Logprobs:
 
 
 def _stack(records: Iterable[Options]) -> Options:
-    return Options(*(tf.concat(fields, 0) for fields in zip(*records, strict=True)))
+    return tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records)
 
 
 @functools.cache
@@ -135,7 +135,7 @@ def _draw(
     padded = np.pad(logits, [0, VOCAB_SIZE - len(logits)], constant_values=NEVER)
     batch = tf.broadcast_to(tf.constant(padded, tf.float32), [ROWS, 1, VOCAB_SIZE])
     record = Options.of(max_new_tokens=1, do_sample=True, **options)
-    shared = Options(*(tf.repeat(field, ROWS, axis=0) for field in record))
+    shared = tf.nest.map_structure(lambda field: tf.repeat(field, ROWS, axis=0), record)
     state = State(
         tokens=tf.fill([ROWS, 1, 8], NO_TOKEN),
         lengths=tf.fill([ROWS], position),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN
-from shaperouter_service.decoding.timestamps import TranscriptRules, constrain_transcript
+from shaperouter_service.decoding.options import NO_TOKEN, TranscriptRules
+from shaperouter_service.decoding.timestamps import constrain_transcript
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens/transcript-rules.json").read_text())
 CASES = GOLDEN["cases"]

@@ -38,7 +38,7 @@ def _warp(
     return (
         _compiled()(
             tf.constant(scores, tf.float32),
-            Options(*(tf.concat(fields, 0) for fields in zip(*records, strict=True))),
+            tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
             tf.constant(least, tf.int32),
             tf.constant(active),
         )

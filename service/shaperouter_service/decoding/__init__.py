@@ -5,7 +5,7 @@ from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
 from shaperouter_service.decoding.encode import EncodeProgram
-from shaperouter_service.decoding.options import EarlyStopping, Options
+from shaperouter_service.decoding.options import EarlyStopping, Options, TranscriptRules
 from shaperouter_service.decoding.prefill import PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
@@ -21,5 +21,6 @@ __all__ = [
     "PrefillProgram",
     "Program",
     "Shape",
+    "TranscriptRules",
     "prepare_caches",
 ]

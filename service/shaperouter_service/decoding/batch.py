@@ -1,6 +1,6 @@
 """A batch: requests that one graph advances together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -39,7 +39,7 @@ class Batch:
         self.source_length = source_length
         self.caches = Caches(model, self.shape)
         self.state = self._empty_state()
-        self.options = _stack([Options.nobody()] * rows)
+        self.options = self._no_options()
         self.logits: np.ndarray | None = None
 
     @classmethod
@@ -64,7 +64,9 @@ class Batch:
         """Puts a request in a free row, before anything is read; see `State.begin`."""
         new_tokens = int(options.max_new_tokens[0])
         self.state.begin(row, prompt, new_tokens, generated, source_length)
-        for field, value in zip(self.options, options, strict=True):
+        for field, value in zip(
+            tf.nest.flatten(self.options), tf.nest.flatten(options), strict=True
+        ):
             field[row] = value[0]
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
@@ -78,7 +80,7 @@ class Batch:
         self.caches.reshape(kept, shape)
         self.rows, self.length, self.source_length = shape
         self.state = self._empty_state()
-        self.options = _stack([Options.nobody()] * self.rows)
+        self.options = self._no_options()
         for row, old_row in enumerate(kept):
             self._copy_small(row, state, options, old_row)
         self.logits = None
@@ -96,6 +98,13 @@ class Batch:
         if self.logits is None:
             self.logits = np.zeros([self.rows, self.model.family.vocab_size], np.float32)
         return self.logits
+
+    def _no_options(self) -> Options:
+        nobody = Options.nobody(has_transcript=self.model.family.has_transcript)
+        options: Options = tf.nest.map_structure(
+            lambda field: np.repeat(field, self.rows, axis=0), nobody
+        )
+        return options
 
     def _empty_state(self) -> State:
         return State.empty(
@@ -119,7 +128,3 @@ class Batch:
                 ours[row] = theirs[source_row]
             else:
                 ours[row, ..., :fits] = theirs[source_row, ..., :fits]
-
-
-def _stack(records: Iterable[Options]) -> Options:
-    return Options(*(np.concatenate(fields) for fields in zip(*records, strict=True)))

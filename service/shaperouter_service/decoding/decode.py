@@ -110,7 +110,7 @@ class DecodeProgram(Program):
                     max_length=family.max_length,
                     has_source=self.source_length > 0,
                 ),
-                options=Options.specs(self.rows),
+                options=Options.specs(self.rows, has_transcript=family.has_transcript),
                 pending=()
                 if self.source_length
                 else tf.TensorSpec([self.rows, family.vocab_size], tf.float32),

@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.limits import MAX_BIAS_TOKENS, MAX_BIASES, MAX_EOS_TOKENS
+from shaperouter_service.limits import (
+    MAX_BEGIN_SUPPRESSED,
+    MAX_BIAS_TOKENS,
+    MAX_BIASES,
+    MAX_EOS_TOKENS,
+)
 
 # Fills what is not used of lists of tokens; never equal to a token id.
 NO_TOKEN = -1
@@ -19,6 +24,40 @@ class EarlyStopping(IntEnum):
     HEURISTIC = 0
     FIRST = 1
     NEVER = 2
+
+
+class TranscriptRules(NamedTuple):
+    """The rules of R transcripts, one row each; see `timestamps`.
+
+    Attributes:
+        first_timestamp: [R] int32, the id of 0 s, whose predecessor says that there are no
+            timestamps; all ids from it on are timestamps. NO_TOKEN, and no rule about timestamps
+            applies.
+        last_initial_timestamp: [R] int32, the largest id that may be the first token.
+        begin_suppressed: [R, MAX_BEGIN_SUPPRESSED] int32, ids that may not be the first token,
+            filled with NO_TOKEN.
+    """
+
+    first_timestamp: Any
+    last_initial_timestamp: Any
+    begin_suppressed: Any
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        first_timestamp: int = NO_TOKEN,
+        last_initial_timestamp: int = NO_TOKEN,
+        begin_suppressed: Sequence[int] = (),
+    ) -> "TranscriptRules":
+        """The rules of one transcript, R = 1, as NumPy arrays; by default there are none."""
+        suppressed = np.full([1, MAX_BEGIN_SUPPRESSED], NO_TOKEN, np.int32)
+        suppressed[0, : len(begin_suppressed)] = begin_suppressed
+        return cls(
+            first_timestamp=np.array([first_timestamp], np.int32),
+            last_initial_timestamp=np.array([last_initial_timestamp], np.int32),
+            begin_suppressed=suppressed,
+        )
 
 
 class Options(NamedTuple):
@@ -45,6 +84,7 @@ class Options(NamedTuple):
         num_beams: [R] int32.
         length_penalty: [R] float32.
         early_stopping: [R] int32, an EarlyStopping.
+        transcript: The rules of transcripts; empty of models that make none.
     """
 
     max_new_tokens: Any
@@ -65,6 +105,7 @@ class Options(NamedTuple):
     num_beams: Any
     length_penalty: Any
     early_stopping: Any
+    transcript: TranscriptRules | tuple[()] = ()
 
     @classmethod
     def of(
@@ -87,6 +128,7 @@ class Options(NamedTuple):
         num_beams: int = 1,
         length_penalty: float = 1.0,
         early_stopping: EarlyStopping = EarlyStopping.HEURISTIC,
+        transcript: TranscriptRules | tuple[()] = (),
     ) -> "Options":
         """The record of one request, R = 1, as NumPy arrays; values are validated before."""
         eos = np.full([1, MAX_EOS_TOKENS], NO_TOKEN, np.int32)
@@ -115,23 +157,30 @@ class Options(NamedTuple):
             num_beams=np.array([num_beams], np.int32),
             length_penalty=np.array([length_penalty], np.float32),
             early_stopping=np.array([early_stopping], np.int32),
+            transcript=transcript,
         )
 
     @classmethod
-    def nobody(cls) -> "Options":
-        """The record of a row that no request has."""
-        return cls.of(max_new_tokens=1)
+    def nobody(cls, *, has_transcript: bool = False) -> "Options":
+        """The record of a row that no request has.
+
+        Args:
+            has_transcript: Whether the model makes transcripts.
+        """
+        return cls.of(max_new_tokens=1, transcript=TranscriptRules.of() if has_transcript else ())
 
     @classmethod
-    def specs(cls, rows: int) -> "Options":
+    def specs(cls, rows: int, *, has_transcript: bool = False) -> "Options":
         """The static shapes of a record of `rows` rows."""
-        return cls(
-            *(
-                tf.TensorSpec([rows, *field.shape[1:]], tf.as_dtype(field.dtype))
-                for field in cls.nobody()
-            )
+        specs: Options = tf.nest.map_structure(
+            lambda field: tf.TensorSpec([rows, *field.shape[1:]], tf.as_dtype(field.dtype)),
+            cls.nobody(has_transcript=has_transcript),
         )
+        return specs
 
     def repeat(self, beams: int) -> "Options":
         """The record in which each of the R rows comes `beams` times: [R * B]."""
-        return self if beams == 1 else Options(*(tf.repeat(field, beams, 0) for field in self))
+        if beams == 1:
+            return self
+        repeated: Options = tf.nest.map_structure(lambda field: tf.repeat(field, beams, 0), self)
+        return repeated

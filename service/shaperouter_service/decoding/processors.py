@@ -7,6 +7,7 @@ their options. They apply in Transformers' order, which is that of `process`.
 import tensorflow as tf
 
 from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.decoding.timestamps import constrain_transcript
 from shaperouter_service.limits import MAX_BIAS_TOKENS
 
 
@@ -46,7 +47,18 @@ def process(
         result = _ban_repeated_ngrams(result, tokens, lengths, options)
         return _ban_early_end(result, generated, options)
 
-    return tf.cond(tf.reduce_any(asked), processed, lambda: scores)
+    result = tf.cond(tf.reduce_any(asked), processed, lambda: scores)
+    if not options.transcript:
+        return result
+    return constrain_transcript(
+        result,
+        tokens,
+        lengths,
+        prompt_lengths,
+        rules=options.transcript,
+        end_tokens=options.eos_token_ids[:, 0],
+        active=active,
+    )
 
 
 def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:

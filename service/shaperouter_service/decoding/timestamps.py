@@ -5,27 +5,9 @@ They are those of Transformers' `SuppressTokensAtBeginLogitsProcessor` and
 `processors`. Tokens that are never allowed are biases of minus infinity, as of any other model.
 """
 
-from typing import Any, NamedTuple
-
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN
-
-
-class TranscriptRules(NamedTuple):
-    """The rules of R requests, one row each.
-
-    Attributes:
-        first_timestamp: [R] int32, the id of 0 s, whose predecessor says that there are no
-            timestamps; all ids from it on are timestamps. NO_TOKEN, and no rule about timestamps
-            applies.
-        last_initial_timestamp: [R] int32, the largest id that may be the first token.
-        begin_suppressed: [R, N] int32, ids that may not be the first token, filled with NO_TOKEN.
-    """
-
-    first_timestamp: Any
-    last_initial_timestamp: Any
-    begin_suppressed: Any
+from shaperouter_service.decoding.options import NO_TOKEN, TranscriptRules
 
 
 def constrain_transcript(

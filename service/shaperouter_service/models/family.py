@@ -22,11 +22,13 @@ class Family(abc.ABC):
     Attributes:
         name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
         default_eos_token_id: End token of a config that names none, as in Transformers.
+        has_transcript: Whether it makes transcripts, whose tokens follow rules.
         vocab_size: V, token ids.
     """
 
     name: ClassVar[str]
     default_eos_token_id: ClassVar[int]
+    has_transcript: ClassVar[bool] = False
     vocab_size: int
 
     @classmethod

@@ -82,6 +82,7 @@ class Whisper(EncoderDecoder):
     default_eos_token_id = 50256
     default_decoder_start_token_id = 50257
     has_whole_source = True
+    has_transcript = True
     prompt_piece = 8
 
     @classmethod
