@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shaperouter_service.decoding import (
     Program,
     TranscriptRules,
 )
+from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, load_model, loading
 from shaperouter_service.models.whisper import Whisper
 
@@ -66,6 +68,7 @@ def options(name: str, case: Case) -> Options:
         eos_token_ids=[rules["eos_token_id"]],
         biases=[((token,), -math.inf) for token in rules["suppress_tokens"]],
         transcript=transcript,
+        logprobs=0,
         **given,
     )
 
@@ -76,7 +79,20 @@ def ready(program: Program) -> Any:
     return program
 
 
-def transcribe(name: str, model: Model, cases: list[Case], *, beams: int) -> Batch:
+@dataclass(frozen=True, kw_only=True)
+class Transcribed:
+    """What came of cases.
+
+    Attributes:
+        state: At the end.
+        logprobs: Of each row, of each new token.
+    """
+
+    state: State
+    logprobs: list[list[float]]
+
+
+def transcribe(name: str, model: Model, cases: list[Case], *, beams: int) -> Transcribed:
     """Runs cases side by side, in one batch."""
     family = model.family
     assert isinstance(family, Whisper)
@@ -96,19 +112,27 @@ def transcribe(name: str, model: Model, cases: list[Case], *, beams: int) -> Bat
         )
         assert prefill(batch, range(rows), 0)
     decode = ready(DecodeProgram("decode", model, rows=rows, beams=beams, length=LENGTH))
+    logprobs: list[list[float]] = [[] for _ in cases]
     while batch.state.remaining.any():
-        decode(batch, range(rows), STEPS)
-    return batch
+        before = batch.state.lengths.copy()
+        made = decode(batch, range(rows), STEPS)
+        for row, count in enumerate(batch.state.lengths - before):
+            logprobs[row] += made.chosen[row, :count].tolist()
+    return Transcribed(state=batch.state, logprobs=logprobs)
 
 
 def test_rows_that_differ_in_all_options(name: str, model: Model, cases: list[Case]) -> None:
     chosen = [case for case in cases if "num_beams" not in case["options"]]
-    state = transcribe(name, model, chosen, beams=1).state
+    transcribed = transcribe(name, model, chosen, beams=1)
+    state = transcribed.state
     found = {
         case["name"]: state.tokens[row, 0, state.prompt_lengths[row] : state.lengths[row]].tolist()
         for row, case in enumerate(chosen)
     }
     assert found == {case["name"]: case["sequences"][0]["token_ids"] for case in chosen}
+    for logprobs, case in zip(transcribed.logprobs, chosen, strict=True):
+        (expected,) = case["sequences"]
+        assert logprobs == pytest.approx(expected["logprobs"], abs=1e-4), case["name"]
 
 
 def test_beams(name: str, model: Model, cases: list[Case]) -> None:

@@ -80,7 +80,8 @@ class Options(NamedTuple):
             row, filled with NO_TOKEN.
         biases: [R, MAX_BIASES] float32, added to the logit of a run's last token where the others
             precede it; minus infinity bans.
-        logprobs: [R] int32, how many likeliest tokens to report; below 0, report nothing.
+        logprobs: [R] int32, how many likeliest tokens to report; below 0, report nothing. Of a
+            transcript they are told as its rules and penalties leave them.
         num_beams: [R] int32.
         length_penalty: [R] float32.
         early_stopping: [R] int32, an EarlyStopping.

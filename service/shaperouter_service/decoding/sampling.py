@@ -30,7 +30,9 @@ class Sampling(Search):
             lengths=lengths + 1,
             remaining=remaining,
         )
-        return after, self._logprobs(logits, new, options, active)
+        # A transcript is trusted by how likely its tokens are among those that its rules allow.
+        told = scores if options.transcript else logits
+        return after, self._logprobs(told, new, options, active)
 
     @staticmethod
     def _choose(

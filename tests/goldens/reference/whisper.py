@@ -287,6 +287,12 @@ class Reference:
             sequence = {"token_ids": token_ids, "finish_reason": "eos" if ended else "length"}
             if options.get("num_beams", 1) > 1:
                 sequence["score"] = round(float(output.sequences_scores[index]), 6)
+            else:
+                # Among what the processors leave, as Whisper's own `generate` judges transcripts.
+                steps = zip(output.scores, token_ids, strict=True)
+                sequence["logprobs"] = [
+                    round(float(scores[index].log_softmax(-1)[token]), 6) for scores, token in steps
+                ]
             sequences.append(sequence)
         return sequences
 
