@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from shaperouter_service.audio.spectrum import HOP_SAMPLES, source
 from shaperouter_service.decoding import (
+    AlignProgram,
     Batch,
     DecodeProgram,
     EncodeProgram,
@@ -32,6 +33,7 @@ LENGTH = 96
 STEPS = 8
 
 Case = dict[str, Any]
+RULED: Case = {"options": {"timestamps": True, "max_new_tokens": 1}}
 
 
 @pytest.fixture(scope="module", params=["whisper-uneven", "whisper-english"])
@@ -79,6 +81,14 @@ def ready(program: Program) -> Any:
     return program
 
 
+def heard(name: str, family: Whisper, *sounds: int) -> list[np.ndarray]:
+    """Sources of some sounds, by number."""
+    drawn = load_file(GOLDENS / f"{name}.arrays.safetensors")["sounds"].astype(np.float32) / 2**15
+    window = family.window_samples
+    frames = window // HOP_SAMPLES
+    return [source(drawn[each], 0, window, loudest=-np.inf, frames=frames) for each in sounds]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transcribed:
     """What came of cases.
@@ -96,12 +106,8 @@ def transcribe(name: str, model: Model, cases: list[Case], *, beams: int) -> Tra
     """Runs cases side by side, in one batch."""
     family = model.family
     assert isinstance(family, Whisper)
-    rows, places, window = len(cases), family.max_source_length, family.window_samples
-    sounds = load_file(GOLDENS / f"{name}.arrays.safetensors")["sounds"].astype(np.float32) / 2**15
-    sources = {
-        row: source(sounds[case["sound"]], 0, window, loudest=-np.inf, frames=window // HOP_SAMPLES)
-        for row, case in enumerate(cases)
-    }
+    rows, places = len(cases), family.max_source_length
+    sources = dict(enumerate(heard(name, family, *(case["sound"] for case in cases))))
     batch = Batch(model, rows=rows, beams=beams, length=LENGTH, source_length=places)
     for row, case in enumerate(cases):
         batch.begin(row, case["prompt_token_ids"], options(name, case), source_length=places)
@@ -147,3 +153,36 @@ def test_beams(name: str, model: Model, cases: list[Case]) -> None:
             assert state.beams.ended_scores[row, place] == pytest.approx(
                 expected["score"], rel=1e-4
             )
+
+
+def test_a_transcript_is_aligned_by_the_references_attention(name: str, model: Model) -> None:
+    family, rules = (
+        model.family,
+        json.loads((GOLDENS / name / "generation_config.json").read_text()),
+    )
+    assert isinstance(family, Whisper)
+    arrays = load_file(GOLDENS / f"{name}.arrays.safetensors")
+    places, tokens = family.max_source_length, arrays["token_ids"].tolist()
+    batch = Batch(model, rows=2, beams=1, length=LENGTH, source_length=places)
+    # Row 1 has the transcript, row 0 nothing.
+    batch.begin(1, tokens[:1], options(name, RULED), source_length=places)
+    (first,) = heard(name, family, 0)
+    ready(EncodeProgram("encode", model, rows=2, length=places))(batch, {1: first})
+    align = ready(
+        AlignProgram(
+            "align",
+            model,
+            rows=2,
+            length=16,
+            heads=[tuple(head) for head in rules["alignment_heads"]],
+            text_tokens=family.vocab_size,
+        )
+    )
+    aligned = align(batch, {1: tokens})
+    shares = np.exp(aligned.scores[1, :, : len(tokens)])
+    shares /= shares.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(shares, arrays["attentions"], atol=1e-5)
+    logits = arrays["logits"][:-1] - arrays["logits"].max()
+    expected = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = np.take_along_axis(expected, np.array(tokens)[1:, np.newaxis], 1)[:, 0]
+    np.testing.assert_allclose(aligned.logprobs[1, : len(tokens) - 1], expected, atol=1e-4)

@@ -1,5 +1,6 @@
 """What graphs compute, as TensorFlow code: prefill, decode steps, sampling, beam search."""
 
+from shaperouter_service.decoding.align import Aligned, AlignProgram
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
@@ -12,6 +13,8 @@ from shaperouter_service.decoding.search import Logprobs
 
 __all__ = [
     "MAX_STEPS",
+    "AlignProgram",
+    "Aligned",
     "Batch",
     "DecodeProgram",
     "EarlyStopping",

@@ -1,0 +1,134 @@
+"""The align graph: reads whole transcripts once more, for when their words were said."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.alignment import alignment_scores
+from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.models import EncoderDecoder, Model
+
+
+class Aligned(NamedTuple):
+    """What tells when the tokens of R transcripts of up to P tokens were said.
+
+    Attributes:
+        scores: [R, A, P, S] float32, of attention to the source before its softmax; those of a
+            token are about the one after it.
+        logprobs: [R, P - 1] float32, of all tokens but the first, among those of text.
+    """
+
+    scores: Any
+    logprobs: Any
+
+
+class AlignProgram(Program):
+    """Reads transcripts of up to P tokens, of rows of a batch whose sources have been read.
+
+    It changes nothing of the batch. Its tape is not looked at.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        *,
+        rows: int,
+        length: int,
+        heads: Sequence[tuple[int, int]],
+        text_tokens: int,
+    ) -> None:
+        """Describes the function; see `Program` and `alignment_scores`. The length is P."""
+        super().__init__(
+            name,
+            model,
+            rows=rows,
+            beams=1,
+            length=length,
+            source_length=model.family.max_source_length,
+        )
+        if not isinstance(model.family, EncoderDecoder):
+            raise TypeError(f"{model.name} has no encoder")
+        self._family = model.family
+        self._heads, self._text_tokens = tuple(heads), text_tokens
+
+    def __call__(self, batch: Batch, transcripts: Mapping[int, Sequence[int]]) -> Aligned:
+        """Reads the transcripts of some rows of a batch, each of 1 to P tokens."""
+        tokens, lengths = self._idle_arguments(batch)
+        for row, transcript in transcripts.items():
+            tokens[row, : len(transcript)] = transcript
+            lengths[row] = len(transcript)
+        aligned: Aligned = self._run(batch, tokens, lengths)
+        return aligned
+
+    @property
+    def label(self) -> str:
+        """See `Program`."""
+        return f"align_{self.rows}x{self.length}"
+
+    @property
+    def _specs(self) -> Sequence[Any]:
+        return [
+            tf.TensorSpec([self.rows, self.length], tf.int32),
+            tf.TensorSpec([self.rows], tf.int32),
+        ]
+
+    @property
+    def _results(self) -> Aligned:
+        shape = [self.rows, len(self._heads), self.length, self.source_length]
+        return Aligned(
+            scores=tf.TensorSpec(shape, tf.float32),
+            logprobs=tf.TensorSpec([self.rows, self.length - 1], tf.float32),
+        )
+
+    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        del batch
+        return [np.zeros(spec.shape, spec.dtype.as_numpy_dtype) for spec in self._specs]
+
+    @property
+    def _handle_specs(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([], tf.resource)] * len(self._source_shapes)
+
+    def _handles(self, batch: Batch) -> list[tf.Tensor]:
+        return batch.caches.source
+
+    @property
+    def _written_shapes(self) -> list[list[int]]:
+        return []
+
+    def _body(self, tokens: tf.Tensor, lengths: tf.Tensor, handles: Sequence[tf.Tensor]) -> Aligned:
+        """Reads transcripts.
+
+        Args:
+            tokens: [R, P] int32.
+            lengths: [R] int32, of the transcripts; 0 where a row has none.
+            handles: Of the caches of sources.
+        """
+        weights = self.model.weights.read()
+        values = caches.read(handles, self.model, self._source_shapes)
+        layers = self._family.layers
+
+        def read(index: tf.Tensor, aligned: Aligned) -> tuple[tf.Tensor, Aligned]:
+            del aligned
+            scores, logprobs = alignment_scores(
+                self._family,
+                weights,
+                tokens,
+                keys=values[:layers],
+                values=values[layers:],
+                heads=self._heads,
+                text_tokens=self._text_tokens,
+            )
+            return index + 1, Aligned(scores=scores, logprobs=logprobs)
+
+        # A loop of one round or none, as in prefill and for its reasons.
+        rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
+        nothing = tf.nest.map_structure(
+            lambda spec: tf.zeros(spec.shape, spec.dtype), self._results
+        )
+        _, aligned = tf.while_loop(lambda index, _: index < rounds, read, (tf.constant(0), nothing))
+        return Aligned(*aligned)
