@@ -71,7 +71,7 @@ def source(
     return np.concatenate([header, around(recording, start, window)])
 
 
-def loudest(recording: np.ndarray, bands: int) -> float:
+def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None = None) -> float:
     """The largest decimal logarithm of power that a recording has in any band and frame.
 
     Whisper's features are relative to it, so windows of a long recording need it of the whole.
@@ -79,17 +79,24 @@ def loudest(recording: np.ndarray, bands: int) -> float:
     Args:
         recording: [N] float32 at 16 kHz.
         bands: Mel bands.
+        first: The first frame to look at.
+        end: The frame to end before; None looks at all.
+
+    Returns:
+        Minus infinity if there is no such frame.
     """
     filters = mel_filters(bands).astype(np.float32)
     hann = hann_window()
-    largest = LEAST_POWER
-    step = _FRAMES_AT_ONCE * HOP_SAMPLES
-    for start in range(0, len(recording), step):
-        samples = around(recording, start, step)
+    end = len(recording) // HOP_SAMPLES if end is None else end
+    largest = -np.inf
+    for start in range(first, end, _FRAMES_AT_ONCE):
+        count = min(_FRAMES_AT_ONCE, end - start)
+        samples = around(recording, start * HOP_SAMPLES, count * HOP_SAMPLES)
         frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
         power = np.square(np.abs(np.fft.rfft(frames * hann)))
-        largest = max(largest, float((power @ filters).max()))
-    return float(np.log10(largest))
+        in_bands = max(LEAST_POWER, float((power @ filters).max()))
+        largest = max(largest, float(np.log10(in_bands)))
+    return largest
 
 
 def mel_filters(bands: int) -> np.ndarray:

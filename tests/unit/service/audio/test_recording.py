@@ -1,0 +1,80 @@
+"""Windows of a recording are the same whether it came whole or in pieces, and what is kept."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shaperouter_service.audio.recording import Recording
+from shaperouter_service.audio.spectrum import (
+    HEADER,
+    HOP_SAMPLES,
+    SAMPLES_BEFORE,
+    around,
+    loudest,
+)
+
+BANDS, WINDOW = 80, 100
+SAMPLES = (0.1 * np.random.default_rng(0).standard_normal(500 * HOP_SAMPLES + 77)).astype(
+    np.float32
+)
+
+
+def complete(samples: np.ndarray = SAMPLES) -> Recording:
+    recording = Recording(bands=BANDS, window_frames=WINDOW)
+    recording.append(samples)
+    recording.finish()
+    return recording
+
+
+def expected(first_frame: int) -> np.ndarray:
+    return around(SAMPLES, first_frame * HOP_SAMPLES, WINDOW * HOP_SAMPLES)
+
+
+@pytest.mark.parametrize("first_frame", [0, 1, 250, 480])
+def test_a_window_has_what_lies_around_it(first_frame: int) -> None:
+    window = complete().window(first_frame, 20, is_whole_recording=False)
+    np.testing.assert_array_equal(window[HEADER:], expected(first_frame))
+    assert window[:HEADER].tolist() == pytest.approx([loudest(SAMPLES, BANDS), 20])
+
+
+def test_a_whole_recording_is_silent_behind_its_end() -> None:
+    window = complete(SAMPLES[:1000]).window(0, 6, is_whole_recording=True)
+    assert window[:HEADER].tolist() == [-math.inf, WINDOW]
+    assert not window[HEADER + SAMPLES_BEFORE + 1000 :].any()
+
+
+@pytest.mark.parametrize("piece", [700, 16_000])
+def test_pieces_make_the_same_windows_though_what_was_heard_is_forgotten(piece: int) -> None:
+    recording = Recording(bands=BANDS, window_frames=WINDOW)
+    first_frame = 0
+    for start in range(0, len(SAMPLES), piece):
+        recording.append(SAMPLES[start : start + piece])
+        while recording.frames >= first_frame + WINDOW + 2:
+            window = recording.window(first_frame, WINDOW, is_whole_recording=False)
+            np.testing.assert_array_equal(window[HEADER:], expected(first_frame))
+            first_frame += 37
+            recording.forget(first_frame)
+    recording.finish()
+    window = recording.window(480, 20, is_whole_recording=False)
+    np.testing.assert_array_equal(window[HEADER:], expected(480))
+    assert window[0] == pytest.approx(loudest(SAMPLES, BANDS))
+
+
+def test_no_more_is_kept_than_two_windows_and_what_came_last() -> None:
+    recording = Recording(bands=BANDS, window_frames=WINDOW)
+    for frame in range(0, 10 * WINDOW, 10):
+        recording.append(SAMPLES[: 10 * HOP_SAMPLES])
+        recording.forget(frame)
+    assert len(recording._samples) <= 2 * WINDOW * HOP_SAMPLES
+    assert recording.seconds == 10.0
+
+
+def test_frames_that_lack_what_follows_are_not_certain() -> None:
+    recording = Recording(bands=BANDS, window_frames=WINDOW)
+    recording.append(SAMPLES[: 10 * HOP_SAMPLES])
+    assert recording.frames == 8
+    recording.finish()
+    assert recording.frames == 10
