@@ -1,0 +1,180 @@
+"""Recordings are transcribed to their ends, by a hearer that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.transcripts import TOKENS, decode, transcript
+from shaperouter.v1 import transcription_pb2
+from shaperouter_service.api.listening import Language, Progress, listen
+from shaperouter_service.api.transcription_options import resolve_transcription
+from shaperouter_service.audio.recording import Recording
+from shaperouter_service.audio.spectrum import HEADER, HOP_SAMPLES
+from shaperouter_service.transcription import (
+    Alignment,
+    Attempt,
+    Decoded,
+    Segment,
+    TranscriptTokens,
+)
+from shaperouter_service.transcription.words import TimedWord
+
+WINDOW = 100
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+class Hearer:
+    """Hears "ab" in the first 0.6 s of each window, and something behind it."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.windows: list[np.ndarray] = []
+        self.languages = 0
+
+    async def language(self, window: np.ndarray) -> tuple[str, float]:
+        self.windows.append(window)
+        self.languages += 1
+        return "de", 0.75
+
+    async def decode(self, window: np.ndarray, attempt: Attempt) -> Sequence[Decoded]:
+        self.windows.append(window)
+        self.attempts.append(attempt)
+        return [
+            Decoded(
+                token_ids=transcript(0.0, " ab", 0.6, 0.6, "c"),
+                sum_logprob=-1.0,
+                text=TEXT,
+                no_speech_probability=0.0,
+            )
+        ]
+
+    async def align(self, window: np.ndarray, alignment: Alignment) -> Sequence[TimedWord]:
+        self.windows.append(window)
+        ((text, token_ids),) = alignment.words
+        return [TimedWord(text=text, token_ids=token_ids, start=0.1, end=0.5, probability=0.9)]
+
+
+def samples(frames: int) -> np.ndarray:
+    return (0.1 * np.random.default_rng(0).standard_normal(frames * HOP_SAMPLES)).astype(np.float32)
+
+
+def run(
+    pieces: Sequence[int],
+    *,
+    tokens: TranscriptTokens = TOKENS,
+    step_seconds: float | None = None,
+    **options: Any,
+) -> tuple[Hearer, list[object]]:
+    """Transcribes a recording that comes in pieces of so many frames; the first is there."""
+    hearer = Hearer()
+    resolved = resolve_transcription(
+        transcription_pb2.TranscriptionOptions(**options),
+        tokens,
+        names={},
+        initial_prompt=[],
+        widest_beams=1,
+        step_seconds=step_seconds,
+    )
+    recording = Recording(bands=80, window_frames=WINDOW)
+    left = list(pieces)
+
+    def receive() -> None:
+        recording.append(samples(left.pop(0)))
+        if not left:
+            recording.finish()
+
+    async def more() -> None:
+        receive()
+
+    async def collect(receive: Callable[[], None]) -> list[object]:
+        receive()
+        return [
+            event
+            async for event in listen(
+                recording,
+                resolved,
+                hearer,
+                tokens=tokens,
+                decode=decode,
+                window_frames=WINDOW,
+                max_length=20,
+                more=more,
+            )
+        ]
+
+    return hearer, asyncio.run(collect(receive))
+
+
+def starts(events: list[object]) -> list[float]:
+    return [event.start for event in events if isinstance(event, Segment)]
+
+
+def test_a_recording_is_heard_window_by_window() -> None:
+    hearer, events = run([170], language="en")
+    assert [(one.first_frame, one.frames) for one in hearer.attempts] == [
+        (0, 100),
+        (60, 100),
+        (120, 50),
+    ]
+    assert starts(events) == [0.0, 0.6, 1.2]
+
+
+def test_a_given_language_is_not_heard() -> None:
+    hearer, events = run([100], language="en")
+    assert events[0] == Language(code="en", probability=1.0)
+    assert hearer.languages == 0
+
+
+def test_an_english_only_model_hears_english() -> None:
+    hearer, events = run([100], tokens=replace(TOKENS, languages={}, tasks={}))
+    assert events[0] == Language(code="en", probability=1.0)
+    assert hearer.attempts[0].prompt == [TOKENS.start]
+
+
+def test_a_language_is_heard_in_the_first_window() -> None:
+    hearer, events = run([100])
+    assert events[0] == Language(code="de", probability=0.75)
+    assert hearer.attempts[0].prompt[1] == TOKENS.languages["de"]
+
+
+@pytest.mark.parametrize("language", ["en", None])
+def test_a_stream_is_heard_as_it_comes(language: str | None) -> None:
+    options = {} if language is None else {"language": language}
+    hearer, events = run([30, 30, 30, 30, 30], **options)
+    whole, same = run([150], **options)
+    assert [one.first_frame for one in hearer.attempts] == [
+        one.first_frame for one in whole.attempts
+    ]
+    assert starts(events) == starts(same)
+
+
+def test_a_stream_may_be_heard_in_steps() -> None:
+    hearer, _ = run([60, 60, 60], language="en", step_seconds=0.5)
+    assert hearer.attempts[0].is_partial
+
+
+def test_progress_ends_with_the_recording() -> None:
+    _, events = run([170], language="en")
+    told = [event for event in events if isinstance(event, Progress)]
+    assert [one.transcribed for one in told] == [0.6, 1.2, 1.7]
+    assert {one.received for one in told} == {1.7}
+
+
+def test_words_are_timed_in_the_window_that_was_decoded() -> None:
+    hearer, events = run([100], language="en", word_timestamps=True)
+    first = next(event for event in events if isinstance(event, Segment))
+    assert [(word.text, word.start, word.end) for word in first.words] == [(" ab", 0.1, 0.5)]
+    np.testing.assert_array_equal(hearer.windows[0], hearer.windows[1])
+
+
+def test_only_of_a_recording_of_one_window_silence_is_heard_behind_its_end() -> None:
+    short, _ = run([70], language="en")
+    long, _ = run([170], language="en")
+    assert [window[HEADER - 1] for window in short.windows][:1] == [WINDOW]
+    assert [window[HEADER - 1] for window in long.windows] == [100, 100, 50]
