@@ -1,6 +1,7 @@
 """The align graph: reads whole transcripts once more, for when their words were said."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,20 @@ class AlignProgram(Program):
     @property
     def label(self) -> str:
         """See `Program`."""
-        return f"align_{self.rows}x{self.length}"
+        heads = "-".join(f"{layer}.{head}" for layer, head in self._heads)
+        return f"align_{self.rows}x{self.length}_text{self._text_tokens}_heads{heads}"
+
+    @property
+    def plan(self) -> Callable[[Model], Program]:
+        """See `Program`."""
+        return functools.partial(
+            AlignProgram,
+            self._name,
+            rows=self.rows,
+            length=self.length,
+            heads=self._heads,
+            text_tokens=self._text_tokens,
+        )
 
     @property
     def _specs(self) -> Sequence[Any]:

@@ -113,6 +113,7 @@ class Batch:
             length=self.length,
             max_length=self.model.family.max_length,
             has_source=self.model.family.max_source_length > 0,
+            has_transcript=self.model.family.has_transcript,
         )
 
     def _copy_small(self, row: int, state: State, options: Options, source_row: int) -> None:

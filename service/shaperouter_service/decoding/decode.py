@@ -15,6 +15,7 @@ from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
+from shaperouter_service.decoding.silence import no_speech_probability, reads_silence
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
 
@@ -109,6 +110,7 @@ class DecodeProgram(Program):
                     length=self.length,
                     max_length=family.max_length,
                     has_source=self.source_length > 0,
+                    has_transcript=family.has_transcript,
                 ),
                 options=Options.specs(self.rows, has_transcript=family.has_transcript),
                 pending=()
@@ -166,6 +168,7 @@ class DecodeProgram(Program):
                 return self._forward(weights, state, visible, values, source)
 
             logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
+            state = _with_silence(state, logits, options, alive)
             after, made = self._search.advance(logits, state, options, alive)
             return (
                 index + 1,
@@ -224,6 +227,17 @@ class DecodeProgram(Program):
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
         return family.logits(weights, hidden), [*attend.keys, *attend.values]
+
+
+def _with_silence(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
+    """Takes note whether anybody speaks, where the newest tokens tell."""
+    rules = options.transcript
+    if not rules:
+        return state
+    reads = reads_silence(rules, state.lengths - 1, 1, alive)
+    # At the end of a prompt all hypotheses are alike.
+    found = no_speech_probability(state.no_speech, reads, rules, lambda: logits[:, 0])
+    return state._replace(no_speech=found)
 
 
 def _where(alive: tf.Tensor, new: State, old: State) -> State:

@@ -36,11 +36,19 @@ class TranscriptRules(NamedTuple):
         last_initial_timestamp: [R] int32, the largest id that may be the first token.
         begin_suppressed: [R, MAX_BEGIN_SUPPRESSED] int32, ids that may not be the first token,
             filled with NO_TOKEN.
+        first_token: [R, 2] int32, the least and the largest id that the first token may be;
+            NO_TOKEN, and it may be any.
+        no_speech_token: [R] int32, the id whose probability is that nobody speaks; NO_TOKEN, and it
+            is not told. See `silence`.
+        no_speech_place: [R] int32, the place of the token that it would follow.
     """
 
     first_timestamp: Any
     last_initial_timestamp: Any
     begin_suppressed: Any
+    first_token: Any
+    no_speech_token: Any
+    no_speech_place: Any
 
     @classmethod
     def of(
@@ -49,6 +57,9 @@ class TranscriptRules(NamedTuple):
         first_timestamp: int = NO_TOKEN,
         last_initial_timestamp: int = NO_TOKEN,
         begin_suppressed: Sequence[int] = (),
+        first_token: tuple[int, int] = (NO_TOKEN, NO_TOKEN),
+        no_speech_token: int = NO_TOKEN,
+        no_speech_place: int = 0,
     ) -> "TranscriptRules":
         """The rules of one transcript, R = 1, as NumPy arrays; by default there are none."""
         suppressed = np.full([1, MAX_BEGIN_SUPPRESSED], NO_TOKEN, np.int32)
@@ -57,6 +68,9 @@ class TranscriptRules(NamedTuple):
             first_timestamp=np.array([first_timestamp], np.int32),
             last_initial_timestamp=np.array([last_initial_timestamp], np.int32),
             begin_suppressed=suppressed,
+            first_token=np.array([first_token], np.int32),
+            no_speech_token=np.array([no_speech_token], np.int32),
+            no_speech_place=np.array([no_speech_place], np.int32),
         )
 
 

@@ -15,7 +15,9 @@ import tensorflow as tf
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.silence import no_speech_probability, reads_silence
 from shaperouter_service.models import Model
 
 
@@ -28,6 +30,8 @@ class _Inputs(NamedTuple):
         active: [R] bool, the rows to read.
         start: int32, place of the piece's first token.
         source_lengths: [R] int32, places of the sources; empty without any.
+        rules: Of R transcripts; empty of models that make none.
+        no_speech: [R] float32, see `State`.
     """
 
     tokens: Any
@@ -35,6 +39,21 @@ class _Inputs(NamedTuple):
     active: Any
     start: Any
     source_lengths: Any
+    rules: Any
+    no_speech: Any
+
+
+class _Made(NamedTuple):
+    """What a call makes, besides the caches.
+
+    Attributes:
+        logits: [R, V] float32, after the prompts' last tokens if the piece has them; empty with
+            sources.
+        no_speech: [R] float32, see `State`.
+    """
+
+    logits: Any
+    no_speech: Any
 
 
 class PrefillProgram(Program):
@@ -84,12 +103,12 @@ class PrefillProgram(Program):
         lengths = batch.state.read_lengths
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
-        sources = batch.state.source_lengths
-        logits = self._run(batch, _Inputs(tokens, lengths, mask, np.int32(start), sources))
+        made = self._run(batch, self._inputs(batch, tokens, mask, start))
+        batch.state = batch.state._replace(no_speech=made.no_speech)
         if max(lengths[row] for row in active) > end:
             return False
         if not batch.state.has_source:
-            batch.logits = logits
+            batch.logits = made.logits
         return True
 
     @property
@@ -107,6 +126,7 @@ class PrefillProgram(Program):
     @property
     def _specs(self) -> Sequence[Any]:
         lengths = tf.TensorSpec([self.rows], tf.int32)
+        has_transcript = self.model.family.has_transcript
         return [
             _Inputs(
                 tokens=tf.TensorSpec([self.rows, self.piece], tf.int32),
@@ -114,29 +134,40 @@ class PrefillProgram(Program):
                 active=tf.TensorSpec([self.rows], tf.bool),
                 start=tf.TensorSpec([], tf.int32),
                 source_lengths=lengths if self.source_length else (),
+                rules=Options.specs(self.rows, has_transcript=has_transcript).transcript,
+                no_speech=self._results.no_speech,
             )
         ]
 
     @property
-    def _results(self) -> tf.TensorSpec | tuple[()]:
-        if self.source_length:
-            return ()
-        return tf.TensorSpec([self.rows, self.model.family.vocab_size], tf.float32)
+    def _results(self) -> _Made:
+        family = self.model.family
+        logits = tf.TensorSpec([self.rows, family.vocab_size], tf.float32)
+        return _Made(
+            logits=() if self.source_length else logits,
+            no_speech=tf.TensorSpec([self.rows], tf.float32) if family.has_transcript else (),
+        )
+
+    @staticmethod
+    def _inputs(batch: Batch, tokens: np.ndarray, active: np.ndarray, start: int) -> _Inputs:
+        state = batch.state
+        return _Inputs(
+            tokens=tokens,
+            lengths=state.read_lengths,
+            active=active,
+            start=np.int32(start),
+            source_lengths=state.source_lengths,
+            rules=batch.options.transcript,
+            no_speech=state.no_speech,
+        )
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
-        state = batch.state
         tokens = np.zeros([self.rows, self.piece], np.int32)
-        nobody = np.zeros([self.rows], np.bool_)
-        return [_Inputs(tokens, state.read_lengths, nobody, np.int32(0), state.source_lengths)]
+        return [self._inputs(batch, tokens, np.zeros([self.rows], np.bool_), 0)]
 
-    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tf.Tensor | tuple[()]:
-        """Reads a piece.
-
-        Returns:
-            [R, V] float32, logits after the prompts' last tokens if the piece has them; nothing
-            with sources.
-        """
-        tokens, lengths, active, start, source_lengths = inputs
+    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Made:
+        """Reads a piece."""
+        tokens, lengths, active, start, source_lengths, rules, no_speech = inputs
         family = self.model.family
         weights = self.model.weights.read()
         tapes = len(self._tape_shapes)
@@ -147,8 +178,8 @@ class PrefillProgram(Program):
             source = SourceAttention(made[: family.layers], made[family.layers :], source_lengths)
 
         def read(
-            index: tf.Tensor, logits: tf.Tensor | tuple[()], values: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, tf.Tensor | tuple[()], list[tf.Tensor]]:
+            index: tf.Tensor, made: _Made, values: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, _Made, list[tf.Tensor]]:
             # It is the only round; what did not depend on it, XLA would compute before the loop.
             first = start + index
             attend = PromptAttention(
@@ -156,19 +187,32 @@ class PrefillProgram(Program):
             )
             positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
             hidden = family.forward(weights, tokens, positions, attend)
+
+            def logits_after(places: tf.Tensor) -> tf.Tensor:
+                here = tf.clip_by_value(places - start, 0, self.piece - 1)
+                return family.logits(weights, tf.gather(hidden, here, axis=1, batch_dims=1))
+
             if not self.source_length:
-                last = tf.clip_by_value(lengths - 1 - start, 0, self.piece - 1)
-                last_hidden = tf.gather(hidden, last, axis=1, batch_dims=1)  # [R, E]
-                logits = family.logits(weights, last_hidden)
-            return index + 1, logits, [*attend.keys, *attend.values]
+                made = made._replace(logits=logits_after(lengths - 1))
+            if family.has_transcript:
+                # What lies behind a prompt's end is padding, and nobody's place.
+                reads = reads_silence(rules, start, self.piece, active)
+                reads &= rules.no_speech_place < lengths
+                found = no_speech_probability(
+                    made.no_speech, reads, rules, lambda: logits_after(rules.no_speech_place)
+                )
+                made = made._replace(no_speech=found)
+            return index + 1, made, [*attend.keys, *attend.values]
 
         # The call that compiles the graph has no active row, and need not read a prompt. A loop of
         # one round or none rather than a condition: of what a condition's branches leave alone or
         # change, XLA may make copies.
         rounds = tf.cast(tf.reduce_any(active), tf.int32)
         nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
-        _, logits, values = tf.while_loop(
-            lambda index, *_: index < rounds, read, (tf.constant(0), nothing, values)
+        _, made, values = tf.while_loop(
+            lambda index, *_: index < rounds,
+            read,
+            (tf.constant(0), _Made(nothing, no_speech), values),
         )
         caches.write(handles[:tapes], values)
-        return logits
+        return _Made(*made)

@@ -54,13 +54,22 @@ class Sampling(Search):
     ) -> Logprobs:
         rows = logits.shape[0]
 
+        none = Logprobs.none(rows)
+
         def made() -> Logprobs:
             logprobs = tf.nn.log_softmax(logits)
+
+            def likeliest() -> tuple[tf.Tensor, tf.Tensor]:
+                known = min(MAX_TOP_LOGPROBS, logits.shape[1])
+                top, tokens = tf.math.top_k(logprobs, known)
+                rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
+                return tf.pad(tokens, rest), tf.pad(top, rest)
+
+            # To find them takes longer than all of a small model's step.
+            wants_others = tf.reduce_any((options.logprobs > 0) & active)
+            top_tokens, top = tf.cond(wants_others, likeliest, lambda: (none.top_tokens, none.top))
             chosen = tf.gather(logprobs, new, batch_dims=1)
-            known = min(MAX_TOP_LOGPROBS, logits.shape[1])
-            top, tokens = tf.math.top_k(logprobs, known)
-            rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
-            return Logprobs(chosen=chosen, top_tokens=tf.pad(tokens, rest), top=tf.pad(top, rest))
+            return Logprobs(chosen=chosen, top_tokens=top_tokens, top=top)
 
         wanted = tf.reduce_any((options.logprobs >= 0) & active)
-        return Logprobs(*tf.cond(wanted, made, lambda: Logprobs.none(rows)))
+        return Logprobs(*tf.cond(wanted, made, lambda: none))

@@ -50,6 +50,8 @@ class State(NamedTuple):
         remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
         beams: Empty where B is 1.
         source_lengths: [R] int32, places of each row's source; empty without an encoder.
+        no_speech: [R] float32, the probability that nobody speaks; empty of models that make no
+            transcripts.
     """
 
     tokens: Any
@@ -58,10 +60,18 @@ class State(NamedTuple):
     remaining: Any
     beams: Beams | tuple[()]
     source_lengths: Any = ()
+    no_speech: Any = ()
 
     @classmethod
     def specs(
-        cls, *, rows: int, beams: int, length: int, max_length: int, has_source: bool = False
+        cls,
+        *,
+        rows: int,
+        beams: int,
+        length: int,
+        max_length: int,
+        has_source: bool = False,
+        has_transcript: bool = False,
     ) -> "State":
         """The static shapes of a state whose cache has `length` places, T."""
         tokens = max_tokens(length, max_length)
@@ -88,18 +98,14 @@ class State(NamedTuple):
                 improvable=spec([], tf.bool),
             ),
             source_lengths=spec([], tf.int32) if has_source else (),
+            no_speech=spec([], tf.float32) if has_transcript else (),
         )
 
     @classmethod
-    def empty(
-        cls, *, rows: int, beams: int, length: int, max_length: int, has_source: bool = False
-    ) -> "State":
-        """A state of free rows."""
-        specs = cls.specs(
-            rows=rows, beams=beams, length=length, max_length=max_length, has_source=has_source
-        )
+    def empty(cls, **dimensions: Any) -> "State":
+        """A state of free rows; see `specs`."""
         zeros: State = tf.nest.map_structure(
-            lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs
+            lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), cls.specs(**dimensions)
         )
         return zeros
 

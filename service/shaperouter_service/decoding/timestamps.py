@@ -37,13 +37,17 @@ def constrain_transcript(
     begins = lengths == prompt_lengths
     suppresses = tf.reduce_any(rules.begin_suppressed != NO_TOKEN, axis=-1)
     has_timestamps = rules.first_timestamp != NO_TOKEN
-    asked = active & ((begins & suppresses) | has_timestamps)
+    least, largest = rules.first_token[:, 0], rules.first_token[:, 1]
+    has_range = least != NO_TOKEN
+    asked = active & ((begins & (suppresses | has_range)) | has_timestamps)
 
     def constrained() -> tf.Tensor:
         ids = tf.range(scores.shape[1])
         begin_suppressed = tf.reduce_any(
             ids == rules.begin_suppressed[:, :, tf.newaxis], axis=1
         )  # [R, V]
+        outside = (ids < least[:, tf.newaxis]) | (ids > largest[:, tf.newaxis])
+        begin_suppressed |= has_range[:, tf.newaxis] & outside
         result = _ban(scores, begins[:, tf.newaxis] & begin_suppressed)
         banned = _breaks_order(
             ids, tokens, lengths, prompt_lengths, rules=rules, end_tokens=end_tokens
