@@ -15,7 +15,7 @@ from shaperouter_service.devices import usable_cores
 from shaperouter_service.models import DeviceKind, Model
 
 # The code that makes graphs; a test holds it to importing nothing else of ours that matters.
-SOURCES = ("decoding", "models", "limits.py")
+SOURCES = ("decoding", "models", "audio", "limits.py")
 
 
 def cache_key(model: Model) -> CacheKey:

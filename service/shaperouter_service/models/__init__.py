@@ -13,6 +13,7 @@ from shaperouter_service.models.loading import (
     make_hollow,
     resolve_dtype,
 )
+from shaperouter_service.models.transcripts import Transcripts
 from shaperouter_service.models.weights import DeviceKind, Weights
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Family",
     "Model",
     "Outline",
+    "Transcripts",
     "Weights",
     "load_model",
     "make_hollow",

@@ -54,6 +54,9 @@ UNSUPPORTED: Mapping[str, Any] = {
     "watermarking_config": None,
 }
 
+# Of these, what models that make transcripts do have, in another way; see `transcripts`.
+OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
+
 EARLY_STOPPING: Mapping[bool | str, generation_pb2.EarlyStopping] = {
     False: generation_pb2.EARLY_STOPPING_HEURISTIC,
     True: generation_pb2.EARLY_STOPPING_FIRST,
@@ -83,6 +86,7 @@ def read_default_options(
         name
         for name, neutral in UNSUPPORTED.items()
         if config.values.get(name) not in (None, neutral, [], {})
+        and not (family.has_transcript and name in OF_TRANSCRIPTS)
     ]
     options = _read_numbers(config, family)
     options.eos_token_ids.extend(_eos_token_ids(config, eos, family))

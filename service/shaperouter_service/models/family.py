@@ -118,8 +118,8 @@ class EncoderDecoder(Family):
         has_whole_source: Whether every source takes S places, whatever is in it. Else it takes one
             for each token, and the caches of a decode graph have as many for the source as they
             have for its tokens, up to S, which is at most `max_length` then.
-        prompt_piece: Tokens of a decoder's prompt that one call reads at most: such prompts are
-            short.
+        prompt_piece: Tokens of a decoder's prompt that one call reads at most: most such prompts
+            are short.
         default_decoder_start_token_id: What a decoder's prompt begins with if the checkpoint does
             not say.
     """

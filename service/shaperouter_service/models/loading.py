@@ -18,9 +18,13 @@ from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
 from shaperouter_service.models.t5 import MT5, T5
+from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.whisper import Whisper
 
-FAMILIES: Mapping[str, type[Family]] = {family.name: family for family in (GPT2, OPT, T5, MT5)}
+FAMILIES: Mapping[str, type[Family]] = {
+    family.name: family for family in (GPT2, OPT, T5, MT5, Whisper)
+}
 
 DType = Literal["float32", "bfloat16"]
 
@@ -57,6 +61,7 @@ class Model:
         decoder_start_token_id: What a decoder's prompt begins with; None without an encoder.
         default_options: What requests get that don't say otherwise; every option that has a
             default.
+        transcripts: How it makes transcripts, if it does.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Model:
     encoder_weight_bytes: int
     decoder_start_token_id: int | None
     default_options: generation_pb2.GenerationOptions
+    transcripts: Transcripts | None = None
 
     @property
     def kv_cache_bytes_per_token(self) -> int:
@@ -125,6 +131,7 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
             )
         family = FAMILIES[model_type].from_config(config)
         default_options = read_default_options(checkpoint, family)
+        transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
         tf_dtype = tf.as_dtype(dtype)
         weights = {
             weight_name: _variable(weight_name, array)
@@ -147,6 +154,7 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
         encoder_weight_bytes=of_encoder * tf_dtype.size,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
+        transcripts=transcripts,
     )
 
 
@@ -154,7 +162,8 @@ def make_hollow(outline: Outline) -> Model:
     """A model to trace and not to run: its weights have shapes, but neither values nor memory.
 
     Memory that nobody has written to takes none, and nothing that traces reads weights. It is for a
-    CPU. What loading finds out for requests, it has not: defaults, what is of the encoder.
+    CPU. What loading finds out for requests, it has not: defaults, what is of the encoder,
+    how transcripts are made.
     """
     weights = {
         name: _variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))

@@ -83,7 +83,8 @@ class Whisper(EncoderDecoder):
     default_decoder_start_token_id = 50257
     has_whole_source = True
     has_transcript = True
-    prompt_piece = 8
+    # Prompts begin with what was said before.
+    prompt_piece = 32
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

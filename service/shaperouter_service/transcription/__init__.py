@@ -22,6 +22,7 @@ from shaperouter_service.transcription.sequential import (
     Transcriber,
     TranscriptionOptions,
 )
+from shaperouter_service.transcription.settings import TranscriptSettings
 from shaperouter_service.transcription.tokens import Task, TranscriptTokens
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Task",
     "Thresholds",
     "Transcriber",
+    "TranscriptSettings",
     "TranscriptTokens",
     "TranscriptionOptions",
     "Word",

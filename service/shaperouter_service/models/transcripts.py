@@ -1,0 +1,139 @@
+"""How a checkpoint makes transcripts: its special tokens, their rules, and heads that align.
+
+They are in generation_config.json, as Transformers writes it since there is timestamps' alignment.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shaperouter_service.limits import MAX_BEGIN_SUPPRESSED, MAX_BIASES
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.config import Config
+from shaperouter_service.models.defaults import read_decoder_start
+from shaperouter_service.models.whisper import FRAMES_PER_PLACE, Whisper
+from shaperouter_service.transcription import Task, TranscriptSettings, TranscriptTokens
+
+# Of a checkpoint that does not say: a second, in steps of a timestamp.
+MAX_INITIAL_TIMESTAMP = 50
+
+_LANGUAGE = re.compile(r"<\|(\w+)\|>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcripts:
+    """How a model makes transcripts.
+
+    Attributes:
+        settings: How it is asked for them.
+        alignment_heads: Layers and heads of the decoder that attend to what is being said.
+    """
+
+    settings: TranscriptSettings
+    alignment_heads: Sequence[tuple[int, int]]
+
+
+def read_transcripts(checkpoint: Checkpoint, family: Whisper) -> Transcripts:
+    """Reads how a checkpoint makes transcripts.
+
+    Raises:
+        StartupError: The file is missing, or lacks what there is no default for, or a value of it
+            is unusable.
+    """
+    path = checkpoint.directory / "generation_config.json"
+    config = Config(path, checkpoint.generation_config or {})
+    last = family.vocab_size - 1
+    if config.values.get("no_timestamps_token_id") is None:
+        raise config.error(
+            "must have no_timestamps_token_id, which transcripts need (checkpoints that were saved "
+            "before there were word timestamps lack it: take a newer generation_config.json)"
+        )
+    # The special tokens stand in one order in all vocabularies.
+    no_timestamps = config.number("no_timestamps_token_id", int, 0, at_least=3, at_most=last - 1)
+    end = config.number("eos_token_id", int, family.default_eos_token_id, at_least=1, at_most=last)
+    tokens = TranscriptTokens(
+        end=end,
+        start=read_decoder_start(checkpoint, family) or 0,
+        languages=_languages(config, last),
+        tasks={Task(name): token for name, token in _ids(config, "task_to_id", last).items()},
+        previous=config.number(
+            "prev_sot_token_id", int, no_timestamps - 2, at_least=0, at_most=last
+        ),
+        no_speech=no_timestamps - 1,
+        no_timestamps=no_timestamps,
+    )
+    if tokens.is_multilingual and set(tokens.tasks) != set(Task):
+        names = ", ".join(Task)
+        raise config.error(f"task_to_id must have {names}, got {', '.join(tokens.tasks) or 'none'}")
+    initial = config.number(
+        "max_initial_timestamp_index", int, MAX_INITIAL_TIMESTAMP, at_least=0, at_most=last
+    )
+    return Transcripts(
+        settings=TranscriptSettings(
+            tokens=tokens,
+            suppressed=_suppressed(config, "suppress_tokens", MAX_BIASES, last),
+            begin_suppressed=_suppressed(
+                config, "begin_suppress_tokens", MAX_BEGIN_SUPPRESSED, last
+            ),
+            last_initial_timestamp=min(tokens.first_timestamp + initial, last),
+            mel_bands=family.num_mel_bins,
+            window_frames=family.max_source_positions * FRAMES_PER_PLACE,
+        ),
+        alignment_heads=_alignment_heads(config, family),
+    )
+
+
+def _languages(config: Config, last: int) -> Mapping[str, int]:
+    languages = {}
+    for name, token in _ids(config, "lang_to_id", last).items():
+        match = _LANGUAGE.fullmatch(name)
+        if match is None:
+            raise config.error(f"lang_to_id must have names such as <|en|>, got {name!r}")
+        languages[match[1]] = token
+    return languages
+
+
+def _ids(config: Config, name: str, last: int) -> Mapping[str, int]:
+    ids = config.values.get(name) or {}
+    if not isinstance(ids, dict):
+        raise config.error(f"{name} must have ids by name, got {ids!r}")
+    for token in ids.values():
+        _check_token(config, name, token, last)
+    return ids
+
+
+def _suppressed(config: Config, name: str, most: int, last: int) -> Sequence[int]:
+    tokens = config.values.get(name) or []
+    if not isinstance(tokens, list) or len(tokens) > most:
+        raise config.error(f"{name} must be a list of at most {most} ids, got {tokens!r}")
+    for token in tokens:
+        _check_token(config, name, token, last)
+    return tokens
+
+
+def _check_token(config: Config, name: str, token: object, last: int) -> None:
+    if type(token) is not int or not 0 <= token <= last:
+        raise config.error(f"{name} must have ids from 0 to {last}, got {token!r}")
+
+
+def _alignment_heads(config: Config, family: Whisper) -> Sequence[tuple[int, int]]:
+    layers, heads = family.decoder_layers, family.decoder_attention_heads
+    given: Any = config.values.get("alignment_heads")
+    if given is None:
+        # As in openai/whisper: all of the upper layers.
+        return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
+    right = isinstance(given, list) and all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(value) is int for value in pair)
+        and 0 <= pair[0] < layers
+        and 0 <= pair[1] < heads
+        for pair in given
+    )
+    if not right or not given:
+        raise config.error(
+            f"alignment_heads must have pairs of a layer below {layers} and a head below {heads}, "
+            f"got {given!r}"
+        )
+    return [(layer, head) for layer, head in given]
