@@ -31,10 +31,12 @@ _GRAPH_KINDS = {
     signature_pb2.GRAPH_KIND_ENCODE: GraphKind.ENCODE,
     signature_pb2.GRAPH_KIND_PREFILL: GraphKind.PREFILL,
     signature_pb2.GRAPH_KIND_DECODE: GraphKind.DECODE,
+    signature_pb2.GRAPH_KIND_ALIGN: GraphKind.ALIGN,
 }
 _MODEL_KINDS = {
     model_pb2.MODEL_KIND_DECODER: ModelKind.DECODER,
     model_pb2.MODEL_KIND_ENCODER_DECODER: ModelKind.ENCODER_DECODER,
+    model_pb2.MODEL_KIND_TRANSCRIBER: ModelKind.TRANSCRIBER,
 }
 _GRAPH_STATES = {
     graph_pb2.GRAPH_STATE_COLD: GraphState.COLD,
@@ -180,10 +182,13 @@ def model(message: model_pb2.Model) -> Model:
             encode_lengths=tuple(ladders.encode_lengths),
             encode_rows=tuple(ladders.encode_rows),
             encode_batch_tokens=ladders.encode_batch_tokens,
+            align_lengths=tuple(ladders.align_lengths),
         ),
         ready_workers=message.ready_workers,
         kind=_MODEL_KINDS.get(message.kind, ModelKind.UNKNOWN),
         max_source_length=message.max_source_length,
+        languages=tuple(sorted(message.transcripts.language_token_ids)),
+        window_seconds=message.transcripts.window_seconds,
     )
 
 

@@ -11,6 +11,7 @@ class ModelKind(enum.StrEnum):
 
     DECODER = "decoder"  # continues a prompt
     ENCODER_DECODER = "encoder-decoder"  # answers a source
+    TRANSCRIBER = "transcriber"  # writes down what is said in a recording
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
@@ -41,6 +42,8 @@ class Ladders:
         encode_lengths: Padded lengths of sources in tokens; empty without an encoder.
         encode_rows: Sources read together, as far as `encode_batch_tokens` allows.
         encode_batch_tokens: Most padded tokens of an encode of several sources.
+        align_lengths: Padded lengths of transcripts that are aligned, in tokens; empty of models
+            that make none.
     """
 
     prefill_lengths: tuple[int, ...]
@@ -50,6 +53,7 @@ class Ladders:
     encode_lengths: tuple[int, ...] = ()
     encode_rows: tuple[int, ...] = ()
     encode_batch_tokens: int = 0
+    align_lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,9 @@ class Model:
         ladders: Shapes its graphs can have.
         ready_workers: Workers that can run it now.
         kind: What it does with a prompt.
-        max_source_length: Most tokens of a source; 0 without an encoder.
+        max_source_length: Most tokens of a source, or places of a window; 0 without an encoder.
+        languages: Codes of the languages that a transcriber knows; empty if it is English-only.
+        window_seconds: Of a recording, what a transcriber hears at a time; 0 of other models.
     """
 
     name: str
@@ -92,3 +98,5 @@ class Model:
     ready_workers: int
     kind: ModelKind = ModelKind.UNKNOWN
     max_source_length: int = 0
+    languages: tuple[str, ...] = ()
+    window_seconds: float = 0.0

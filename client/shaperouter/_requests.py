@@ -8,7 +8,7 @@ from shaperouter import _values
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._option_message import options_to_message
 from shaperouter._options import GenerationOptions
-from shaperouter._signature import GraphKind, Signature
+from shaperouter._signature import KINDS, GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
 _KINDS = {
@@ -94,7 +94,7 @@ def _signature(field: str, value: object) -> signature_pb2.Signature:
         )
     if value.kind not in _KINDS:
         raise InvalidArgumentError.of(
-            f"{field}.kind", f"must be encode, prefill or decode, got {_values.shown(value.kind)}"
+            f"{field}.kind", f"must be {KINDS}, got {_values.shown(value.kind)}"
         )
     return signature_pb2.Signature(
         model=_values.text(f"{field}.model", value.model),

@@ -17,7 +17,12 @@ class GraphKind(enum.StrEnum):
     ENCODE = "encode"  # reads sources, of models that have an encoder
     PREFILL = "prefill"  # reads prompts, or a piece of a long one
     DECODE = "decode"  # advances the active sequences together, one token a step
+    ALIGN = "align"  # reads transcripts once more, for when their words were said
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
+
+
+# The kinds that can be asked for, for errors.
+KINDS = "encode, prefill, decode or align"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +34,8 @@ class Signature:
         kind: What the graph computes.
         rows: Requests computed together.
         length: Padded length in tokens: of the source for encode; of the prompt for prefill; of the
-            attended cache for decode, where a prompt's token takes one place and a step as many as
-            there are beams.
+            transcript for align; of the attended cache for decode, where a prompt's token takes one
+            place and a step as many as there are beams.
         beams: Beam width; 1 without beam search.
     """
 
@@ -57,7 +62,7 @@ class Signature:
         model, kind, size, *rest = words
         kinds = {kind.value for kind in GraphKind if kind is not GraphKind.UNKNOWN}
         if kind not in kinds:
-            raise _wrong(field, f"the kind must be encode, prefill or decode, got {kind!r}", text)
+            raise _wrong(field, f"the kind must be {KINDS}, got {kind!r}", text)
         match = _SIZE.fullmatch(size)
         if match is None:
             raise _wrong(

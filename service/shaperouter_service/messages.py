@@ -1,4 +1,4 @@
-"""Signatures, ladders, states of graphs and decisions to and from messages."""
+"""Signatures, ladders, states of graphs, decisions and settings to and from messages."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,14 @@ from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.transcription import Task, TranscriptSettings, TranscriptTokens
+from shaperouter_service.transcription.segments import FRAMES_PER_SECOND
 
 _TO_PROTO: Mapping[GraphKind, signature_pb2.GraphKind] = {
     GraphKind.ENCODE: signature_pb2.GRAPH_KIND_ENCODE,
     GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
     GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
+    GraphKind.ALIGN: signature_pb2.GRAPH_KIND_ALIGN,
 }
 _FROM_PROTO = {message: kind for kind, message in _TO_PROTO.items()}
 
@@ -90,6 +93,8 @@ def ladders_to_proto(ladders: Ladders) -> model_pb2.Ladders:
         message.encode_rows.extend(encoder.rows.rungs)
         message.encode_batch_tokens = encoder.batch_tokens
         message.has_whole_source = encoder.has_whole_source
+        if encoder.align_lengths is not None:
+            message.align_lengths.extend(encoder.align_lengths.rungs)
     return message
 
 
@@ -113,7 +118,47 @@ def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
             rows=Ladder(tuple(message.encode_rows)),
             batch_tokens=message.encode_batch_tokens,
             has_whole_source=message.has_whole_source,
+            align_lengths=Ladder(tuple(message.align_lengths)) if message.align_lengths else None,
         )
         if message.encode_lengths
         else None,
+    )
+
+
+def transcripts_to_proto(settings: TranscriptSettings) -> model_pb2.TranscriptSettings:
+    """The message of how a model makes transcripts."""
+    tokens = settings.tokens
+    return model_pb2.TranscriptSettings(
+        window_seconds=settings.window_frames / FRAMES_PER_SECOND,
+        mel_bands=settings.mel_bands,
+        language_token_ids=tokens.languages,
+        task_token_ids=tokens.tasks,
+        end_token_id=tokens.end,
+        start_token_id=tokens.start,
+        previous_token_id=tokens.previous,
+        no_speech_token_id=tokens.no_speech,
+        no_timestamps_token_id=tokens.no_timestamps,
+        last_initial_timestamp_token_id=settings.last_initial_timestamp,
+        suppressed_token_ids=settings.suppressed,
+        begin_suppressed_token_ids=settings.begin_suppressed,
+    )
+
+
+def transcripts_from_proto(message: model_pb2.TranscriptSettings) -> TranscriptSettings:
+    """How a model makes transcripts, of a message."""
+    return TranscriptSettings(
+        tokens=TranscriptTokens(
+            end=message.end_token_id,
+            start=message.start_token_id,
+            languages=dict(message.language_token_ids),
+            tasks={Task(name): token for name, token in message.task_token_ids.items()},
+            previous=message.previous_token_id,
+            no_speech=message.no_speech_token_id,
+            no_timestamps=message.no_timestamps_token_id,
+        ),
+        suppressed=tuple(message.suppressed_token_ids),
+        begin_suppressed=tuple(message.begin_suppressed_token_ids),
+        last_initial_timestamp=message.last_initial_timestamp_token_id,
+        mel_bands=message.mel_bands,
+        window_frames=round(message.window_seconds * FRAMES_PER_SECOND),
     )

@@ -25,15 +25,19 @@ _sym_db = _symbol_database.Default()
 from shaperouter.v1 import generation_pb2 as shaperouter_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/model.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x06models\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\xfd\x01\n\x07Ladders\x12\x17\n\x0fprefill_lengths\x18\x01 \x03(\x05\x12*\n\x05lanes\x18\x02 \x03(\x0b\x32\x1b.shaperouter.v1.LaneLadders\x12\x14\n\x0cprefill_rows\x18\x03 \x03(\x05\x12\x1c\n\x14prefill_batch_tokens\x18\x04 \x01(\x05\x12\x15\n\rprefill_piece\x18\x05 \x01(\x05\x12\x16\n\x0e\x65ncode_lengths\x18\x06 \x03(\x05\x12\x13\n\x0b\x65ncode_rows\x18\x07 \x03(\x05\x12\x1b\n\x13\x65ncode_batch_tokens\x18\x08 \x01(\x05\x12\x18\n\x10has_whole_source\x18\t \x01(\x08\"I\n\x0bLaneLadders\x12\r\n\x05\x62\x65\x61ms\x18\x01 \x01(\x05\x12\x13\n\x0b\x64\x65\x63ode_rows\x18\x02 \x03(\x05\x12\x16\n\x0e\x64\x65\x63ode_lengths\x18\x03 \x03(\x05\"\x81\x04\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x12\n\nvocab_size\x18\x04 \x01(\x05\x12\x12\n\nmax_length\x18\x05 \x01(\x05\x12:\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32!.shaperouter.v1.GenerationOptions\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x12\n\nparameters\x18\n \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0b \x01(\x03\x12\x16\n\x0ekv_cache_bytes\x18\x0c \x01(\x03\x12 \n\x18kv_cache_bytes_per_token\x18\x10 \x01(\x03\x12\r\n\x05slots\x18\r \x01(\x05\x12(\n\x07ladders\x18\x0e \x01(\x0b\x32\x17.shaperouter.v1.Ladders\x12\x15\n\rready_workers\x18\x0f \x01(\x05\x12\'\n\x04kind\x18\x11 \x01(\x0e\x32\x19.shaperouter.v1.ModelKind\x12\x19\n\x11max_source_length\x18\x12 \x01(\x05\x12\x1c\n\x14\x65ncoder_weight_bytes\x18\x13 \x01(\x03\x12#\n\x16\x64\x65\x63oder_start_token_id\x18\x14 \x01(\x05H\x00\x88\x01\x01\x42\x19\n\x17_decoder_start_token_id*_\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12MODEL_KIND_DECODER\x10\x01\x12\x1e\n\x1aMODEL_KIND_ENCODER_DECODER\x10\x02\x32\xb2\x01\n\x0cModelService\x12S\n\nListModels\x12!.shaperouter.v1.ListModelsRequest\x1a\".shaperouter.v1.ListModelsResponse\x12M\n\x08GetModel\x12\x1f.shaperouter.v1.GetModelRequest\x1a .shaperouter.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/model.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x06models\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\x94\x02\n\x07Ladders\x12\x17\n\x0fprefill_lengths\x18\x01 \x03(\x05\x12*\n\x05lanes\x18\x02 \x03(\x0b\x32\x1b.shaperouter.v1.LaneLadders\x12\x14\n\x0cprefill_rows\x18\x03 \x03(\x05\x12\x1c\n\x14prefill_batch_tokens\x18\x04 \x01(\x05\x12\x15\n\rprefill_piece\x18\x05 \x01(\x05\x12\x16\n\x0e\x65ncode_lengths\x18\x06 \x03(\x05\x12\x13\n\x0b\x65ncode_rows\x18\x07 \x03(\x05\x12\x1b\n\x13\x65ncode_batch_tokens\x18\x08 \x01(\x05\x12\x18\n\x10has_whole_source\x18\t \x01(\x08\x12\x15\n\ralign_lengths\x18\n \x03(\x05\"I\n\x0bLaneLadders\x12\r\n\x05\x62\x65\x61ms\x18\x01 \x01(\x05\x12\x13\n\x0b\x64\x65\x63ode_rows\x18\x02 \x03(\x05\x12\x16\n\x0e\x64\x65\x63ode_lengths\x18\x03 \x03(\x05\"\xc1\x04\n\x12TranscriptSettings\x12\x16\n\x0ewindow_seconds\x18\x01 \x01(\x01\x12\x11\n\tmel_bands\x18\x02 \x01(\x05\x12T\n\x12language_token_ids\x18\x03 \x03(\x0b\x32\x38.shaperouter.v1.TranscriptSettings.LanguageTokenIdsEntry\x12L\n\x0etask_token_ids\x18\x04 \x03(\x0b\x32\x34.shaperouter.v1.TranscriptSettings.TaskTokenIdsEntry\x12\x14\n\x0c\x65nd_token_id\x18\x05 \x01(\x05\x12\x16\n\x0estart_token_id\x18\x06 \x01(\x05\x12\x19\n\x11previous_token_id\x18\x07 \x01(\x05\x12\x1a\n\x12no_speech_token_id\x18\x08 \x01(\x05\x12\x1e\n\x16no_timestamps_token_id\x18\t \x01(\x05\x12\'\n\x1flast_initial_timestamp_token_id\x18\n \x01(\x05\x12\x1c\n\x14suppressed_token_ids\x18\x0b \x03(\x05\x12\"\n\x1a\x62\x65gin_suppressed_token_ids\x18\x0c \x03(\x05\x1a\x37\n\x15LanguageTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x33\n\x11TaskTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xba\x04\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x12\n\nvocab_size\x18\x04 \x01(\x05\x12\x12\n\nmax_length\x18\x05 \x01(\x05\x12:\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32!.shaperouter.v1.GenerationOptions\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x12\n\nparameters\x18\n \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0b \x01(\x03\x12\x16\n\x0ekv_cache_bytes\x18\x0c \x01(\x03\x12 \n\x18kv_cache_bytes_per_token\x18\x10 \x01(\x03\x12\r\n\x05slots\x18\r \x01(\x05\x12(\n\x07ladders\x18\x0e \x01(\x0b\x32\x17.shaperouter.v1.Ladders\x12\x15\n\rready_workers\x18\x0f \x01(\x05\x12\'\n\x04kind\x18\x11 \x01(\x0e\x32\x19.shaperouter.v1.ModelKind\x12\x19\n\x11max_source_length\x18\x12 \x01(\x05\x12\x1c\n\x14\x65ncoder_weight_bytes\x18\x13 \x01(\x03\x12#\n\x16\x64\x65\x63oder_start_token_id\x18\x14 \x01(\x05H\x00\x88\x01\x01\x12\x37\n\x0btranscripts\x18\x15 \x01(\x0b\x32\".shaperouter.v1.TranscriptSettingsB\x19\n\x17_decoder_start_token_id*{\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12MODEL_KIND_DECODER\x10\x01\x12\x1e\n\x1aMODEL_KIND_ENCODER_DECODER\x10\x02\x12\x1a\n\x16MODEL_KIND_TRANSCRIBER\x10\x03\x32\xb2\x01\n\x0cModelService\x12S\n\nListModels\x12!.shaperouter.v1.ListModelsRequest\x1a\".shaperouter.v1.ListModelsResponse\x12M\n\x08GetModel\x12\x1f.shaperouter.v1.GetModelRequest\x1a .shaperouter.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shaperouter.v1.model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELKIND']._serialized_start=1099
-  _globals['_MODELKIND']._serialized_end=1194
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._loaded_options = None
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_options = b'8\001'
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._loaded_options = None
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_options = b'8\001'
+  _globals['_MODELKIND']._serialized_start=1759
+  _globals['_MODELKIND']._serialized_end=1882
   _globals['_LISTMODELSREQUEST']._serialized_start=79
   _globals['_LISTMODELSREQUEST']._serialized_end=98
   _globals['_LISTMODELSRESPONSE']._serialized_start=100
@@ -43,11 +47,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMODELRESPONSE']._serialized_start=194
   _globals['_GETMODELRESPONSE']._serialized_end=250
   _globals['_LADDERS']._serialized_start=253
-  _globals['_LADDERS']._serialized_end=506
-  _globals['_LANELADDERS']._serialized_start=508
-  _globals['_LANELADDERS']._serialized_end=581
-  _globals['_MODEL']._serialized_start=584
-  _globals['_MODEL']._serialized_end=1097
-  _globals['_MODELSERVICE']._serialized_start=1197
-  _globals['_MODELSERVICE']._serialized_end=1375
+  _globals['_LADDERS']._serialized_end=529
+  _globals['_LANELADDERS']._serialized_start=531
+  _globals['_LANELADDERS']._serialized_end=604
+  _globals['_TRANSCRIPTSETTINGS']._serialized_start=607
+  _globals['_TRANSCRIPTSETTINGS']._serialized_end=1184
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_start=1076
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_end=1131
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_start=1133
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_end=1184
+  _globals['_MODEL']._serialized_start=1187
+  _globals['_MODEL']._serialized_end=1757
+  _globals['_MODELSERVICE']._serialized_start=1885
+  _globals['_MODELSERVICE']._serialized_end=2063
 # @@protoc_insertion_point(module_scope)

@@ -13,9 +13,11 @@ class ModelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_KIND_UNSPECIFIED: _ClassVar[ModelKind]
     MODEL_KIND_DECODER: _ClassVar[ModelKind]
     MODEL_KIND_ENCODER_DECODER: _ClassVar[ModelKind]
+    MODEL_KIND_TRANSCRIBER: _ClassVar[ModelKind]
 MODEL_KIND_UNSPECIFIED: ModelKind
 MODEL_KIND_DECODER: ModelKind
 MODEL_KIND_ENCODER_DECODER: ModelKind
+MODEL_KIND_TRANSCRIBER: ModelKind
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()
@@ -40,7 +42,7 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class Ladders(_message.Message):
-    __slots__ = ("prefill_lengths", "lanes", "prefill_rows", "prefill_batch_tokens", "prefill_piece", "encode_lengths", "encode_rows", "encode_batch_tokens", "has_whole_source")
+    __slots__ = ("prefill_lengths", "lanes", "prefill_rows", "prefill_batch_tokens", "prefill_piece", "encode_lengths", "encode_rows", "encode_batch_tokens", "has_whole_source", "align_lengths")
     PREFILL_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     PREFILL_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +52,7 @@ class Ladders(_message.Message):
     ENCODE_ROWS_FIELD_NUMBER: _ClassVar[int]
     ENCODE_BATCH_TOKENS_FIELD_NUMBER: _ClassVar[int]
     HAS_WHOLE_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     prefill_lengths: _containers.RepeatedScalarFieldContainer[int]
     lanes: _containers.RepeatedCompositeFieldContainer[LaneLadders]
     prefill_rows: _containers.RepeatedScalarFieldContainer[int]
@@ -59,7 +62,8 @@ class Ladders(_message.Message):
     encode_rows: _containers.RepeatedScalarFieldContainer[int]
     encode_batch_tokens: int
     has_whole_source: bool
-    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., lanes: _Optional[_Iterable[_Union[LaneLadders, _Mapping]]] = ..., prefill_rows: _Optional[_Iterable[int]] = ..., prefill_batch_tokens: _Optional[int] = ..., prefill_piece: _Optional[int] = ..., encode_lengths: _Optional[_Iterable[int]] = ..., encode_rows: _Optional[_Iterable[int]] = ..., encode_batch_tokens: _Optional[int] = ..., has_whole_source: bool = ...) -> None: ...
+    align_lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, prefill_lengths: _Optional[_Iterable[int]] = ..., lanes: _Optional[_Iterable[_Union[LaneLadders, _Mapping]]] = ..., prefill_rows: _Optional[_Iterable[int]] = ..., prefill_batch_tokens: _Optional[int] = ..., prefill_piece: _Optional[int] = ..., encode_lengths: _Optional[_Iterable[int]] = ..., encode_rows: _Optional[_Iterable[int]] = ..., encode_batch_tokens: _Optional[int] = ..., has_whole_source: bool = ..., align_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LaneLadders(_message.Message):
     __slots__ = ("beams", "decode_rows", "decode_lengths")
@@ -71,8 +75,50 @@ class LaneLadders(_message.Message):
     decode_lengths: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, beams: _Optional[int] = ..., decode_rows: _Optional[_Iterable[int]] = ..., decode_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class TranscriptSettings(_message.Message):
+    __slots__ = ("window_seconds", "mel_bands", "language_token_ids", "task_token_ids", "end_token_id", "start_token_id", "previous_token_id", "no_speech_token_id", "no_timestamps_token_id", "last_initial_timestamp_token_id", "suppressed_token_ids", "begin_suppressed_token_ids")
+    class LanguageTokenIdsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TaskTokenIdsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEL_BANDS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TASK_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    END_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    START_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    NO_SPEECH_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    NO_TIMESTAMPS_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_INITIAL_TIMESTAMP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    SUPPRESSED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_SUPPRESSED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    window_seconds: float
+    mel_bands: int
+    language_token_ids: _containers.ScalarMap[str, int]
+    task_token_ids: _containers.ScalarMap[str, int]
+    end_token_id: int
+    start_token_id: int
+    previous_token_id: int
+    no_speech_token_id: int
+    no_timestamps_token_id: int
+    last_initial_timestamp_token_id: int
+    suppressed_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    begin_suppressed_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, window_seconds: _Optional[float] = ..., mel_bands: _Optional[int] = ..., language_token_ids: _Optional[_Mapping[str, int]] = ..., task_token_ids: _Optional[_Mapping[str, int]] = ..., end_token_id: _Optional[int] = ..., start_token_id: _Optional[int] = ..., previous_token_id: _Optional[int] = ..., no_speech_token_id: _Optional[int] = ..., no_timestamps_token_id: _Optional[int] = ..., last_initial_timestamp_token_id: _Optional[int] = ..., suppressed_token_ids: _Optional[_Iterable[int]] = ..., begin_suppressed_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id")
+    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +137,7 @@ class Model(_message.Message):
     MAX_SOURCE_LENGTH_FIELD_NUMBER: _ClassVar[int]
     ENCODER_WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DECODER_START_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     family: str
     tokenizer: str
@@ -109,4 +156,5 @@ class Model(_message.Message):
     max_source_length: int
     encoder_weight_bytes: int
     decoder_start_token_id: int
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ...) -> None: ...
+    transcripts: TranscriptSettings
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ...) -> None: ...

@@ -23,7 +23,7 @@ COMPILE_MODE_WARM: CompileMode
 COMPILE_MODE_FROZEN: CompileMode
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,8 @@ class RunRequest(_message.Message):
     TOKENS_INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SOUND_FIELD_NUMBER: _ClassVar[int]
+    ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -44,10 +46,44 @@ class RunRequest(_message.Message):
     tokens_interval_seconds: float
     resumed: bool
     source_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    sound: Sound
+    alignment: Alignment
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ...) -> None: ...
+
+class Sound(_message.Message):
+    __slots__ = ("numbers", "places")
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    numbers: bytes
+    places: int
+    def __init__(self, numbers: _Optional[bytes] = ..., places: _Optional[int] = ...) -> None: ...
+
+class Alignment(_message.Message):
+    __slots__ = ("prefix_tokens",)
+    PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    prefix_tokens: int
+    def __init__(self, prefix_tokens: _Optional[int] = ...) -> None: ...
+
+class TranscriptRules(_message.Message):
+    __slots__ = ("first_timestamp", "last_initial_timestamp", "begin_suppressed", "least_first", "largest_first", "no_speech", "no_speech_place")
+    FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LAST_INITIAL_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_SUPPRESSED_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    NO_SPEECH_FIELD_NUMBER: _ClassVar[int]
+    NO_SPEECH_PLACE_FIELD_NUMBER: _ClassVar[int]
+    first_timestamp: int
+    last_initial_timestamp: int
+    begin_suppressed: _containers.RepeatedScalarFieldContainer[int]
+    least_first: int
+    largest_first: int
+    no_speech: int
+    no_speech_place: int
+    def __init__(self, first_timestamp: _Optional[int] = ..., last_initial_timestamp: _Optional[int] = ..., begin_suppressed: _Optional[_Iterable[int]] = ..., least_first: _Optional[int] = ..., largest_first: _Optional[int] = ..., no_speech: _Optional[int] = ..., no_speech_place: _Optional[int] = ...) -> None: ...
 
 class RunOptions(_message.Message):
-    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs")
+    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs", "transcript")
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +102,7 @@ class RunOptions(_message.Message):
     EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
     BIASES_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     max_new_tokens: int
     do_sample: bool
     temperature: float
@@ -84,7 +121,8 @@ class RunOptions(_message.Message):
     early_stopping: _generation_pb2.EarlyStopping
     biases: _containers.RepeatedCompositeFieldContainer[SequenceBias]
     logprobs: int
-    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ...) -> None: ...
+    transcript: TranscriptRules
+    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ..., transcript: _Optional[_Union[TranscriptRules, _Mapping]] = ...) -> None: ...
 
 class SequenceBias(_message.Message):
     __slots__ = ("token_ids", "bias")
@@ -125,7 +163,7 @@ class Hypothesis(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class RunCompletion(_message.Message):
-    __slots__ = ("finish_reason", "padded_prompt_tokens", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "graphs", "hypotheses", "padded_source_tokens")
+    __slots__ = ("finish_reason", "padded_prompt_tokens", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "graphs", "hypotheses", "padded_source_tokens", "no_speech_probability", "aligned")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +173,8 @@ class RunCompletion(_message.Message):
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     PADDED_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NO_SPEECH_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    ALIGNED_FIELD_NUMBER: _ClassVar[int]
     finish_reason: _generation_pb2.FinishReason
     padded_prompt_tokens: int
     queue_seconds: float
@@ -144,7 +184,17 @@ class RunCompletion(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
     hypotheses: _containers.RepeatedCompositeFieldContainer[Hypothesis]
     padded_source_tokens: int
-    def __init__(self, finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., padded_prompt_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., padded_source_tokens: _Optional[int] = ...) -> None: ...
+    no_speech_probability: float
+    aligned: AlignedTokens
+    def __init__(self, finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., padded_prompt_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., padded_source_tokens: _Optional[int] = ..., no_speech_probability: _Optional[float] = ..., aligned: _Optional[_Union[AlignedTokens, _Mapping]] = ...) -> None: ...
+
+class AlignedTokens(_message.Message):
+    __slots__ = ("places", "logprobs")
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    places: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, places: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ()
@@ -211,7 +261,7 @@ class RefusedGraph(_message.Message):
     def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens", "align_padding_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +275,7 @@ class Lane(_message.Message):
     PREFILL_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ENCODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     beams: int
     active_slots: int
@@ -238,4 +289,5 @@ class Lane(_message.Message):
     prefill_padding_tokens: int
     encode_padding_tokens: int
     decode_padding_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ...) -> None: ...
+    align_padding_tokens: int
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ...) -> None: ...

@@ -49,6 +49,8 @@ class Dimensions:
                 tokens = signature.rows * signature.length
                 # What attends to nothing but itself has no cache; what it writes is one.
                 source = 0
+            case GraphKind.ALIGN:
+                tokens = signature.rows * signature.length
             case GraphKind.PREFILL:
                 tokens = signature.rows * min(signature.length, self.prefill_piece)
             case GraphKind.DECODE:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
@@ -32,6 +33,7 @@ class Ask:
         new_tokens: Most tokens to generate.
         num_beams: Beams; 1 is no beam search.
         source_tokens: Places that its source takes, if the model has an encoder.
+        aligns: The prompt is a whole transcript, that is to be aligned with the source.
     """
 
     model: str
@@ -39,6 +41,7 @@ class Ask:
     new_tokens: int
     num_beams: int
     source_tokens: int = 0
+    aligns: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +52,12 @@ class Option:
         worker: Its name.
         encode: The graph that reads the source; None without one.
         prefill: The graph that reads the prompt; None where nothing of it is left to read.
-        decode: The graph that decodes, at first.
+        decode: The graph that decodes, at first; or the one that aligns.
         tight: The smallest graph that would do for the request alone.
         queue_seconds: Waiting for requests that came before.
         stall_seconds: Waiting for graphs, besides.
         prefill_seconds: Reading source and prompt.
-        decode_seconds: Making all tokens, on a tighter graph once that is ready.
+        decode_seconds: Making all tokens, on a tighter graph once that is ready; or aligning.
         informed: Whether all of it rests on what was measured on the worker.
     """
 
@@ -154,22 +157,16 @@ def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
 
 
 def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:
-    ladders, costs = worker.ladders[ask.model], worker.costs
-    places = ladders.places(
-        prompt_tokens=ask.prompt_tokens,
-        new_tokens=ask.new_tokens,
-        beams=beams,
-        source_tokens=ask.source_tokens,
-    )
-    together = min(load.active + 1, load.slots)
+    costs = worker.costs
     # Lanes take turns of one chunk each.
     turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
 
     encode, prefill, read_seconds = _reading(ask, worker)
 
-    tight = ladders.decode(ask.model, rows=1, length=places, beams=beams)
-    joint = ladders.decode(ask.model, rows=together, length=places, beams=beams)
-    decode = worker.cheapest(tight, together) or ladders.first_decode(ask.model, beams)
+    # Transcripts are aligned one at a time.
+    together = 1 if ask.aligns else min(load.active + 1, load.slots)
+    tight, joint, first = _answering(ask, worker.ladders[ask.model], beams, together)
+    decode = worker.cheapest(tight, together) or first
     calls = math.ceil(together / decode.rows)
     step_seconds = turns * calls * costs.step_seconds(decode)
     joint_seconds = turns * costs.step_seconds(joint)
@@ -200,12 +197,34 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
     )
 
 
+def _answering(
+    ask: Ask, ladders: Ladders, beams: int, together: int
+) -> tuple[Signature, Signature, Signature]:
+    """Of graphs that answer: the tight one alone and with those that run, and the first."""
+    if ask.aligns:
+        tight = ladders.align(ask.model, tokens=ask.prompt_tokens)
+        return tight, tight, ladders.first_align(ask.model)
+    places = ladders.places(
+        prompt_tokens=ask.prompt_tokens,
+        new_tokens=ask.new_tokens,
+        beams=beams,
+        source_tokens=ask.source_tokens,
+    )
+    return (
+        ladders.decode(ask.model, rows=1, length=places, beams=beams),
+        ladders.decode(ask.model, rows=together, length=places, beams=beams),
+        ladders.first_decode(ask.model, beams),
+    )
+
+
 def _reading(ask: Ask, worker: WorkerView) -> tuple[Signature | None, Signature | None, float]:
     """The graphs that read source and prompt, and the seconds that they take."""
     encode = prefill = None
     encode_seconds = prefill_seconds = 0.0
     if ask.source_tokens:
         encode, encode_seconds = _encode(worker, ask.model, 1, ask.source_tokens)
+    if ask.aligns:
+        return encode, None, encode_seconds
     if read_tokens := worker.ladders[ask.model].read_tokens(ask.prompt_tokens):
         prefill, prefill_seconds = _prefill(worker, ask.model, 1, read_tokens)
     return encode, prefill, encode_seconds + prefill_seconds

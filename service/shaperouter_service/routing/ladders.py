@@ -142,12 +142,15 @@ class EncoderLadders:
         batch_tokens: Most padded places of an encode of several sources.
         has_whole_source: Whether decoding always has the caches of a source of the last length;
             else, of a cache's length, which must be enough for the source then.
+        align_lengths: Padded lengths of transcripts that are aligned with their sources, in tokens;
+            None of a model that makes none.
     """
 
     lengths: Ladder
     rows: Ladder
     batch_tokens: int
     has_whole_source: bool = False
+    align_lengths: Ladder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +185,7 @@ class Ladders:
         max_source_length: int = 0,
         has_whole_source: bool = False,
         encode_lengths: Sequence[int] = (),
+        has_transcript: bool = False,
     ) -> "Ladders":
         """The ladders of a model of `max_length` tokens on a worker with `slots` slots.
 
@@ -196,6 +200,7 @@ class Ladders:
             max_source_length: Most places of a source; 0 without an encoder.
             has_whole_source: See `EncoderLadders`.
             encode_lengths: As `prefill_lengths`, of sources.
+            has_transcript: Whether it makes transcripts, which can be aligned.
 
         Raises:
             ValueError: The chosen lengths do not make a ladder; the message says which.
@@ -222,10 +227,16 @@ class Ladders:
                 rows=doubling_ladder(slots),
                 batch_tokens=PREFILL_BATCH_TOKENS,
                 has_whole_source=has_whole_source,
+                align_lengths=_decode_lengths(max_length, 1) if has_transcript else None,
             )
             if max_source_length
             else None,
         )
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the model's transcripts can be aligned."""
+        return self.encoder is not None and self.encoder.align_lengths is not None
 
     def lane(self, beams: int) -> LaneLadders:
         """The narrowest lane for a request of `beams` beams.
@@ -303,6 +314,27 @@ class Ladders:
             length=lane.decode_lengths.cover(length),
         )
 
+    def align(self, model: str, *, tokens: int) -> Signature:
+        """The tight cover of aligning a transcript of `tokens` tokens, prompt and all.
+
+        Transcripts are aligned one at a time: a call has as many tokens as pay.
+
+        Raises:
+            ValueError: The model makes none.
+        """
+        if self.encoder is None or self.encoder.align_lengths is None:
+            raise ValueError(f"{model} makes no transcripts")
+        length = self.encoder.align_lengths.cover(tokens)
+        return Signature(model=model, kind=GraphKind.ALIGN, beams=1, rows=1, length=length)
+
+    def first_align(self, model: str) -> Signature:
+        """The align graph that is made first: it covers every transcript.
+
+        Raises:
+            ValueError: The model makes none.
+        """
+        return self.align(model, tokens=self.prefill_lengths.maximum)
+
     def first_encode(self, model: str) -> Signature:
         """The encode graph that a worker makes first: of one row, it covers every source.
 
@@ -324,7 +356,8 @@ class Ladders:
     def first(self, model: str) -> list[Signature]:
         """The graphs that cover every request there can be: one of each kind, and of each lane."""
         decodes = (self.first_decode(model, lane.beams) for lane in self.lanes)
-        return [*self.first_to_read(model), *decodes]
+        aligns = [self.first_align(model)] if self.aligns else []
+        return [*self.first_to_read(model), *decodes, *aligns]
 
     def first_to_read(self, model: str) -> list[Signature]:
         """Of these, those that read what decoding begins with."""
@@ -342,6 +375,8 @@ class Ladders:
             return self.encode(model, rows=rows, source_tokens=length)
         if signature.kind is GraphKind.PREFILL:
             return self.prefill(model, rows=rows, prompt_tokens=length)
+        if signature.kind is GraphKind.ALIGN:
+            return self.align(model, tokens=length)
         return self.decode(model, rows=rows, length=length, beams=signature.beams)
 
     def signatures(self, model: str) -> list[Signature]:
@@ -364,7 +399,9 @@ class Ladders:
             for rows in lane.decode_rows.rungs
             for length in lane.decode_lengths.rungs
         ]
-        return encode + prefill + decode
+        aligned = self.encoder and self.encoder.align_lengths
+        align = [self.align(model, tokens=length) for length in (aligned.rungs if aligned else ())]
+        return encode + prefill + decode + align
 
 
 def _together(ladder: Ladder, length: int, batch_tokens: int) -> Ladder:

@@ -11,6 +11,7 @@ class GraphKind(StrEnum):
     ENCODE = "encode"
     PREFILL = "prefill"
     DECODE = "decode"
+    ALIGN = "align"
 
 
 _SHORT_FORM = re.compile(
@@ -26,12 +27,12 @@ class Signature:
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        beams: Beam width of the lane; 1 without beam search, and for encode and prefill, which
+        beams: Beam width of the lane; 1 without beam search, and for all kinds but decode, which
             lanes share.
         rows: Requests computed together.
-        length: Padded tokens: of the source for encode; of the prompt for prefill; of the attended
-            cache for decode, where a prompt's token takes one place and a step `beams`, and where a
-            source must fit beside it.
+        length: Padded tokens: of the source for encode; of the prompt for prefill; of the
+            transcript for align; of the attended cache for decode, where a prompt's token takes one
+            place and a step `beams`, and where a source must fit beside it.
     """
 
     model: str
@@ -59,7 +60,7 @@ class Signature:
     def cost_order(self) -> tuple[int, int]:
         """Orders covers from cheap to dear.
 
-        Encode and prefill compute every padded token. For decode, a row costs a step more than a
+        All kinds but decode compute every padded token. For decode, a row costs a step more than a
         longer cache does.
         """
         if self.kind is not GraphKind.DECODE:

@@ -114,6 +114,8 @@ def _ladders(record: Mapping[str, Any]) -> Ladders:
             rows=_ladder(encoder["rows"]),
             batch_tokens=encoder["batch_tokens"],
             has_whole_source=encoder["has_whole_source"],
+            # Written since there are transcripts.
+            align_lengths=_ladder(aligned) if (aligned := encoder.get("align_lengths")) else None,
         ),
     )
 
