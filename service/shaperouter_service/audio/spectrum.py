@@ -71,6 +71,11 @@ def source(
     return np.concatenate([header, around(recording, start, window)])
 
 
+def source_size(window_frames: int) -> int:
+    """How many numbers a source of a window has."""
+    return HEADER + SAMPLES_BEFORE + window_frames * HOP_SAMPLES + SAMPLES_BEHIND
+
+
 def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None = None) -> float:
     """The largest decimal logarithm of power that a recording has in any band and frame.
 

@@ -103,6 +103,7 @@ class _Totals:
             self.padding[lane.model, "encode"] += lane.encode_padding_tokens
             self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
+            self.padding[lane.model, "align"] += lane.align_padding_tokens
 
 
 def _label(bound: float) -> str:
@@ -224,8 +225,8 @@ def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
 def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
-        "Tokens computed and thrown away: of sources (encode), of prompts (prefill) and of rows "
-        "without a request (decode).",
+        "Tokens computed and thrown away: of sources (encode), of prompts (prefill), of rows "
+        "without a request (decode) and of transcripts (align).",
         labels=["model", "kind"],
     )
     for labels, tokens in totals.items():

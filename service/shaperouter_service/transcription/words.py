@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shaperouter_service.transcription.alignment import token_places
-from shaperouter_service.transcription.segments import (
-    FRAMES_PER_TIMESTAMP,
-    Word,
-)
+from shaperouter_service.transcription.segments import Word
 from shaperouter_service.transcription.tokens import SECONDS_PER_TIMESTAMP
 
 Decode = Callable[[Sequence[int]], str]
@@ -120,25 +116,18 @@ def _split_characters(
 def time_words(
     words: Sequence[tuple[str, Sequence[int]]],
     *,
-    scores: np.ndarray,
-    logprobs: np.ndarray,
-    frames: int,
+    places: Sequence[int] | np.ndarray,
+    logprobs: Sequence[float] | np.ndarray,
 ) -> list[TimedWord]:
     """Tells when words were said.
 
     Args:
         words: Texts and tokens; N tokens in all.
-        scores: [A, N + 1, S], of attention: rows are about the words' tokens, and the end token.
+        places: [N + 1], where the words' tokens and the end token begin; see
+            `alignment.token_places`.
         logprobs: [N], of the words' tokens.
-        frames: Of the recording in the window.
-
-    Returns:
-        The words; none if the window is too short for a place.
     """
-    places = frames // FRAMES_PER_TIMESTAMP
-    if not places or not words:
-        return []
-    times = token_places(scores, places) * SECONDS_PER_TIMESTAMP
+    times = np.asarray(places) * SECONDS_PER_TIMESTAMP
     probabilities = np.exp(logprobs)
     timed = []
     first = 0

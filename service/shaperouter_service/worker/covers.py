@@ -56,14 +56,18 @@ class Covers:
         length = max(map(self.places, runs))
         return self._ladders.decode(self._model, rows=len(runs), length=length, beams=self._beams)
 
+    def tight_align(self, run: Run) -> Signature:
+        """The tight cover of aligning a run's transcript."""
+        return self._ladders.align(self._model, tokens=len(run.token_ids))
+
     def missing(self, run: Run) -> Graph | ServiceError | None:
         """What keeps a run from going on: a graph on the way, or an error for good.
 
         Asks for graphs that cover all of the run where there are none.
         """
         try:
-            decode = self._missing_decode(run)
-            missing = self._missing_encode(run) or self._missing_prefill(run) or decode
+            last = self._missing_align(run) if run.aligns else self._missing_decode(run)
+            missing = self._missing_encode(run) or self._missing_prefill(run) or last
         except GraphRefusedError as error:
             return error
         if missing is not None and missing.has_failed:
@@ -152,7 +156,7 @@ class Covers:
         return self._want_cover(self.tight_encode([run]), self._ladders.first_encode(self._model))
 
     def _missing_prefill(self, run: Run) -> Graph | None:
-        if run.phase is not Phase.QUEUED or not run.read_tokens:
+        if run.phase is not Phase.QUEUED or run.aligns or not run.read_tokens:
             return None
         return self._want_cover(self.tight_prefill([run]), self._ladders.first_prefill(self._model))
 
@@ -160,6 +164,9 @@ class Covers:
         first = self._ladders.first_decode(self._model, self._beams)
         graph = self._want_cover(self.tight_decode([run]), first)
         return graph if self.best_decode([run])[0] is None else None
+
+    def _missing_align(self, run: Run) -> Graph | None:
+        return self._want_cover(self.tight_align(run), self._ladders.first_align(self._model))
 
     def _want_cover(self, tight: Signature, first: Signature) -> Graph | None:
         """Asks for a graph that covers a signature unless one is ready.

@@ -10,6 +10,7 @@ import tensorflow as tf
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.cache import CompileCache, Section
 from shaperouter_service.decoding import (
+    AlignProgram,
     DecodeProgram,
     EncodeProgram,
     PrefillProgram,
@@ -144,6 +145,7 @@ class Engine:
                     max_source_length=family.max_source_length,
                     has_whole_source=is_whole,
                     encode_lengths=encode_lengths.get(name, ()),
+                    has_transcript=family.has_transcript,
                 )
             except ValueError as error:
                 raise StartupError(f"{error} (model {name})") from error
@@ -344,8 +346,24 @@ class Engine:
         if signature.kind is GraphKind.PREFILL:
             piece = self._ladders[signature.model].prefill_piece
             return PrefillProgram(name, model, rows=rows, length=length, piece=piece)
+        if signature.kind is GraphKind.ALIGN:
+            return self._build_align(name, model, signature)
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
+
+    @staticmethod
+    def _build_align(name: str, model: Model, signature: Signature) -> Program:
+        transcripts = model.transcripts
+        if transcripts is None:
+            raise TypeError(f"{model.name} makes no transcripts")
+        return AlignProgram(
+            name,
+            model,
+            rows=signature.rows,
+            length=signature.length,
+            heads=transcripts.alignment_heads,
+            text_tokens=transcripts.settings.tokens.end,
+        )
 
     def _making(self, program: Program) -> Making:
         section = self._sections.get(program.model.name)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from shaperouter_service.decoding import Logprobs
+from shaperouter_service.decoding import Aligned, Logprobs
+from shaperouter_service.decoding.options import NO_TOKEN
 from shaperouter_service.decoding.state import Beams, State
 from shaperouter_service.worker.run import FinishReason, Hypothesis, NewTokens, Run, TokenLogprobs
 
@@ -62,6 +63,22 @@ def hypotheses(run: Run, state: State) -> list[Hypothesis]:
             )
         )
     return found
+
+
+def no_speech(run: Run, state: State) -> float | None:
+    """The probability that nobody speaks; None where nobody asked."""
+    rules = run.options.transcript
+    if not rules or rules.no_speech_token[0] == NO_TOKEN:
+        return None
+    return float(state.no_speech[run.row])
+
+
+def aligned(run: Run, found: Aligned) -> Aligned:
+    """What tells when the tokens of a run were said, of all rows of its batch."""
+    tokens = len(run.token_ids)
+    return Aligned(
+        scores=found.scores[run.row, :, :tokens], logprobs=found.logprobs[run.row, : tokens - 1]
+    )
 
 
 def finish_reason(run: Run, token_ids: Sequence[int]) -> FinishReason:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from shaperouter_service.decoding import Batch, Options
+from shaperouter_service.decoding import Aligned, Batch, Options
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
@@ -24,15 +24,18 @@ class Phase(Enum):
     ::
 
         QUEUED → ENCODE → PREFILL → DECODE → ENDED
-           └────────┴────────┴─────────┴───────┘
+           │       ├──→ ALIGN ───→─────────────┤
+           └───────┴─────────┴─────────┴───────┘
 
-    Without a source there is no encode; with one, no prefill of a prompt of one token.
+    Without a source there is no encode; with one, no prefill of a prompt of one token. What is
+    aligned has its tokens already.
     """
 
     QUEUED = auto()
     ENCODE = auto()
     PREFILL = auto()
     DECODE = auto()
+    ALIGN = auto()
     ENDED = auto()
 
 
@@ -136,10 +139,14 @@ class Ended:
     Attributes:
         reason: Why; that of the best hypothesis with beam search.
         hypotheses: Of beam search, from best to worst.
+        no_speech: Probability that nobody speaks, of a transcript that was asked for it.
+        aligned: What tells when the tokens were said, if that was asked for: of one row.
     """
 
     reason: FinishReason
     hypotheses: Sequence[Hypothesis] = ()
+    no_speech: float | None = None
+    aligned: Aligned | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,8 @@ class Run:
         token_ids: The prompt; the decoder's, if there is an encoder.
         source: What an encoder reads; empty without one.
         source_length: Places that it takes.
+        heard_length: Of these, places of a recording; the rest of its window is padding.
+        aligns: The tokens are a whole transcript, that is to be aligned with the source.
         generated_token_ids: What has been made of it elsewhere, which it goes on after.
         max_new_tokens: Most tokens to make, those made elsewhere among them.
         eos_token_ids: Tokens that end it.
@@ -204,6 +213,8 @@ class Run:
     padded_source_tokens: int = 0
     source: Sequence[Any] = field(default=(), repr=False)
     source_length: int = 0
+    heard_length: int = 0
+    aligns: bool = False
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)

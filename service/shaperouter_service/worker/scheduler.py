@@ -13,6 +13,7 @@ A run's life here:
    that costs least for each run it covers; what it leaves is covered by further calls. The runs of
    a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
    nothing for longer than a chunk.
+   What is aligned has its tokens already: in place of 3's prompt and 4, an align graph reads it.
 5. It leaves at its end, or at the next chunk boundary after it was cancelled.
 
 A run that no ready graph covers stalls, alone, until the first graph of its lane is there, which
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 
 from shaperouter_service.decoding import (
     MAX_STEPS,
+    AlignProgram,
     Batch,
     DecodeProgram,
     EncodeProgram,
@@ -46,8 +48,14 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
-from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens
-from shaperouter_service.worker.run import Ended, Failed, Phase, Run
+from shaperouter_service.worker.results import (
+    aligned,
+    finish_reason,
+    hypotheses,
+    new_tokens,
+    no_speech,
+)
+from shaperouter_service.worker.run import Ended, Failed, FinishReason, Phase, Run
 from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
@@ -108,6 +116,7 @@ class LaneScheduler:
         slots: Requests that run at a time.
         encode_padding_tokens: Places of padding that encodes computed since the start.
         prefill_padding_tokens: Tokens of padding that prefills computed since the start.
+        align_padding_tokens: Tokens of padding that aligning computed since the start.
         decode_padding_tokens: Sequences decoded for nobody since the start, one for each step.
         cache_bytes: Memory of the key/value caches now.
     """
@@ -140,6 +149,7 @@ class LaneScheduler:
         self.slots = ladders.lane(beams).decode_rows.maximum
         self.encode_padding_tokens = 0
         self.prefill_padding_tokens = 0
+        self.align_padding_tokens = 0
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
@@ -178,7 +188,7 @@ class LaneScheduler:
             sources=[
                 run.source_length
                 for run in unread
-                if run.has_source and run.phase is not Phase.PREFILL
+                if run.has_source and run.phase in (Phase.QUEUED, Phase.ENCODE)
             ],
             prompts=[run.read_tokens for run in unread if run.read_tokens],
         )
@@ -275,6 +285,8 @@ class LaneScheduler:
             return
         if run.has_source:
             self._recorder.source(self.model.name, run.source_length)
+        if run.aligns:
+            return
         if run.read_tokens:
             self._recorder.prompt(self.model.name, run.read_tokens)
         self._recorder.run(self.model.name, self.beams, self._covers.places(run))
@@ -286,10 +298,12 @@ class LaneScheduler:
         streams = self._in_phase(Phase.DECODE)
         if streams and self._owed_seconds > 0:
             return False
-        if self._reading is None:
+        # What has been encoded takes memory until its run ends: so sources come last.
+        seconds = self._align()
+        if seconds is None and self._reading is None:
             self._reading = self._begin_reading()
-        # What has been encoded takes memory until it is decoded: prompts go before sources.
-        seconds = self._encode() if self._reading is None else self._read(self._reading)
+        if seconds is None:
+            seconds = self._encode() if self._reading is None else self._read(self._reading)
         if seconds is None:
             return False
         self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
@@ -330,13 +344,48 @@ class LaneScheduler:
         self._graphs.record(graph, seconds, steps=1)
         self._covers.miss(together, graph, seconds, share=len(runs) / len(alike))
         self.encode_padding_tokens += signature.rows * signature.length - sum(
-            run.source_length for run in runs
+            run.heard_length or run.source_length for run in runs
         )
         for run in runs:
             run.padded_source_tokens = signature.length
             run.use(asked, signature, seconds)
-            run.phase = Phase.PREFILL if run.read_tokens else Phase.DECODE
+            if run.aligns:
+                run.phase = Phase.ALIGN
+            else:
+                run.phase = Phase.PREFILL if run.read_tokens else Phase.DECODE
         return seconds
+
+    def _align(self) -> float | None:
+        """Aligns a transcript; returns how long it took in seconds, None if there is none."""
+        waiting = self._in_phase(Phase.ALIGN)
+        if not waiting:
+            return None
+        run = waiting[0]
+        asked = self._covers.tight_align(run)
+        self._recorder.asked(asked)
+        graph = self._graphs.cover(asked)
+        # Always one, as for prompts.
+        if isinstance(graph, NoCover):
+            return None
+        signature, program = graph.signature, graph.program
+        if not isinstance(program, AlignProgram):
+            raise TypeError(f"{signature} is no align graph")
+        batch = place([run], self._placed(), program.shape)
+        started = time.monotonic()
+        with self._watchdog.watching(signature):
+            found = program(batch, {run.row: run.token_ids})
+        now = time.monotonic()
+        self._graphs.record(graph, now - started, steps=1)
+        self._covers.miss(asked, graph, now - started, share=1.0)
+        self.align_padding_tokens += signature.length - len(run.token_ids)
+        run.use(asked, signature, now - started)
+        run.timings.first_token = now
+        self._end(run, Ended(FinishReason.EOS, aligned=aligned(run, found)), now)
+        return now - started
+
+    def _placed(self) -> list[Run]:
+        """The runs that are in batches, beside which others may lie."""
+        return [run for run in self._runs if run.batch is not None]
 
     @staticmethod
     def _begin(run: Run, batch: Batch, row: int) -> None:
@@ -434,8 +483,7 @@ class LaneScheduler:
             raise TypeError(f"{graph.signature} is no decode graph")
         began = time.monotonic()
         # Those whose prompts are still to be read may lie beside others that were encoded too.
-        placed = [run for run in self._runs if run.batch is not None]
-        batch = place(runs, placed, program.shape)
+        batch = place(runs, self._placed(), program.shape)
         started = time.monotonic()
         # First tokens take no time to speak of, and are sent before anything else is done; those
         # with a source take a step like all others.
@@ -485,13 +533,15 @@ class LaneScheduler:
             run.generated = int(batch.state.lengths[run.row]) - len(run.token_ids)
             if ended:
                 found = hypotheses(run, batch.state)
-                self._end(run, Ended(found[0].reason, found), now)
+                end = Ended(found[0].reason, found, no_speech=no_speech(run, batch.state))
+                self._end(run, end, now)
             return
         new = new_tokens(run, batch.state, logprobs)
         run.generated += len(new.token_ids)
         run.emit(new)
         if ended:
-            self._end(run, Ended(finish_reason(run, new.token_ids)), now)
+            reason = finish_reason(run, new.token_ids)
+            self._end(run, Ended(reason, no_speech=no_speech(run, batch.state)), now)
 
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Mapping
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
-from shaperouter_service.messages import STATES, ladders_to_proto, signature_to_proto
+from shaperouter_service.messages import (
+    STATES,
+    ladders_to_proto,
+    signature_to_proto,
+    transcripts_to_proto,
+)
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
@@ -34,13 +39,22 @@ def model_message(
         kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
         ladders=ladders_to_proto(ladders),
-        kind=model_pb2.MODEL_KIND_ENCODER_DECODER
-        if isinstance(model.family, EncoderDecoder)
-        else model_pb2.MODEL_KIND_DECODER,
+        kind=_kind(model),
         max_source_length=model.family.max_source_length,
         encoder_weight_bytes=model.encoder_weight_bytes,
         decoder_start_token_id=model.decoder_start_token_id,
+        transcripts=None
+        if model.transcripts is None
+        else transcripts_to_proto(model.transcripts.settings),
     )
+
+
+def _kind(model: Model) -> model_pb2.ModelKind:
+    if model.transcripts is not None:
+        return model_pb2.MODEL_KIND_TRANSCRIBER
+    if isinstance(model.family, EncoderDecoder):
+        return model_pb2.MODEL_KIND_ENCODER_DECODER
+    return model_pb2.MODEL_KIND_DECODER
 
 
 def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
@@ -60,6 +74,7 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
         encode_padding_tokens=lane.encode_padding_tokens,
         prefill_padding_tokens=lane.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
+        align_padding_tokens=lane.align_padding_tokens,
     )
 
 

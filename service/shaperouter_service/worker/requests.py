@@ -1,0 +1,196 @@
+"""From a router's message to a run: checked, and with everything that the device needs."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter_service.audio.spectrum import source_size
+from shaperouter_service.decoding import EarlyStopping, Options, TranscriptRules
+from shaperouter_service.decoding.options import NO_TOKEN
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.limits import (
+    MAX_BEGIN_SUPPRESSED,
+    MAX_BIAS_TOKENS,
+    MAX_BIASES,
+    MAX_EOS_TOKENS,
+    MAX_TOP_LOGPROBS,
+)
+from shaperouter_service.messages import transcripts_from_proto
+from shaperouter_service.worker.run import Event, Run, Timings
+
+# How the numbers of a sound travel.
+_NUMBERS = np.dtype("<f4")
+
+_EARLY_STOPPING: Mapping[generation_pb2.EarlyStopping, EarlyStopping] = {
+    generation_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC,
+    generation_pb2.EARLY_STOPPING_HEURISTIC: EarlyStopping.HEURISTIC,
+    generation_pb2.EARLY_STOPPING_FIRST: EarlyStopping.FIRST,
+    generation_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
+}
+
+
+def make_run(
+    request: worker_pb2.RunRequest, model: model_pb2.Model, emit: Callable[[Event], None]
+) -> Run:
+    """The run of a request that was checked.
+
+    Args:
+        request: The router's.
+        model: That it is for.
+        emit: Takes what happens to it.
+    """
+    options = request.options
+    hears = model.HasField("transcripts")
+    source: Any = tuple(request.source_token_ids)
+    if hears:
+        source = np.frombuffer(request.sound.numbers, _NUMBERS)
+    return Run(
+        request_id=request.request_id,
+        client=request.client,
+        resumed=request.resumed,
+        lane_beams=request.lane_beams,
+        token_ids=tuple(request.token_ids),
+        source=source,
+        # A window is always whole.
+        source_length=model.max_source_length if hears else len(source),
+        heard_length=request.sound.places,
+        aligns=request.HasField("alignment"),
+        generated_token_ids=tuple(request.generated_token_ids),
+        max_new_tokens=options.max_new_tokens,
+        eos_token_ids=tuple(options.eos_token_ids),
+        num_beams=options.num_beams,
+        num_return_sequences=options.num_return_sequences,
+        logprobs=options.logprobs if options.HasField("logprobs") else None,
+        options=_options(options, has_transcript=hears),
+        emit=emit,
+        timings=Timings(arrived=time.monotonic()),
+    )
+
+
+def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
+    """Refuses what would break the device thread, and with it every other request.
+
+    Routers check the same and more, but by the limits of whichever worker told them last.
+
+    Raises:
+        InvalidRequestError: The run does not fit this worker's model.
+    """
+    ids, options = request.token_ids, request.options
+    source = request.source_token_ids
+    hears = model.HasField("transcripts")
+    longest_source = 0 if hears else model.max_source_length
+    aligns = request.HasField("alignment")
+    # What is aligned is whole: nothing comes after it.
+    least_new = 0 if aligns else 1
+    # Without beam search there is one lane.
+    widest = model.ladders.lanes[-1].beams if options.num_beams > 1 else 1
+    generated = request.generated_token_ids
+    last_token = model.vocab_size - 1
+    biased = [token for bias in options.biases for token in bias.token_ids]
+    bias_lengths = [len(bias.token_ids) for bias in options.biases]
+    for field, value, low, high in (
+        ("token_ids", len(ids), 1, model.max_length - least_new),
+        ("token_ids", min(ids, default=0), 0, last_token),
+        ("token_ids", max(ids, default=0), 0, last_token),
+        ("source_token_ids", len(source), min(1, longest_source), longest_source),
+        ("source_token_ids", min(source, default=0), 0, last_token),
+        ("source_token_ids", max(source, default=0), 0, last_token),
+        (
+            "options.max_new_tokens",
+            options.max_new_tokens,
+            least_new,
+            0 if aligns else model.max_length - len(ids),
+        ),
+        ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
+        ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
+        ("lane_beams", request.lane_beams or options.num_beams, options.num_beams, widest),
+        ("options.num_return_sequences", options.num_return_sequences, 1, options.num_beams),
+        ("options.biases", len(options.biases), 0, MAX_BIASES),
+        ("options.biases.token_ids", min(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
+        ("options.biases.token_ids", max(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
+        ("options.biases.token_ids", min(biased, default=0), 0, last_token),
+        ("options.biases.token_ids", max(biased, default=0), 0, last_token),
+        ("options.logprobs", options.logprobs, 0, MAX_TOP_LOGPROBS),
+        ("generated_token_ids", len(generated), 0, max(0, options.max_new_tokens - 1)),
+        ("generated_token_ids", min(generated, default=0), 0, last_token),
+        ("generated_token_ids", max(generated, default=0), 0, last_token),
+        *(_of_transcript(request, model) if hears else ()),
+    ):
+        if not low <= value <= high:
+            raise InvalidRequestError(
+                Violation(field=field, description=f"must be from {low} to {high}, got {value}")
+            )
+    if generated and options.num_beams > 1:
+        raise InvalidRequestError(
+            Violation(
+                field="generated_token_ids",
+                description=f"must be empty with beam search, got {len(generated)} ids",
+            )
+        )
+    # Whatever the options, a run ends with its first end token: there is nothing after one.
+    if ends := set(generated).intersection(options.eos_token_ids):
+        raise InvalidRequestError(
+            Violation(
+                field="generated_token_ids",
+                description=f"must have no end token, got {min(ends)}",
+            )
+        )
+
+
+def _of_transcript(
+    request: worker_pb2.RunRequest, model: model_pb2.Model
+) -> Iterator[tuple[str, int, int, int]]:
+    """Fields of a request to hear something, with their values and limits."""
+    rules, sound, tokens = request.options.transcript, request.sound, len(request.token_ids)
+    window_frames = transcripts_from_proto(model.transcripts).window_frames
+    size = source_size(window_frames) * _NUMBERS.itemsize
+    last_token = model.vocab_size - 1
+    yield "sound.numbers", len(sound.numbers), size, size
+    yield "sound.places", sound.places, 0, model.max_source_length
+    suppressed = rules.begin_suppressed
+    yield "options.transcript.begin_suppressed", len(suppressed), 0, MAX_BEGIN_SUPPRESSED
+    yield "options.transcript.no_speech", rules.no_speech, 0, last_token
+    yield "options.transcript.no_speech_place", rules.no_speech_place, 0, tokens - 1
+    if request.HasField("alignment"):
+        yield "alignment.prefix_tokens", request.alignment.prefix_tokens, 1, tokens - 1
+        yield "options.num_beams", request.options.num_beams, 1, 1
+
+
+def _options(options: worker_pb2.RunOptions, *, has_transcript: bool) -> Options:
+    return Options.of(
+        max_new_tokens=options.max_new_tokens,
+        min_new_tokens=options.min_new_tokens,
+        eos_token_ids=options.eos_token_ids,
+        do_sample=options.do_sample,
+        seed=options.seed,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        typical_p=options.typical_p,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        biases=[(bias.token_ids, bias.bias) for bias in options.biases],
+        logprobs=options.logprobs if options.HasField("logprobs") else None,
+        num_beams=options.num_beams,
+        length_penalty=options.length_penalty,
+        early_stopping=_EARLY_STOPPING[options.early_stopping],
+        transcript=_rules(options.transcript) if has_transcript else (),
+    )
+
+
+def _rules(rules: worker_pb2.TranscriptRules) -> TranscriptRules:
+    first_token = (NO_TOKEN, NO_TOKEN)
+    if rules.HasField("least_first"):
+        first_token = (rules.least_first, rules.largest_first)
+    return TranscriptRules.of(
+        first_timestamp=rules.first_timestamp if rules.HasField("first_timestamp") else NO_TOKEN,
+        last_initial_timestamp=rules.last_initial_timestamp,
+        begin_suppressed=rules.begin_suppressed,
+        first_token=first_token,
+        no_speech_token=rules.no_speech if rules.HasField("no_speech") else NO_TOKEN,
+        no_speech_place=rules.no_speech_place,
+    )
