@@ -44,14 +44,14 @@ def completion_of(
                 time_to_first_token_seconds=record.time_to_first_token,
                 total_seconds=record.total_seconds,
             ),
-            graphs=_graph_uses(accounts),
+            graphs=graph_uses(accounts),
             worker=ends[0].worker,
             routes=map(route_to_proto, record.routes) if prepared.explain else (),
         ),
     )
 
 
-def _graph_uses(
+def graph_uses(
     accounts: Iterable[worker_pb2.RunCompletion],
 ) -> Iterable[generation_pb2.GraphUse]:
     """The uses of graphs, those of the same asked and served as one."""

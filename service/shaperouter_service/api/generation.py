@@ -1,29 +1,25 @@
 """GenerationService: from a message to runs, and from their events to one answer."""
 
-import asyncio
 import contextlib
-import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
-import grpc
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2, worker_pb2
+from shaperouter_service.api.calls import REQUEST_ID_KEY, deadline_of, recorded_end
 from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.completion import completion_of
 from shaperouter_service.api.merging import merged
 from shaperouter_service.api.preparation import PreparedRequest, prepare
 from shaperouter_service.api.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.api.validation import GenerateAny
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer
-
-REQUEST_ID_KEY = "x-request-id"
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
@@ -82,14 +78,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def _events(
         self, request: GenerateAny, context: aio.ServicerContext[Any, Any]
     ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
+        deadline = deadline_of(context)
         request_id = uuid.uuid4().hex
         # In the trailer always, in the header only with the first event: gRPC's clients retry no
         # call whose header they have seen, so an error must come without one.
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
         record = RequestRecord(self._metrics, request_id)
-        with record, _recorded_end(record, deadline):
+        with record, recorded_end(record, deadline):
             name = self._fleet.catalog.resolve(request.model)
             record.waits(name)
             prepared = await self._prepare(request, name, deadline)
@@ -114,6 +109,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             DeadlinePassedError: No worker has told the model's limits in time.
         """
         model = await self._fleet.model(name, deadline)
+        if model.HasField("transcripts"):
+            description = (
+                f"must be a model that takes text, got {name}, which transcribes recordings: "
+                "those are for TranscriptionService"
+            )
+            raise InvalidRequestError(Violation(field="model", description=description))
         tokenizer = self._tokenizers[name]
         if tokenizer:
             model.tokenizer = tokenizer.name
@@ -167,21 +168,3 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             )
             for sequence in range(prepared.options.num_return_sequences)
         ]
-
-
-@contextlib.contextmanager
-def _recorded_end(record: RequestRecord, deadline: float | None) -> Iterator[None]:
-    """Tells the record how a request ended that did not end well."""
-    try:
-        yield
-    except ServiceError as error:
-        record.code, record.error = error.code, str(error)
-        raise
-    except (asyncio.CancelledError, GeneratorExit):
-        # The caller has gone, or its deadline has passed: gRPC cancels us for either.
-        passed = deadline is not None and time.monotonic() >= deadline
-        record.code = grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
-        raise
-    except Exception as error:
-        record.code, record.error = grpc.StatusCode.INTERNAL, repr(error)
-        raise

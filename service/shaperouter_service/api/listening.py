@@ -1,7 +1,7 @@
 """From a recording to segments: what the rules of transcription ask for, done by a model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -42,6 +42,13 @@ class Hearer(Protocol):
         """Tells when the words of a transcript were said, in seconds of the window."""
 
 
+class Take(Protocol):
+    """Adds to a recording."""
+
+    async def __call__(self, *, wait: bool) -> None:
+        """Adds what has come of it; told to wait, waits until something has, or it is complete."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Language:
     """What is spoken.
@@ -77,7 +84,7 @@ async def listen(
     decode: Callable[[Sequence[int]], str],
     window_frames: int,
     max_length: int,
-    more: Callable[[], Awaitable[None]],
+    take: Take,
 ) -> AsyncGenerator[Language | Segment | Progress, None]:
     """Transcribes a recording to its end.
 
@@ -89,7 +96,7 @@ async def listen(
         decode: Turns tokens of text into text.
         window_frames: Of a whole window.
         max_length: Most tokens of a window, prompt and all.
-        more: Waits until the recording has grown, or is complete.
+        take: Adds to the recording.
 
     Yields:
         The language first; segments as they become final; after each window, how far it is.
@@ -98,7 +105,7 @@ async def listen(
     code, probability = options.language or ENGLISH, 1.0
     if resolved.hears_language:
         while not recording.is_complete and recording.frames < window_frames:
-            await more()
+            await take(wait=True)
         code, probability = await hearer.language(await _first_window(recording, window_frames))
         options = replace(options, language=code)
     yield Language(code=code, probability=probability)
@@ -107,13 +114,14 @@ async def listen(
         tokens, options, decode=decode, window_frames=window_frames, max_length=max_length
     )
     while True:
+        await take(wait=False)
         transcriber.hear(recording.frames, is_complete=recording.is_complete)
         asked = transcriber.next()
         match asked:
             case Finished():
                 return
             case MoreAudio():
-                await more()
+                await take(wait=True)
                 continue
             case Attempt():
                 window = await _window(recording, asked)

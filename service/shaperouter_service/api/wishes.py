@@ -103,6 +103,8 @@ def _dimensions(
     kind = kinds.get(message.kind, message.kind)
     if ladders.encoder is None:
         del kinds[signature_pb2.GRAPH_KIND_ENCODE]
+    if not ladders.aligns:
+        del kinds[signature_pb2.GRAPH_KIND_ALIGN]
     yield "kind", kind, tuple(kinds.values()), "kinds of graphs"
     if message.kind == signature_pb2.GRAPH_KIND_ENCODE:
         yield "beams", message.beams, (1,), "beam width of encode"
@@ -110,6 +112,12 @@ def _dimensions(
         yield "length", message.length, lengths, "lengths of encode"
         rows = ladders.sources_together(message.length).rungs
         yield "rows", message.rows, rows, f"rows of encode of length {message.length}"
+        return
+    if message.kind == signature_pb2.GRAPH_KIND_ALIGN:
+        yield "beams", message.beams, (1,), "beam width of align"
+        aligned = ladders.encoder and ladders.encoder.align_lengths
+        yield "length", message.length, aligned.rungs if aligned else (), "lengths of align"
+        yield "rows", message.rows, (1,), "rows of align"
         return
     if message.kind == signature_pb2.GRAPH_KIND_PREFILL:
         yield "beams", message.beams, (1,), "beam width of prefill"

@@ -43,7 +43,8 @@ class Journey:
             prompt_tokens=len(self.request.token_ids) + made,
             new_tokens=options.max_new_tokens - made,
             num_beams=options.num_beams,
-            source_tokens=len(self.request.source_token_ids),
+            source_tokens=len(self.request.source_token_ids) or self.request.sound.places,
+            aligns=self.request.HasField("alignment"),
         )
 
     @property
@@ -96,7 +97,9 @@ class Journey:
         None if there is more to do.
         """
         options = self.request.options
-        if self.token_ids and self.token_ids[-1] in options.eos_token_ids:
+        if not self.token_ids:
+            return None
+        if self.token_ids[-1] in options.eos_token_ids:
             reason = generation_pb2.FINISH_REASON_EOS
         elif len(self.token_ids) == options.max_new_tokens:
             reason = generation_pb2.FINISH_REASON_LENGTH

@@ -17,10 +17,13 @@ from shaperouter.v1 import (
     graph_pb2_grpc,
     model_pb2,
     model_pb2_grpc,
+    transcription_pb2,
+    transcription_pb2_grpc,
 )
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
+from shaperouter_service.api.transcription import TranscriptionServicer
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -39,13 +42,19 @@ from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
+from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
 log = structlog.get_logger(__name__)
 
-SERVICES = [
+# What there is to be finished before a server stops, and what is answered at once.
+WORK = [
     generation_pb2.DESCRIPTOR.services_by_name["GenerationService"],
+    transcription_pb2.DESCRIPTOR.services_by_name["TranscriptionService"],
+]
+SERVICES = [
+    *WORK,
     model_pb2.DESCRIPTOR.services_by_name["ModelService"],
     graph_pb2.DESCRIPTOR.services_by_name["GraphService"],
 ]
@@ -105,7 +114,7 @@ async def run_router(
         if processes
         else telling_spent_budgets(fleet)
     )
-    admission = Admission(SERVICES[0].methods)
+    admission = Admission(method for service in WORK for method in service.methods)
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
         server = make_server(SERVICES, admission)
@@ -122,6 +131,12 @@ async def run_router(
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(
                 GenerationServicer(fleet, tokenizers, request_metrics), server
+            )
+            transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(
+                TranscriptionServicer(
+                    fleet, tokenizers, request_metrics, TranscriptionMetrics(registry)
+                ),
+                server,
             )
             model_pb2_grpc.add_ModelServiceServicer_to_server(
                 ModelServicer(catalog, tokenizers), server

@@ -45,6 +45,12 @@ class Admission(aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method not in self._paths:
             return handler
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._stream(handler.stream_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 self._stream(handler.unary_stream),

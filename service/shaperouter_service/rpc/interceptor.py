@@ -22,8 +22,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 class ErrorInterceptor(aio.ServerInterceptor):
     """Aborts calls with the status of the error they raise, and hides the rest behind INTERNAL.
 
-    Concerns the methods of the given services, which take one message each; health and reflection
-    are left to their own.
+    Concerns the methods of the given services; health and reflection are left to their own.
     """
 
     def __init__(self, requests: dict[str, type[Message]]) -> None:
@@ -48,6 +47,12 @@ class ErrorInterceptor(aio.ServerInterceptor):
                 return malformed.describe(data, request_type)
 
         method = handler_call_details.method
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                _both_streams(handler.stream_stream, method),
+                deserialize,
+                handler.response_serializer,
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 _stream(handler.unary_stream, method), deserialize, handler.response_serializer
@@ -71,6 +76,23 @@ def _stream(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         try:
             async for response in behaviour(_valid(request), context):
+                yield response
+        except Exception as error:
+            await _abort(context, error, method)
+
+    return call
+
+
+def _both_streams(behaviour: Any, method: str) -> Any:
+    async def valid(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield _valid(request)
+
+    async def call(
+        requests: AsyncIterator[Any], context: aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[Any]:
+        try:
+            async for response in behaviour(valid(requests), context):
                 yield response
         except Exception as error:
             await _abort(context, error, method)

@@ -57,8 +57,11 @@ def test_a_shape_is_the_short_form_without_the_model() -> None:
         ("", "must read MODEL KIND ROWSxLENGTH, then 'beams N' with beam search, such as"),
         ("decode 4x256", "must read MODEL KIND ROWSxLENGTH"),
         ("demo decode 4x256 beams", "must read MODEL KIND ROWSxLENGTH"),
-        ("demo transcribe 4x256", "the kind must be encode, prefill or decode, got 'transcribe'"),
-        ("demo unknown 4x256", "the kind must be encode, prefill or decode, got 'unknown'"),
+        (
+            "demo transcribe 4x256",
+            "the kind must be encode, prefill, decode or align, got 'transcribe'",
+        ),
+        ("demo unknown 4x256", "the kind must be encode, prefill, decode or align, got 'unknown'"),
         ("demo decode 4*256", "the size must read ROWSxLENGTH, such as 4x256, got '4*256'"),
         ("demo decode -4x256", "the size must read ROWSxLENGTH, such as 4x256, got '-4x256'"),
         ("demo decode 4x9999999999", "the size must read ROWSxLENGTH"),
@@ -110,7 +113,7 @@ def test_signatures_are_sent_as_values_and_in_their_short_form(
         ({"signatures": [DECODE, "demo"]}, "signatures[1]: must read MODEL KIND ROWSxLENGTH"),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.UNKNOWN, rows=1, length=1)]},
-            "signatures[0].kind: must be encode, prefill or decode, got",
+            "signatures[0].kind: must be encode, prefill, decode or align, got",
         ),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.DECODE, rows=2**31, length=1)]},

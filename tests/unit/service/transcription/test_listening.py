@@ -89,8 +89,9 @@ def run(
         if not left:
             recording.finish()
 
-    async def more() -> None:
-        receive()
+    async def take(*, wait: bool) -> None:
+        if wait:
+            receive()
 
     async def collect(receive: Callable[[], None]) -> list[object]:
         receive()
@@ -104,7 +105,7 @@ def run(
                 decode=decode,
                 window_frames=WINDOW,
                 max_length=20,
-                more=more,
+                take=take,
             )
         ]
 

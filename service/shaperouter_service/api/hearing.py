@@ -1,0 +1,304 @@
+"""Hearing windows of a recording on whatever workers there are: each is a run like any other.
+
+So routing, slots, fairness, losses and deadlines are those of text. A run that loses its worker
+goes on elsewhere after the tokens there are; what was transcribed before concerns nobody any more.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+import numpy as np
+
+from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.api.merging import merged
+from shaperouter_service.api.preparation import UNREAD_INTERVAL, sequence_seed
+from shaperouter_service.api.transcription_options import ResolvedTranscription
+from shaperouter_service.errors import ServiceError
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.routing.decision import Decision
+from shaperouter_service.telemetry.requests import RequestRecord
+from shaperouter_service.transcription import (
+    Alignment,
+    Attempt,
+    Decoded,
+    TranscriptSettings,
+)
+from shaperouter_service.transcription.segments import FRAMES_PER_TIMESTAMP
+from shaperouter_service.transcription.words import TimedWord, time_words
+
+# Seconds until what is refused is tried again, unless the refusal says when.
+REFUSED_PAUSE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcribing:
+    """What all runs of a transcription have in common.
+
+    Attributes:
+        request_id: Id of the request.
+        client: Who asks.
+        model: Name of the model.
+        settings: How it is asked for transcripts.
+        max_length: Most tokens of a run, prompt and all.
+        resolved: How to transcribe.
+        decode: Turns tokens of text into text.
+        deadline: On the monotonic clock, in seconds.
+    """
+
+    request_id: str
+    client: str
+    model: str
+    settings: TranscriptSettings
+    max_length: int
+    resolved: ResolvedTranscription
+    decode: Callable[[Sequence[int]], str]
+    deadline: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Heard:
+    """What came of a run.
+
+    Attributes:
+        token_ids: That it made, the end token left out.
+        sum_logprob: Of these and the end token.
+        completion: How it ended.
+    """
+
+    token_ids: Sequence[int]
+    sum_logprob: float
+    completion: worker_pb2.RunCompletion
+
+
+class FleetHearer:
+    """Hears windows of one recording; see `listening.Hearer`.
+
+    Attributes:
+        accounts: Of the runs that have ended.
+        seconds: Time spent on them, waiting included.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        transcribing: Transcribing,
+        record: RequestRecord,
+        *,
+        on_stall: Callable[[generation_pb2.Stall], None],
+    ) -> None:
+        """Hears on a fleet.
+
+        Args:
+            fleet: The workers.
+            transcribing: What is asked for.
+            record: Told of every event.
+            on_stall: Told when a run waits for a compilation.
+        """
+        self.accounts: list[worker_pb2.RunCompletion] = []
+        self.seconds = 0.0
+        self._fleet = fleet
+        self._of = transcribing
+        self._record = record
+        self._on_stall = on_stall
+        self._runs = 0
+
+    async def language(self, window: np.ndarray) -> tuple[str, float]:
+        """See `Hearer`: the first token, of those that are languages."""
+        tokens = self._of.settings.tokens
+        ids = tokens.languages.values()
+        rules = worker_pb2.TranscriptRules(least_first=min(ids), largest_first=max(ids))
+        options = _options(max_new_tokens=1, transcript=rules)
+        (heard,) = await self._hear(
+            [self._run(window, self._of.settings.window_frames, [tokens.start], options)]
+        )
+        codes = {token: code for code, token in tokens.languages.items()}
+        return codes[heard.token_ids[0]], math.exp(heard.sum_logprob)
+
+    async def decode(self, window: np.ndarray, attempt: Attempt) -> Sequence[Decoded]:
+        """See `Hearer`."""
+        options = self._decoding_options(attempt)
+        run = self._run(window, attempt.frames, attempt.prompt, options)
+        runs = [run]
+        if attempt.temperature > 0:
+            runs = []
+            for candidate in range(self._of.resolved.best_of):
+                other = worker_pb2.RunRequest()
+                other.CopyFrom(run)
+                other.options.seed = self._seed(attempt, candidate)
+                runs.append(other)
+        tokens = self._of.settings.tokens
+        return [
+            Decoded(
+                token_ids=heard.token_ids,
+                sum_logprob=heard.sum_logprob,
+                text=self._of.decode(tokens.text(heard.token_ids)),
+                no_speech_probability=heard.completion.no_speech_probability,
+            )
+            for heard in await self._hear(runs)
+        ]
+
+    async def align(self, window: np.ndarray, alignment: Alignment) -> Sequence[TimedWord]:
+        """See `Hearer`."""
+        text = [token for _, token_ids in alignment.words for token in token_ids]
+        if not text or alignment.frames < FRAMES_PER_TIMESTAMP:
+            return []
+        transcript = [*alignment.prefix, *text, self._of.settings.tokens.end]
+        run = self._run(window, alignment.frames, transcript, _options(max_new_tokens=0))
+        run.alignment.prefix_tokens = len(alignment.prefix)
+        (heard,) = await self._hear([run])
+        aligned = heard.completion.aligned
+        return time_words(alignment.words, places=aligned.places, logprobs=aligned.logprobs)
+
+    def _decoding_options(self, attempt: Attempt) -> worker_pb2.RunOptions:
+        settings, resolved = self._of.settings, self._of.resolved
+        tokens, room = settings.tokens, self._of.max_length - len(attempt.prompt)
+        options = _options(
+            # Half of the places, as in openai/whisper: only what repeats itself has more to say.
+            max_new_tokens=min(self._of.max_length // 2, room),
+            eos_token_ids=[tokens.end],
+            biases=[
+                worker_pb2.SequenceBias(token_ids=[token], bias=-math.inf)
+                for token in settings.suppressed
+            ],
+            logprobs=0,
+            transcript=worker_pb2.TranscriptRules(
+                last_initial_timestamp=settings.last_initial_timestamp,
+                begin_suppressed=settings.begin_suppressed,
+                no_speech=tokens.no_speech,
+                no_speech_place=list(attempt.prompt).index(tokens.start),
+            ),
+        )
+        if resolved.options.timestamps:
+            options.transcript.first_timestamp = tokens.first_timestamp
+        if attempt.temperature > 0:
+            options.do_sample, options.temperature = True, attempt.temperature
+        else:
+            options.num_beams = resolved.num_beams
+        return options
+
+    def _seed(self, attempt: Attempt, candidate: int) -> int:
+        """A seed of its own for each transcript that is sampled."""
+        thousandths = round(1000 * attempt.temperature)
+        number = (attempt.first_frame * 1001 + thousandths) * 16 + candidate
+        return sequence_seed(self._of.resolved.seed, 1 + number)
+
+    def _run(
+        self,
+        window: np.ndarray,
+        frames: int,
+        prompt: Sequence[int],
+        options: worker_pb2.RunOptions,
+    ) -> worker_pb2.RunRequest:
+        return worker_pb2.RunRequest(
+            request_id=self._of.request_id,
+            model=self._of.model,
+            client=self._of.client,
+            token_ids=prompt,
+            sound=worker_pb2.Sound(
+                numbers=window.astype("<f4", copy=False).tobytes(),
+                places=frames // FRAMES_PER_TIMESTAMP,
+            ),
+            options=options,
+            # Nobody reads along: a window is judged as a whole.
+            tokens_interval_seconds=UNREAD_INTERVAL,
+        )
+
+    async def _hear(self, runs: Sequence[worker_pb2.RunRequest]) -> list[_Heard]:
+        """Does runs side by side."""
+        started = time.monotonic()
+        told: set[bytes] = set()
+        streams = [self._ended(run, told) for run in runs]
+        async with contextlib.aclosing(merged(streams)) as ends:
+            heard = {place: end async for place, end in ends}
+        self.seconds += time.monotonic() - started
+        self.accounts += [end.completion for end in heard.values()]
+        return [heard[place] for place in range(len(runs))]
+
+    async def _ended(
+        self, run: worker_pb2.RunRequest, told: set[bytes]
+    ) -> AsyncGenerator[_Heard, None]:
+        """Does a run to its end, and yields what came of it.
+
+        Args:
+            run: What to run.
+            told: Graphs of which the caller knows that they are waited for.
+        """
+        while True:
+            try:
+                heard = await self._tried(run, told)
+            except ServiceError as error:
+                # What has begun is not given up because others came: only its deadline ends it.
+                if not self.accounts or error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+                await asyncio.sleep(error.retry_after or REFUSED_PAUSE)
+                continue
+            if _is_whole(run, heard.completion):
+                yield heard
+                return
+
+    async def _tried(self, run: worker_pb2.RunRequest, told: set[bytes]) -> _Heard:
+        number = self._runs
+        self._runs += 1
+        token_ids: list[int] = []
+        sum_logprob = 0.0
+        completion = worker_pb2.RunCompletion()
+        responses = self._fleet.run(run, self._of.deadline, on_route=self._routed)
+        async with contextlib.aclosing(responses):
+            async for worker, response in responses:
+                self._record.worker = worker
+                match response.WhichOneof("event"):
+                    case "stall":
+                        self._record.stalls(number)
+                        graph = response.stall.signature.SerializeToString(deterministic=True)
+                        if graph not in told:
+                            told.add(graph)
+                            self._on_stall(response.stall)
+                    case "tokens":
+                        token_ids += response.tokens.token_ids
+                        sum_logprob += sum(each.chosen.logprob for each in response.tokens.logprobs)
+                        self._record.tokens(len(response.tokens.token_ids), number)
+                    case "completion":
+                        completion = response.completion
+        if completion.hypotheses:
+            (best,) = completion.hypotheses
+            token_ids = list(best.token_ids)
+            # The score is their mean.
+            sum_logprob = best.score * len(token_ids)
+            self._record.tokens(len(token_ids), number)
+        end = self._of.settings.tokens.end
+        if token_ids[-1:] == [end]:
+            del token_ids[-1]
+        return _Heard(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
+
+    def _routed(self, decision: Decision) -> None:
+        # One of a long recording's hundreds of runs tells enough.
+        if not self._record.routes:
+            self._record.routed(decision)
+
+
+def _options(**options: object) -> worker_pb2.RunOptions:
+    """Options of a run, of which nothing may be left out, with the likeliest tokens by default."""
+    defaults: dict[str, object] = {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "typical_p": 1.0,
+        "repetition_penalty": 1.0,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+        "length_penalty": 1.0,
+        "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
+    }
+    return worker_pb2.RunOptions(**(defaults | options))  # type: ignore[arg-type]
+
+
+def _is_whole(run: worker_pb2.RunRequest, completion: worker_pb2.RunCompletion) -> bool:
+    """Whether all is known that was asked for, and not lost with the worker that knew it."""
+    if run.HasField("alignment"):
+        return completion.HasField("aligned")
+    asked = run.options.transcript.HasField("no_speech")
+    return completion.HasField("no_speech_probability") or not asked

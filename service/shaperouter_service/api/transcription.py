@@ -1,0 +1,268 @@
+"""TranscriptionService: from recordings to segments."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from grpc import aio
+
+from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2, transcription_pb2_grpc
+from shaperouter_service.api.calls import REQUEST_ID_KEY, deadline_of, recorded_end
+from shaperouter_service.api.clients import client_of
+from shaperouter_service.api.completion import graph_uses
+from shaperouter_service.api.hearing import FleetHearer, Transcribing
+from shaperouter_service.api.incoming import Incoming
+from shaperouter_service.api.listening import Language, Progress, Take, listen
+from shaperouter_service.api.merging import merged
+from shaperouter_service.api.recordings import decode_audio
+from shaperouter_service.api.transcription_options import resolve_transcription
+from shaperouter_service.api.transcripts import language_message, progress_message, segment_message
+from shaperouter_service.audio.recording import Recording
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.messages import transcripts_from_proto
+from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
+from shaperouter_service.telemetry.transcription import TranscriptionMetrics
+from shaperouter_service.text import Tokenizer, language_names
+from shaperouter_service.transcription import Segment
+
+Response = transcription_pb2.TranscribeStreamResponse
+StreamRequest = transcription_pb2.TranscribeStreamRequest
+Start: TypeAlias = transcription_pb2.TranscribeRequest | transcription_pb2.TranscribeStreamStart
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Metrics:
+    requests: RequestMetrics
+    transcription: TranscriptionMetrics
+
+
+class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer):
+    """See transcription.proto."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        tokenizers: Mapping[str, Tokenizer | None],
+        request_metrics: RequestMetrics,
+        transcription_metrics: TranscriptionMetrics,
+    ) -> None:
+        """Serves requests by running them on a fleet.
+
+        Args:
+            fleet: The workers.
+            tokenizers: Of each model; None where the checkpoint has none.
+            request_metrics: Told of each request.
+            transcription_metrics: Told how much was transcribed.
+        """
+        self._fleet = fleet
+        self._tokenizers = tokenizers
+        self._metrics = _Metrics(requests=request_metrics, transcription=transcription_metrics)
+
+    async def Transcribe(  # noqa: N802 (gRPC's name)
+        self, request: transcription_pb2.TranscribeRequest, context: Any
+    ) -> transcription_pb2.TranscribeResponse:
+        """Answers once, when the whole recording is transcribed."""
+        response = transcription_pb2.TranscribeResponse()
+        async with contextlib.aclosing(self._events(request, None, context)) as events:
+            async for event in events:
+                if event.HasField("segment"):
+                    response.segments.append(event.segment)
+                elif event.HasField("completion"):
+                    response.completion.CopyFrom(event.completion)
+        response.text = "".join(segment.text for segment in response.segments)
+        return response
+
+    async def TranscribeStream(  # noqa: N802 (gRPC's name)
+        self, requests: AsyncIterator[StreamRequest], context: Any
+    ) -> AsyncIterator[Response]:
+        """Answers with segments as they become final."""
+        first = await anext(aiter(requests), None)
+        if first is None or not first.HasField("start"):
+            got = "no message" if first is None else first.WhichOneof("message") or "nothing"
+            description = f"must be set in the first message, got {got}"
+            raise InvalidRequestError(Violation(field="start", description=description))
+        async with contextlib.aclosing(self._events(first.start, requests, context)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(
+        self,
+        request: Start,
+        rest: AsyncIterator[StreamRequest] | None,
+        context: aio.ServicerContext[Any, Any],
+    ) -> AsyncGenerator[Response, None]:
+        """All that happens to a request.
+
+        Args:
+            request: How to transcribe, and the recording or its first piece.
+            rest: Where the others come from; None where there are none.
+            context: Of the call.
+        """
+        deadline = deadline_of(context)
+        request_id = uuid.uuid4().hex
+        # In the trailer always, in the header only with the first event, as of generations.
+        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+        record = RequestRecord(self._metrics.requests, request_id)
+        with record, recorded_end(record, deadline):
+            name = self._fleet.catalog.resolve(request.model)
+            record.waits(name)
+            model = await self._fleet.model(name, deadline)
+            transcribing = await self._prepare(
+                request, model, request_id, client_of(context), deadline
+            )
+            settings = transcribing.settings
+            recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
+            async with contextlib.AsyncExitStack() as stack:
+                if rest is None:
+                    # In a thread: a long file takes a while.
+                    recording.append(await asyncio.to_thread(decode_audio, request.audio))
+                    recording.finish()
+                    take: Take = _nothing_more
+                else:
+                    incoming = Incoming(recording, request.audio)
+                    await stack.enter_async_context(incoming.reading(rest))
+                    take = incoming.take
+                events = self._transcribe(transcribing, recording, take, record)
+                await stack.enter_async_context(contextlib.aclosing(events))
+                header_sent = False
+                async for event in events:
+                    if not header_sent:
+                        header_sent = True
+                        await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+                    yield event
+
+    async def _prepare(
+        self,
+        request: Start,
+        model: model_pb2.Model,
+        request_id: str,
+        client: str,
+        deadline: float | None,
+    ) -> Transcribing:
+        """Checks a request and resolves everything that is left to default.
+
+        Raises:
+            InvalidRequestError: It breaks a rule.
+        """
+        tokenizer = self._tokenizers[model.name]
+        if not model.HasField("transcripts"):
+            description = (
+                f"must be a model that transcribes recordings, got {model.name}, which takes text: "
+                "that is for GenerationService"
+            )
+            raise InvalidRequestError(Violation(field="model", description=description))
+        if tokenizer is None:
+            description = f"must be a model with a tokenizer, got {model.name}, which has none"
+            raise InvalidRequestError(Violation(field="model", description=description))
+        settings, options = transcripts_from_proto(model.transcripts), request.options
+        step_seconds = None
+        if isinstance(request, transcription_pb2.TranscribeStreamStart):
+            step_seconds = request.step_seconds if request.HasField("step_seconds") else None
+        initial_prompt: list[int] = []
+        if options.initial_prompt.strip():
+            # As what was said before begins, too.
+            initial_prompt = await tokenizer.encode_plain(" " + options.initial_prompt.strip())
+        resolved = resolve_transcription(
+            options,
+            settings.tokens,
+            names=await asyncio.to_thread(language_names),
+            initial_prompt=initial_prompt,
+            widest_beams=model.ladders.lanes[-1].beams,
+            step_seconds=step_seconds,
+        )
+        return Transcribing(
+            request_id=request_id,
+            client=client,
+            model=model.name,
+            settings=settings,
+            max_length=model.max_length,
+            resolved=resolved,
+            decode=tokenizer.decode,
+            deadline=deadline,
+        )
+
+    async def _transcribe(
+        self,
+        transcribing: Transcribing,
+        recording: Recording,
+        take: Take,
+        record: RequestRecord,
+    ) -> AsyncGenerator[Response, None]:
+        """Transcribes a recording, and tells of stalls as they happen."""
+        stalls: asyncio.Queue[generation_pb2.Stall | None] = asyncio.Queue()
+        hearer = FleetHearer(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
+        language = transcription_pb2.DetectedLanguage()
+
+        async def heard() -> AsyncGenerator[Response, None]:
+            try:
+                async with contextlib.aclosing(
+                    listen(
+                        recording,
+                        transcribing.resolved,
+                        hearer,
+                        tokens=transcribing.settings.tokens,
+                        decode=transcribing.decode,
+                        window_frames=transcribing.settings.window_frames,
+                        max_length=transcribing.max_length,
+                        take=take,
+                    )
+                ) as events:
+                    async for event in events:
+                        yield self._told(event, transcribing.model, language)
+            finally:
+                stalls.put_nowait(None)
+
+        async def stalled() -> AsyncGenerator[Response, None]:
+            while (stall := await stalls.get()) is not None:
+                yield Response(stall=stall)
+
+        async with contextlib.aclosing(merged([heard(), stalled()])) as events:
+            async for _, event in events:
+                yield event
+        self._metrics.transcription.ended(transcribing.model, recording.seconds, hearer.seconds)
+        uses = list(graph_uses(hearer.accounts))
+        record.completed(
+            generation_pb2.Completion(
+                graphs=uses,
+                worker=record.worker,
+                timings=generation_pb2.Timings(
+                    queue_seconds=sum(account.queue_seconds for account in hearer.accounts)
+                ),
+            )
+        )
+        yield Response(
+            completion=transcription_pb2.TranscriptionCompletion(
+                request_id=record.request_id,
+                model=transcribing.model,
+                language=language,
+                audio_seconds=recording.seconds,
+                total_seconds=record.total_seconds,
+                device_seconds=sum(use.device_seconds for use in uses),
+                seed=transcribing.resolved.seed,
+                graphs=uses,
+            )
+        )
+
+    def _told(
+        self,
+        event: Language | Segment | Progress,
+        model: str,
+        language: transcription_pb2.DetectedLanguage,
+    ) -> Response:
+        """The message of an event; the language is noted, for the end."""
+        match event:
+            case Language():
+                language.CopyFrom(language_message(event))
+                return Response(language=language)
+            case Segment():
+                return Response(segment=segment_message(event))
+            case Progress():
+                return Response(progress=progress_message(event))
+
+
+async def _nothing_more(*, wait: bool) -> None:
+    """Of a recording that is there; see `Take`."""

@@ -1,0 +1,89 @@
+"""Recordings grow by the messages of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from shaperouter.v1 import transcription_pb2
+from shaperouter_service.api.incoming import Incoming
+from shaperouter_service.audio.recording import Recording
+from shaperouter_service.errors import InvalidRequestError
+
+Message = transcription_pb2.TranscribeStreamRequest
+PCM: dict[str, Any] = {"format": transcription_pb2.AUDIO_FORMAT_PCM_S16LE, "sample_rate": 16_000}
+SAMPLES = (3000 * np.sin(np.arange(4000) / 7)).astype("<i2")
+
+
+def pieces(content: bytes, size: int) -> list[Message]:
+    return [Message(content=content[at : at + size]) for at in range(0, len(content), size)]
+
+
+def received(messages: Sequence[Message], *, first: bytes = b"", **audio: Any) -> list[int]:
+    """Frames that there are each time that something was waited for; the last are all."""
+    recording = Recording(bands=80, window_frames=100)
+
+    async def receive() -> list[int]:
+        async def come() -> AsyncIterator[Message]:
+            for message in messages:
+                yield message
+                await asyncio.sleep(0)
+
+        incoming = Incoming(recording, transcription_pb2.Audio(content=first, **audio))
+        frames = []
+        async with incoming.reading(come()):
+            while not recording.is_complete:
+                await incoming.take(wait=True)
+                frames.append(recording.frames)
+        return frames
+
+    return asyncio.run(receive())
+
+
+def test_bare_samples_are_there_as_they_come() -> None:
+    content = SAMPLES.tobytes()
+    frames = received(pieces(content[999:], 501), first=content[:999], **PCM)
+    assert frames[-1] == len(SAMPLES) // 160
+    assert 0 < frames[0] < frames[-1]
+
+
+def test_a_file_is_there_once_it_is_whole() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, SAMPLES, 16_000, format="WAV")
+    frames = received(pieces(file.getvalue(), 1000))
+    assert set(frames[:-1]) <= {0}
+    assert frames[-1] == len(SAMPLES) // 160
+
+
+@pytest.mark.parametrize(
+    ("messages", "audio", "error"),
+    [
+        ([], PCM, "audio.content: must have 1 to .* bytes, got 0"),
+        ([], {}, "audio.content: must have 1 to .* bytes, got 0"),
+        ([Message(content=b"abc")], PCM, "audio.content: must be whole frames of 2 bytes"),
+        ([Message(content=b"abcdefghi")], {}, "audio.content: must be a file of WAV"),
+        (
+            [Message(start=transcription_pb2.TranscribeStreamStart())],
+            PCM,
+            "content: must be set in every message but the first, got start",
+        ),
+        ([Message()], PCM, "content: must be set in every message but the first, got nothing"),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_named(
+    messages: list[Message], audio: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=error):
+        received(messages, **audio)
+
+
+def test_a_stream_contradicts_itself_before_anything_comes() -> None:
+    audio = transcription_pb2.Audio(format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE)
+    with pytest.raises(InvalidRequestError, match="audio.sample_rate: must be set"):
+        Incoming(Recording(bands=80, window_frames=100), audio)

@@ -1,0 +1,241 @@
+"""Windows are heard by runs on a fleet: what is asked for, what comes of it, and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from harness.transcripts import END, TOKENS, decode, transcript
+from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
+from shaperouter_service.api import hearing
+from shaperouter_service.api.hearing import FleetHearer, Transcribing
+from shaperouter_service.api.transcription_options import resolve_transcription
+from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
+from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
+from shaperouter_service.transcription import Alignment, Attempt, TranscriptSettings
+
+WINDOW = np.arange(7, dtype=np.float32)
+SETTINGS = TranscriptSettings(
+    tokens=TOKENS,
+    suppressed=(1, 2),
+    begin_suppressed=(3, END),
+    last_initial_timestamp=TOKENS.first_timestamp + 50,
+    mel_bands=80,
+    window_frames=3000,
+)
+Script = Callable[[worker_pb2.RunRequest], Sequence[worker_pb2.RunResponse | ServiceError]]
+
+
+def made(*token_ids: int, logprob: float = -0.5) -> worker_pb2.RunResponse:
+    logprobs = [
+        generation_pb2.TokenLogprobs(
+            chosen=generation_pb2.TokenLogprob(token_id=token, logprob=logprob)
+        )
+        for token in token_ids
+    ]
+    tokens = worker_pb2.RunTokens(token_ids=token_ids, logprobs=logprobs)
+    return worker_pb2.RunResponse(tokens=tokens)
+
+
+def end(**fields: Any) -> worker_pb2.RunResponse:
+    fields.setdefault("no_speech_probability", 0.25)
+    return worker_pb2.RunResponse(completion=worker_pb2.RunCompletion(**fields))
+
+
+class Fleet:
+    """Workers that play a script for each run."""
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[worker_pb2.RunRequest] = []
+        self._script = script
+
+    async def run(
+        self, request: worker_pb2.RunRequest, *_: Any, **__: Any
+    ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
+        self.requests.append(request)
+        for step in self._script(request):
+            if isinstance(step, ServiceError):
+                raise step
+            yield "w0", step
+
+
+def hearer(
+    script: Script, *, stalls: list[generation_pb2.Stall] | None = None, **options: Any
+) -> tuple[FleetHearer, Fleet]:
+    fleet = Fleet(script)
+    resolved = resolve_transcription(
+        transcription_pb2.TranscriptionOptions(language="de", seed=7, **options),
+        TOKENS,
+        names={},
+        initial_prompt=[],
+        widest_beams=8,
+        step_seconds=None,
+    )
+    transcribing = Transcribing(
+        request_id="r",
+        client="c",
+        model="m",
+        settings=SETTINGS,
+        max_length=448,
+        resolved=resolved,
+        decode=decode,
+        deadline=None,
+    )
+    record = RequestRecord(RequestMetrics(CollectorRegistry()), "r")
+    told = [] if stalls is None else stalls
+    return FleetHearer(fleet, transcribing, record, on_stall=told.append), fleet  # type: ignore[arg-type]
+
+
+def attempt(temperature: float = 0.0, first_frame: int = 0, previous: str = "") -> Attempt:
+    prompt = TOKENS.start_sequence("de", next(iter(TOKENS.tasks)))
+    if previous:
+        prompt = [TOKENS.previous, *transcript(previous), *prompt]
+    return Attempt(
+        first_frame=first_frame,
+        frames=1001,
+        is_whole_recording=False,
+        is_partial=False,
+        prompt=prompt,
+        temperature=temperature,
+    )
+
+
+SPEECH = transcript(0.0, " hello", 1.0)
+
+
+def test_a_window_is_decoded_by_the_rules_of_transcripts() -> None:
+    hears, fleet = hearer(lambda _: [made(*SPEECH), made(END), end()])
+    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt(previous="before")))
+    assert decoded.token_ids == SPEECH
+    assert decoded.text == " hello"
+    assert decoded.sum_logprob == -0.5 * (len(SPEECH) + 1)
+    assert decoded.no_speech_probability == 0.25
+    (request,) = fleet.requests
+    assert np.frombuffer(request.sound.numbers, "<f4").tolist() == WINDOW.tolist()
+    assert request.sound.places == 500
+    options, rules = request.options, request.options.transcript
+    assert (options.do_sample, options.num_beams, options.max_new_tokens) == (False, 1, 224)
+    assert [tuple(bias.token_ids) for bias in options.biases] == [(1,), (2,)]
+    assert {bias.bias for bias in options.biases} == {-math.inf}
+    assert list(options.eos_token_ids) == [END]
+    assert rules.first_timestamp == TOKENS.first_timestamp
+    assert rules.last_initial_timestamp == SETTINGS.last_initial_timestamp
+    assert list(rules.begin_suppressed) == [3, END]
+    # After what was said before, and the token for that.
+    assert (rules.no_speech, rules.no_speech_place) == (TOKENS.no_speech, 1 + len("before"))
+
+
+def test_without_timestamps_there_are_no_rules_about_them() -> None:
+    hears, fleet = hearer(lambda _: [made(END), end()], timestamps=False)
+    asyncio.run(hears.decode(WINDOW, attempt()))
+    assert not fleet.requests[0].options.transcript.HasField("first_timestamp")
+
+
+def test_a_score_of_beam_search_is_the_mean_of_its_tokens() -> None:
+    best = worker_pb2.Hypothesis(token_ids=[*SPEECH, END], score=-0.25)
+    hears, fleet = hearer(lambda _: [end(hypotheses=[best])], num_beams=5)
+    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt()))
+    assert fleet.requests[0].options.num_beams == 5
+    assert decoded.token_ids == SPEECH
+    assert decoded.sum_logprob == -0.25 * (len(SPEECH) + 1)
+
+
+def test_what_is_sampled_has_a_seed_for_each_window_temperature_and_transcript() -> None:
+    hears, fleet = hearer(lambda _: [made(END), end()], best_of=3)
+
+    async def sample() -> None:
+        for each in (attempt(0.2), attempt(0.4), attempt(0.2, first_frame=3000)):
+            assert len(await hears.decode(WINDOW, each)) == 3
+
+    asyncio.run(sample())
+    options = [request.options for request in fleet.requests]
+    assert len({each.seed for each in options}) == 9
+    assert {each.temperature for each in options} == {0.2, 0.4}
+    assert all(each.do_sample for each in options)
+
+
+def test_a_language_is_the_first_token_of_those_that_are_languages() -> None:
+    german = TOKENS.languages["de"]
+    hears, fleet = hearer(lambda _: [made(german, logprob=math.log(0.75)), end()])
+    assert asyncio.run(hears.language(WINDOW)) == ("de", pytest.approx(0.75))
+    rules = fleet.requests[0].options.transcript
+    assert (rules.least_first, rules.largest_first) == (min(TOKENS.languages.values()), END + 4)
+
+
+ALIGNMENT = Alignment(
+    first_frame=0,
+    frames=1000,
+    is_whole_recording=True,
+    prefix=[TOKENS.start, TOKENS.no_timestamps],
+    words=[(" a", transcript(" a")), (" b", transcript(" b"))],
+)
+
+
+def test_words_are_timed_by_the_places_that_a_worker_tells() -> None:
+    logprobs = [math.log(0.5)] * 4
+    aligned = worker_pb2.AlignedTokens(places=[0, 10, 20, 30, 50], logprobs=logprobs)
+    hears, fleet = hearer(lambda _: [end(aligned=aligned)])
+    first, second = asyncio.run(hears.align(WINDOW, ALIGNMENT))
+    assert (first.start, first.end, second.start) == (0.0, 0.4, 0.4)
+    assert second.end == 1.0
+    assert second.probability == pytest.approx(0.5)
+    (request,) = fleet.requests
+    assert request.token_ids[:2] == ALIGNMENT.prefix
+    assert request.token_ids[-1] == END
+    assert (request.alignment.prefix_tokens, request.options.max_new_tokens) == (2, 0)
+
+
+def test_a_run_whose_end_was_lost_is_done_again() -> None:
+    """A journey that ends with its last token knows nothing of what else the worker would tell."""
+    ends = [worker_pb2.RunResponse(completion=worker_pb2.RunCompletion()), end()]
+    hears, fleet = hearer(lambda _: [made(*SPEECH, END), ends.pop(0)])
+    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt()))
+    assert decoded.token_ids == SPEECH
+    assert len(fleet.requests) == 2
+
+
+def test_a_transcription_that_has_begun_waits_out_an_overload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(hearing.asyncio, "sleep", sleep)
+    refusals: list[ServiceError] = []
+    hears, fleet = hearer(lambda _: [refusals.pop()] if refusals else [made(END), end()])
+
+    async def hear() -> None:
+        await hears.decode(WINDOW, attempt())
+        refusals.extend([OverloadedError("m", 12.0, 10.0)] * 2)
+        await hears.decode(WINDOW, attempt())
+
+    asyncio.run(hear())
+    assert pauses == [2.0, 2.0]
+    assert len(fleet.requests) == 4
+
+
+@pytest.mark.parametrize("error", [OverloadedError("m", 12.0, 10.0), WorkerLostError("w0")])
+def test_what_has_not_begun_is_refused(error: ServiceError) -> None:
+    hears, _ = hearer(lambda _: [error])
+    with pytest.raises(type(error)):
+        asyncio.run(hears.decode(WINDOW, attempt()))
+
+
+def test_transcripts_that_wait_for_one_graph_tell_of_it_once() -> None:
+    stall = generation_pb2.Stall(
+        signature=signature_pb2.Signature(model="m", rows=1, length=448, beams=1)
+    )
+    stalls: list[generation_pb2.Stall] = []
+    hears, _ = hearer(
+        lambda _: [worker_pb2.RunResponse(stall=stall), made(END), end()], stalls=stalls
+    )
+    asyncio.run(hears.decode(WINDOW, attempt(0.2)))
+    assert stalls == [stall]
