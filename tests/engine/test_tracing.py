@@ -13,7 +13,7 @@ import pytest
 from harness.engine import GOLDENS, Bench
 from harness.service import process_exists
 from harness.waiting import TIMEOUT, wait_until
-from shaperouter_service.decoding import DecodeProgram, EncodeProgram, PrefillProgram
+from shaperouter_service.decoding import AlignProgram, DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import GraphState, TracingProcess
@@ -34,8 +34,21 @@ ENCODER_PLANS: dict[str, Callable[[Model], Program]] = {
     "decode_beams": PLANS["decode_beams"],
 }
 
+HEARING_PLANS: dict[str, Callable[[Model], Program]] = {
+    "encode": lambda model: EncodeProgram("e", model, rows=1, length=30),
+    "prefill": PLANS["prefill"],
+    "align": lambda model: AlignProgram(
+        "a", model, rows=1, length=64, heads=[(0, 1), (2, 3)], text_tokens=90
+    ),
+}
+
 # Models, each with the plans of its programs.
-PLANS_OF = {"gpt2-odd-heads": PLANS, "opt-post": PLANS, "t5-gated": ENCODER_PLANS}
+PLANS_OF = {
+    "gpt2-odd-heads": PLANS,
+    "opt-post": PLANS,
+    "t5-gated": ENCODER_PLANS,
+    "whisper-uneven": HEARING_PLANS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +57,7 @@ def models() -> dict[str, Model]:
         "t5-gated": load_model("t5-gated", GOLDENS / "t5-gated", "float32"),
         "gpt2-odd-heads": load_model("gpt2-odd-heads", GOLDENS / "gpt2-odd-heads", "float32"),
         "opt-post": load_model("opt-post", GOLDENS / "opt-post", "bfloat16"),
+        "whisper-uneven": load_model("whisper-uneven", GOLDENS / "whisper-uneven", "float32"),
     }
 
 

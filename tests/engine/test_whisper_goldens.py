@@ -24,7 +24,7 @@ from shaperouter_service.decoding import (
     TranscriptRules,
 )
 from shaperouter_service.decoding.state import State
-from shaperouter_service.models import Model, load_model, loading
+from shaperouter_service.models import Model, load_model
 from shaperouter_service.models.whisper import Whisper
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -43,9 +43,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(name: str) -> Model:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(loading.FAMILIES, "whisper", Whisper)  # type: ignore[arg-type]
-        return load_model(name, GOLDENS / name, "float32")
+    return load_model(name, GOLDENS / name, "float32")
 
 
 @pytest.fixture(scope="module")

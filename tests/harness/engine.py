@@ -292,7 +292,9 @@ class Bench:
         lane_beams: int = 0,
         num_return_sequences: int = 1,
         generated_token_ids: Sequence[int] = (),
-        source: Sequence[int] = (),
+        source: Sequence[Any] = (),
+        source_length: int | None = None,
+        aligns: bool = False,
         **options: Any,
     ) -> Collected:
         """Runs a request, or continues one; the options are those of `Options.of`."""
@@ -305,7 +307,8 @@ class Bench:
             generated_token_ids=generated_token_ids,
             resumed=bool(generated_token_ids),
             source=source,
-            source_length=len(source),
+            source_length=len(source) if source_length is None else source_length,
+            aligns=aligns,
             max_new_tokens=max_new_tokens,
             eos_token_ids=options.get("eos_token_ids", ()),
             num_beams=options.get("num_beams", 1),

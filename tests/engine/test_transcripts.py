@@ -1,0 +1,206 @@
+"""Transcripts through the engine: whatever graphs serve them, they are the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
+from harness.sounds import GoldenSounds
+from harness.waiting import wait_until
+from shaperouter_service.decoding import TranscriptRules
+from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.worker.run import Ended
+
+NAMES = ("whisper-uneven", "whisper-english")
+TEXT = "t5-gated"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench({TEXT: CHECKPOINTS[TEXT]} | {name: GOLDENS / name for name in NAMES}, slots=2)
+    yield bench
+    assert not bench.defects
+    # Whatever was asked for.
+    assert all(graph.traces <= 1 for graph in bench.engine._graphs.graphs())
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def golden(request: pytest.FixtureRequest) -> GoldenSounds:
+    return GoldenSounds.read(request.param)
+
+
+@pytest.fixture(scope="module")
+def uneven() -> GoldenSounds:
+    return GoldenSounds.read("whisper-uneven")
+
+
+def ended(collected: Collected) -> Ended:
+    """How a run has ended."""
+    collected.wait()
+    end = collected.seen[-1]
+    assert isinstance(end, Ended)
+    return end
+
+
+def probabilities(golden: GoldenSounds, tokens: int) -> np.ndarray:
+    """Of what follows so many of the golden tokens, in the reference."""
+    logits = golden.arrays["logits"][tokens - 1].astype(np.float64)
+    weights = np.exp(logits - logits.max())
+    return np.asarray(weights / weights.sum())
+
+
+def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: GoldenSounds) -> None:
+    submitted = [(golden.submit_case(bench, case), case) for case in golden.cases]
+    for collected, case in submitted:
+        assert_equals(collected, case)
+        if "num_beams" not in case["options"]:
+            (expected,) = case["sequences"]
+            found = [each.logprob for each in collected.logprobs]
+            assert found == pytest.approx(expected["logprobs"], abs=1e-4), case["name"]
+
+
+def test_every_graph_gives_the_references_tokens(
+    bench: Bench, uneven: GoldenSounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, ready = bench.engine._graphs, bench.engine._graphs.ready
+    case = next(case for case in uneven.cases if "num_beams" not in case["options"])
+    for cover in bench.make_all_ready(uneven.name):
+        signature = cover.signature
+        if signature.kind is GraphKind.ALIGN:
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                table,
+                "ready",
+                lambda model, kind, beams, cover=cover: (
+                    [cover]
+                    if (kind, beams) == (cover.signature.kind, cover.signature.beams)
+                    else ready(model, kind, beams)
+                ),
+            )
+            collected = uneven.submit_case(bench, case)
+            assert_equals(collected, case)
+            assert signature in {served for _, served in collected.run.uses}
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_the_first_token_can_be_held_to_a_range(
+    bench: Bench, uneven: GoldenSounds, tokens: int
+) -> None:
+    """As a language is heard: the likeliest of all, with its probability among them."""
+    least, largest = 92, 96
+    expected = probabilities(uneven, tokens)[least : largest + 1]
+    expected /= expected.sum()
+    collected = uneven.submit(
+        bench,
+        0,
+        uneven.arrays["token_ids"][:tokens].tolist(),
+        max_new_tokens=1,
+        logprobs=0,
+        transcript=TranscriptRules.of(first_token=(least, largest)),
+    )
+    collected.wait()
+    assert collected.token_ids == [least + int(expected.argmax())]
+    assert collected.logprobs[0].logprob == pytest.approx(np.log(expected.max()), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "place", "generated"),
+    [
+        (1, 0, 0),  # read by the first step
+        (4, 3, 0),
+        (4, 0, 0),  # read by prefill
+        (1, 0, 3),  # read by prefill, since another worker has made tokens
+        (9, 2, 0),
+    ],
+)
+def test_whether_anybody_speaks_is_told_of_any_place_of_the_prompt(
+    bench: Bench, uneven: GoldenSounds, prompt: int, place: int, generated: int
+) -> None:
+    token_ids = uneven.arrays["token_ids"].tolist()
+    token = uneven.rules["no_timestamps_token_id"] - 1
+    end = ended(
+        uneven.submit(
+            bench,
+            0,
+            token_ids[:prompt],
+            generated_token_ids=token_ids[prompt : prompt + generated],
+            max_new_tokens=8,
+            transcript=TranscriptRules.of(no_speech_token=token, no_speech_place=place),
+        )
+    )
+    assert end.no_speech == pytest.approx(probabilities(uneven, place + 1)[token], abs=1e-5)
+
+
+def test_beam_search_tells_whether_anybody_speaks(bench: Bench, golden: GoldenSounds) -> None:
+    token = golden.rules["no_timestamps_token_id"] - 1
+    rules = {"no_speech_token": token, "no_speech_place": 0}
+    beams = next(case for case in golden.cases if "num_beams" in case["options"])
+    greedy = {
+        "num_beams": 1,
+        "num_return_sequences": 1,
+        "max_new_tokens": 1,
+        "timestamps": False,
+    }
+    plain = golden.submit_case(bench, beams | {"options": greedy}, **rules)
+    wide = golden.submit_case(bench, beams, **rules)
+    assert ended(wide).no_speech == pytest.approx(ended(plain).no_speech, abs=1e-6)
+
+
+def test_nothing_is_told_of_speech_where_nobody_asked(bench: Bench, uneven: GoldenSounds) -> None:
+    assert ended(uneven.submit(bench, 0, [91], max_new_tokens=1)).no_speech is None
+
+
+def test_a_transcript_is_aligned_beside_others(bench: Bench, golden: GoldenSounds) -> None:
+    tokens = golden.arrays["token_ids"].tolist()
+    case = golden.cases[0]
+    others = [golden.submit_case(bench, case) for _ in range(3)]
+    aligning = golden.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
+    found = ended(aligning).aligned
+    assert found is not None
+    shares = np.exp(found.scores)
+    shares /= shares.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(shares, golden.arrays["attentions"], atol=1e-5)
+    assert found.logprobs.shape == (len(tokens) - 1,)
+    for other in others:
+        assert_equals(other, case)
+    kinds = {served.kind for _, served in aligning.run.uses}
+    assert kinds == {GraphKind.ENCODE, GraphKind.ALIGN}
+
+
+def test_align_graphs_are_made_when_words_are_first_asked_for(bench: Bench) -> None:
+    states = {
+        graph.signature.kind: graph.state
+        for graph in bench.engine._graphs.graphs()
+        if graph.signature.model == TEXT
+    }
+    assert GraphKind.ALIGN not in states
+    aligns = bench.engine._ladders[NAMES[0]].first_align(NAMES[0])
+    assert aligns in bench.engine._ladders[NAMES[0]].first(NAMES[0])
+    assert aligns not in bench.engine._first
+
+
+def test_a_model_of_text_runs_beside_models_that_hear(bench: Bench, golden: GoldenSounds) -> None:
+    heard = golden.submit_case(bench, golden.cases[0])
+    read = bench.submit(TEXT, [0], source=[5, 6, 7], max_new_tokens=4)
+    assert_equals(heard, golden.cases[0])
+    read.wait()
+    wait_until(lambda: not any(lane.active_slots for lane in bench.engine._lanes.values()))
+
+
+def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
+    bench: Bench, uneven: GoldenSounds
+) -> None:
+    lane = bench.engine._lanes[uneven.name, 1]
+    before = lane.encode_padding_tokens, lane.align_padding_tokens
+    tokens = uneven.arrays["token_ids"].tolist()
+    collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
+    collected.run.heard_length = 20
+    ended(collected)
+    served = {s.kind: s for _, s in collected.run.uses}
+    encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]
+    assert lane.encode_padding_tokens - before[0] == encode.rows * uneven.places - 20
+    assert lane.align_padding_tokens - before[1] == align.length - len(tokens)
