@@ -15,10 +15,10 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
+.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- Environments --------------------------------------------------------------------------------
 
@@ -46,6 +46,12 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 demo: setup ## Starts the service on the embedded model, streams a generation, tells the story.
 	@$(BIN)/python deploy/demo/demo.py
 
+WHISPER_WORK := build/whisper
+
+demo-whisper: setup ## Starts the service on Whisper tiny.en, and transcribes speech while it is spoken.
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tests \
+		$(BIN)/python deploy/demo/whisper.py --work $(WHISPER_WORK)
+
 serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=DIR' for others.
 	@$(BIN)/shaperouterd serve $(SETTINGS)
 
@@ -53,6 +59,16 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 test: setup ## Runs all tests.
 	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile
+
+.venvs/whisper/.ready: tests/speech/requirements.txt
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
+	@touch $@
+
+test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's.
+	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
+		--reference .venvs/whisper/bin/python
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
 	$(BIN)/ruff check .

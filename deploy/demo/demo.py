@@ -5,87 +5,20 @@ client library over gRPC, and the figures from /metrics. Ports are chosen free a
 is a temporary directory, so it runs beside anything; all processes end with it.
 """
 
-import json
-import queue
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
 from rich.table import Table
 
+from service import console, service
 from shaperouter import Client, Generation, GenerationOptions, Signature
 
 PROMPT = "TensorFlow is"
 # Sampled, since small models repeat themselves when they are greedy; the seed makes all the same.
 OPTIONS: GenerationOptions = {"max_new_tokens": 40, "temperature": 0.6, "seed": 5}
-START_SECONDS = 180.0
-
-console = Console(highlight=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Addresses:
-    """Where the service listens."""
-
-    grpc: str
-    metrics: str
-
-
-@contextmanager
-def service(cache: str) -> Iterator[Addresses]:
-    """Runs the service on the embedded model until the end of the context."""
-    command = [sys.executable, "-m", "shaperouter_service", "serve", "--log-format=json"]
-    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--compile-cache={cache}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    log = Log(process)
-    try:
-        with console.status("Starting the service: importing TensorFlow, loading the weights"):
-            started = time.monotonic()
-            listening = log.wait_for("listening")
-            log.wait_for("ready")
-        console.print(f"Service ready after {time.monotonic() - started:.1f} s.")
-        yield Addresses(
-            grpc=f"127.0.0.1:{listening['grpc_port']}", metrics=str(listening["metrics"])
-        )
-    finally:
-        process.terminate()
-        code = process.wait()
-        console.print(f"Service stopped, exit code {code}.")
-
-
-class Log:
-    """The service's log, read by a thread so that the service never waits for us."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in self._process.stderr or ():
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def wait_for(self, event: str) -> dict[str, Any]:
-        """Returns the next line of an event; shows what the service said if it ends instead."""
-        seen = []
-        try:
-            while (line := self._lines.get(timeout=START_SECONDS)) is not None:
-                seen.append(line)
-                if line.startswith("{") and (entry := json.loads(line))["event"] == event:
-                    return dict(entry)
-        except queue.Empty:
-            sys.exit(f"No {event!r} within {START_SECONDS:.0f} s. It said:\n" + "".join(seen))
-        sys.exit("The service ended before it was ready. It said:\n" + "".join(seen))
 
 
 def stream(client: Client) -> tuple[Generation, float]:

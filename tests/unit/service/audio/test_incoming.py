@@ -85,5 +85,5 @@ def test_what_is_wrong_with_a_stream_is_named(
 
 def test_a_stream_contradicts_itself_before_anything_comes() -> None:
     audio = transcription_pb2.Audio(format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE)
-    with pytest.raises(InvalidRequestError, match="audio.sample_rate: must be set"):
+    with pytest.raises(InvalidRequestError, match=r"audio\.sample_rate: must be set"):
         Incoming(Recording(bands=80, window_frames=100), audio)

@@ -1,0 +1,226 @@
+"""Recordings are transcribed by a tiny Whisper, through the real client, router and worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from harness.service import GOLDENS, Service, serving
+from harness.waiting import wait_until
+from harness.whispers import NAME, RATE, WINDOW_SAMPLES, noise, wav, with_tokenizer
+from shaperouter import (
+    AudioFormat,
+    Client,
+    InvalidArgumentError,
+    ModelKind,
+    Transcription,
+    TranscriptionOptions,
+    TranscriptionProgress,
+)
+
+CASES = {case["name"]: case for case in json.loads((GOLDENS / f"{NAME}.json").read_text())["cases"]}
+SOUNDS = load_file(GOLDENS / f"{NAME}.arrays.safetensors")["sounds"]
+# So that whatever a random model says is taken.
+TRUSTING: TranscriptionOptions = {
+    "language": "l1",
+    "temperatures": [0.0],
+    "logprob_threshold": -float("inf"),
+    "no_speech_threshold": 1.0,
+    "compression_ratio_threshold": float("inf"),
+}
+# Each window is a segment then, and a recording has a known number of them.
+BY_WINDOWS: TranscriptionOptions = TRUSTING | {"timestamps": False}
+LONG_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("models")
+    cache = {"SHAPEROUTER_COMPILE_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    with serving(
+        f"--model=hearing={with_tokenizer(directory)}",
+        f"--model=continuing={GOLDENS / 'gpt2-untied'}",
+        "--slots=2",
+        env=cache,
+    ) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(hearing: Service) -> Iterator[Client]:
+    with Client(hearing.address) as client:
+        yield client
+
+
+def token_ids(transcription: Transcription) -> list[int]:
+    return [token for segment in transcription.segments for token in segment.token_ids]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("greedy", "without"))])
+def test_a_sound_is_heard_as_by_the_reference(client: Client, name: str) -> None:
+    case = CASES[name]
+    (expected,) = case["sequences"]
+    timestamps = case["options"]["timestamps"]
+    heard = client.transcribe(
+        wav(SOUNDS[case["sound"]]), model="hearing", **(TRUSTING | {"timestamps": timestamps})
+    )
+    found = token_ids(heard)
+    # What has no text, or no length, is no segment.
+    assert found == expected["token_ids"][: len(found)]
+    if not timestamps:
+        assert [*found, 90] == expected["token_ids"]
+    assert heard.audio_seconds == pytest.approx(0.6)
+    assert heard.language.code == "l1"
+
+
+def test_the_language_is_heard_and_words_are_timed(client: Client) -> None:
+    options: TranscriptionOptions = BY_WINDOWS | {"word_timestamps": True}
+    del options["language"]
+    heard = client.transcribe(wav(noise(1.5)), model="hearing", **options)
+    assert heard.language.code in client.model("hearing").languages
+    assert 0.2 <= heard.language.probability < 1
+    for segment in heard.segments:
+        assert "".join(word.text for word in segment.words) == segment.text
+        times = [(word.start_seconds, word.end_seconds) for word in segment.words]
+        assert times == sorted(times)
+        assert segment.start_seconds <= times[0][0] <= times[-1][1] <= segment.end_seconds
+    kinds = {use.served.kind for use in heard.graphs}
+    assert kinds >= {"encode", "decode", "align"}
+
+
+def test_sampled_transcripts_are_the_same_for_a_seed(client: Client) -> None:
+    options: TranscriptionOptions = BY_WINDOWS | {"temperatures": [0.8], "best_of": 3, "seed": 5}
+    first, again = (
+        client.transcribe(wav(noise(1.2)), model="hearing", **options) for _ in range(2)
+    )
+    assert first.segments == again.segments
+    assert first.seed == 5
+    other = client.transcribe(wav(noise(1.2)), model="hearing", **(options | {"seed": 6}))
+    assert other.segments != first.segments
+
+
+def test_samples_are_transcribed_as_they_come(client: Client) -> None:
+    samples = noise(3.0)
+    progress: list[TranscriptionProgress] = []
+
+    def pieces() -> Iterator[bytes]:
+        # A window, and what its last frame needs of the next.
+        yield samples[: WINDOW_SAMPLES + 800].tobytes()
+        wait_until(lambda: bool(progress))
+        for start in range(WINDOW_SAMPLES + 800, len(samples), 1600):
+            yield samples[start : start + 1600].tobytes()
+
+    with client.transcribe_stream(
+        pieces(),
+        model="hearing",
+        audio_format=AudioFormat.PCM_S16LE,
+        sample_rate=RATE,
+        on_progress=progress.append,
+        **BY_WINDOWS,
+    ) as stream:
+        segments = list(stream)
+    assert stream.result.audio_seconds == pytest.approx(3.0)
+    assert [round(each.transcribed_seconds, 2) for each in progress] == [0.6, 1.2, 1.8, 2.4, 3.0]
+    assert segments == list(stream.result.segments)
+
+
+@pytest.mark.parametrize(
+    ("audio", "arguments", "message"),
+    [
+        (b"", {}, r"audio.content: must have 1 to \d+ bytes, got 0"),
+        (b"not a recording", {}, "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one"),
+        (wav(noise(1.0))[:-999], {}, "audio.content: .*cut off|must be a whole WAV"),
+        (wav(0 * noise(1.0)), {}, "audio.content: must have a sound, got 16000 samples"),
+        (
+            wav(noise(1.0)),
+            {"audio_format": "flac"},
+            "audio.format: must be what audio.content is, WAV, got FLAC",
+        ),
+        (
+            noise(1.0).tobytes(),
+            {"audio_format": "pcm_s16le", "sample_rate": 0},
+            "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
+        ),
+        (
+            noise(1.0).tobytes(),
+            {"audio_format": "pcm_s16le", "sample_rate": 16_000, "channels": 48},
+            "audio.channels: must have 1 to 8 channels, got 48",
+        ),
+        (wav(noise(1.0)), {"language": "klingon"}, "options.language: must be one of l0, l1, l2"),
+        (wav(noise(1.0)), {"num_beams": 9}, "options.num_beams: must be from 1 to 8, got 9"),
+        (
+            wav(noise(1.0)),
+            {"model": "continuing"},
+            "model: must be a model that transcribes recordings, got continuing",
+        ),
+    ],
+)
+def test_what_cannot_be_transcribed_is_named(
+    client: Client, audio: bytes, arguments: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"model": "hearing"} | arguments
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.transcribe(audio, **given)
+    with pytest.raises(InvalidArgumentError, match=message):
+        list(client.transcribe_stream(audio, **given))
+
+
+def test_a_model_that_hears_takes_no_text(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match="model: must be a model that takes text, got"):
+        client.generate([5, 6], model="hearing")
+
+
+def test_a_model_tells_that_it_hears(client: Client) -> None:
+    model = client.model("hearing")
+    assert model.kind is ModelKind.TRANSCRIBER
+    assert model.languages == ("l0", "l1", "l2", "l3", "l4")
+    assert model.window_seconds == pytest.approx(0.6)
+    assert model.ladders.align_lengths == (64,)
+
+
+def test_what_is_cancelled_leaves_its_slot(client: Client, hearing: Service) -> None:
+    with client.transcribe_stream(wav(noise(LONG_SECONDS)), model="hearing", **BY_WINDOWS) as heard:
+        next(heard)
+    wait_until(
+        lambda: (
+            not hearing.metric("shaperouter_slots", model="hearing", state="active")
+            and not hearing.metric("shaperouter_num_requests_running", model="hearing")
+        )
+    )
+
+
+def test_metrics_tell_what_was_transcribed_and_nothing_was_traced_twice(
+    client: Client, hearing: Service
+) -> None:
+    name = "shaperouter_audio_seconds_total"
+    before = hearing.metric(name, model="hearing")
+    client.transcribe(wav(noise(1.5)), model="hearing", **BY_WINDOWS)
+    assert hearing.metric(name, model="hearing") - before == pytest.approx(1.5)
+    assert hearing.metric("shaperouter_real_time_factor_count", model="hearing") > 0
+    padding = {"model": "hearing", "kind": "encode"}
+    wait_until(lambda: hearing.metric("shaperouter_padding_tokens_total", **padding) > 0)
+    traces = {
+        labels: value
+        for (metric, labels), value in hearing.metrics().items()
+        if metric == "shaperouter_graph_traces_total"
+    }
+    assert traces
+    assert max(traces.values()) <= 1
+
+
+def test_a_transcript_goes_on_where_its_worker_was_lost(client: Client, hearing: Service) -> None:
+    recording = wav(noise(LONG_SECONDS))
+    expected = client.transcribe(recording, model="hearing", **BY_WINDOWS).segments
+    assert len(expected) > LONG_SECONDS
+    with client.transcribe_stream(recording, model="hearing", **BY_WINDOWS) as stream:
+        segments = [next(stream)]
+        os.kill(hearing.worker_pid(), signal.SIGKILL)
+        segments += stream
+    assert tuple(segments) == expected
+    assert hearing.events("run resumed", reason="lost")

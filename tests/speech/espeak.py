@@ -1,0 +1,37 @@
+"""Speech of a known text: made by espeak-ng, which is installed where that is possible."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = "espeak-ng"
+SENTENCES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
+
+# Words a minute: a little slower than espeak-ng's own, which is hard on small models.
+SPEED = 150
+
+
+def have_espeak() -> None:
+    """Installs espeak-ng if it is not there; ends the program with a message if that fails."""
+    if shutil.which(PROGRAM):
+        return
+    wanted = ["apt-get", "install", "--yes", "--no-install-recommends", PROGRAM]
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        sys.exit(
+            f"{PROGRAM} is needed to make speech: install it, e.g. by `sudo {' '.join(wanted)}`"
+        )
+    for command in (["apt-get", "update"], wanted):
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            sys.exit(f"{PROGRAM} is needed to make speech, and `{' '.join(command)}` failed")
+
+
+def say(text: str, path: Path) -> None:
+    """Writes a text as speech to a WAV file; a file that is there stays."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        command = [PROGRAM, "-v", "en-gb", "-s", str(SPEED), "-w", str(partial), "--", text]
+        subprocess.run(command, check=True)
+        partial.rename(path)
