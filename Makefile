@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart gpu-export clean
+.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,10 @@ bench-products: setup ## Measures products of few rows, whole and in the blocks 
 
 bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
+
+bench-whisper: setup .venvs/whisper/.ready .venvs/bench-torch/.ready ## Measures Whisper tiny.en against faster-whisper and Transformers.
+	PYTHONPATH=tests $(BIN)/python tests/benchmarks/transcription.py --work $(WHISPER_WORK) \
+		--faster-whisper .venvs/whisper/bin/python --transformers .venvs/bench-torch/bin/python
 
 bench-restart: setup ## Measures what the compile cache saves a worker that starts.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py

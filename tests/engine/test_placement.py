@@ -146,3 +146,19 @@ def test_a_run_in_no_batch_is_a_defect(model: Model) -> None:
     run.batch = None
     with pytest.raises(ValueError, match=r"run \[1, 2\] is in no batch"):
         place([run], [run], (1, 16))
+
+
+@pytest.mark.parametrize("shape", [(2, 16), (4, 32)])
+def test_those_who_must_be_alone_share_no_batch(model: Model, shape: tuple[int, int]) -> None:
+    runs = _runs(model, [1, 2], [3], rows=2, length=16)
+    old = runs[0].batch
+    batch = place(runs[:1], runs, Shape(*shape), alone=True)
+    assert batch is not old
+    assert runs[1].batch is old
+    _assert_whole(*runs)
+
+
+def test_those_who_are_alone_stay_where_they_are(model: Model) -> None:
+    runs = _runs(model, [1, 2], [3], rows=2, length=16)
+    before = runs[0].batch
+    assert place(runs, runs, Shape(2, 16), alone=True) is before

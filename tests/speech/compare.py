@@ -5,8 +5,6 @@ says, each by itself, and all of them three times over as one of more than three
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 import wave
@@ -17,7 +15,8 @@ from pathlib import Path
 from harness.service import serving
 from shaperouter import Client
 from speech import espeak, weights
-from speech.scores import Word, compare_times, word_error_rate
+from speech.peers import Transcript, peer
+from speech.scores import compare_times, word_error_rate
 
 # What may be worse than the reference's, in points of word error rate; how far words' times may be
 # apart in seconds, and of how many that must hold.
@@ -42,19 +41,6 @@ class Recording:
             return file.getnframes() / file.getframerate()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transcripts:
-    """Of all recordings, in their order, and how long they took in seconds."""
-
-    words: Sequence[Sequence[Word]]
-    seconds: float
-
-    @property
-    def texts(self) -> list[str]:
-        """What was heard."""
-        return ["".join(text for text, *_ in words) for words in self.words]
-
-
 def recordings(work: Path) -> tuple[list[Recording], Recording]:
     """The sentences, and the long recording."""
     sentences = [
@@ -69,59 +55,42 @@ def recordings(work: Path) -> tuple[list[Recording], Recording]:
     return sentences, long
 
 
-def ours(client: Client, spoken: Sequence[Recording], beams: int) -> Transcripts:
+def ours(client: Client, spoken: Recording, beams: int) -> Transcript:
     """Transcribes with the service."""
-    words: list[list[Word]] = []
     started = time.monotonic()
-    for each in spoken:
-        transcript = client.transcribe(each.path, word_timestamps=True, num_beams=beams, seed=1)
-        words.append(
-            [
-                (word.text, word.start_seconds, word.end_seconds)
-                for segment in transcript.segments
-                for word in segment.words
-            ]
-        )
-    return Transcripts(words=words, seconds=time.monotonic() - started)
-
-
-def theirs(python: Path, model: Path, spoken: Sequence[Recording], beams: int) -> Transcripts:
-    """Transcribes with the reference."""
-    asked = {
-        "model": str(model.resolve()),
-        "num_beams": beams,
-        "files": [str(each.path.resolve()) for each in spoken],
-    }
-    script = Path(__file__).with_name("reference.py")
-    done = subprocess.run(
-        [str(python), str(script)],
-        input=json.dumps(asked),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
-    return Transcripts(
-        words=[[tuple(word) for word in found["files"][path]] for path in asked["files"]],
-        seconds=found["seconds"],
-    )
+    found = client.transcribe(spoken.path, word_timestamps=True, num_beams=beams, seed=1)
+    words = [
+        (word.text, word.start_seconds, word.end_seconds)
+        for segment in found.segments
+        for word in segment.words
+    ]
+    return Transcript(text=found.text, words=words, seconds=time.monotonic() - started)
 
 
 def report(
-    name: str, spoken: Sequence[Recording], mine: Transcripts, reference: Transcripts
+    name: str,
+    spoken: Sequence[Recording],
+    mine: Sequence[Transcript],
+    reference: Sequence[Transcript],
 ) -> list[str]:
     """Prints how transcripts compare; returns what is not as it must be."""
     said = [each.text for each in spoken]
     rate, expected = (
-        word_error_rate(list(zip(said, each.texts, strict=True))) for each in (mine, reference)
+        word_error_rate([(text, each.text) for text, each in zip(said, found, strict=True)])
+        for found in (mine, reference)
     )
-    timing = compare_times(list(zip(mine.words, reference.words, strict=True)))
+    pairs = [(one.words, other.words) for one, other in zip(mine, reference, strict=True)]
+    timing = compare_times(pairs)
     near = timing.within(FAR)
+    texts = [[each.text.strip() for each in found] for found in (mine, reference)]
+    equal = sum(one == other for one, other in zip(*texts, strict=True))
     length = sum(each.seconds for each in spoken)
+    factors = [sum(each.seconds for each in found) / length for found in (mine, reference)]
     print(
-        f"{name}: word error rate {rate:.2%} (reference {expected:.2%}); of {timing.words} words "
-        f"{near:.2%} within {FAR} s, {timing.within(0.02):.2%} within 0.02 s; real-time factor "
-        f"{mine.seconds / length:.3f} (reference {reference.seconds / length:.3f})"
+        f"{name} ({length:.0f} s): word error rate {rate:.2%} (reference {expected:.2%}), "
+        f"{equal} of {len(spoken)} texts equal; of {timing.words} words {near:.2%} within {FAR} s, "
+        f"{timing.within(0.02):.2%} within 0.02 s; real-time factor {factors[0]:.3f} "
+        f"(reference {factors[1]:.3f})"
     )
     wrong = []
     if rate > expected + MOST_WORSE:
@@ -147,18 +116,18 @@ def main() -> None:
     with (
         serving(f"--model=tiny.en={converted.resolve()}", env=cache) as service,
         Client(service.address) as client,
+        peer("peer_faster_whisper", arguments.reference, original) as reference,
     ):
-        # Compiles what words and beams need, so that no time below is that of a compilation.
         for beams in BEAMS:
-            ours(client, sentences[:1], beams)
-        for beams in BEAMS:
+            # Compiles what words and beams need, so that no time below is that of a compilation.
+            ours(client, sentences[0], beams)
             for name, spoken in ((f"{len(sentences)} sentences", sentences), ("long", [long])):
-                wrong += report(
-                    f"{name}, {'greedy' if beams == 1 else f'{beams} beams'}",
-                    spoken,
-                    ours(client, spoken, beams),
-                    theirs(arguments.reference, original, spoken, beams),
-                )
+                mine, other = [], []
+                for each in spoken:
+                    mine.append(ours(client, each, beams))
+                    other.append(reference.transcribe(each.path, num_beams=beams, words=True))
+                search = "greedy" if beams == 1 else f"{beams} beams"
+                wrong += report(f"{name}, {search}", spoken, mine, other)
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

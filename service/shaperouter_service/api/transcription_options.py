@@ -143,9 +143,10 @@ def _temperature_violations(temperatures: Sequence[float]) -> Iterator[Violation
     highest = limits.MAX_TRANSCRIPTION_TEMPERATURE
     least = 0.0
     for index, temperature in enumerate(temperatures):
-        if not least <= temperature <= highest:
-            after = " (they ascend)" if least else ""
-            description = f"must be from {least:g} to {highest:g}{after}, got {temperature:g}"
+        lowest = max(least, limits.MIN_TEMPERATURE)
+        if temperature != least and not lowest <= temperature <= highest:
+            after = " (they ascend)" if least else " or 0"
+            description = f"must be from {lowest:g} to {highest:g}{after}, got {temperature:g}"
             yield Violation(field=f"{field}[{index}]", description=description)
             return
         least = temperature

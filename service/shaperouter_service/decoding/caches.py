@@ -65,9 +65,13 @@ class Caches:
             kept: Which rows stay; they become the first, in this order.
             shape: The new one; what lies beyond it is lost.
         """
+        rows, *lengths = self._shape
         self._shape = shape
-        for handles, length in ((self.tape, shape.length), (self.source, shape.source_length)):
-            if handles:
+        # Sources most often keep their shape, and are large.
+        same_rows = shape.rows == rows and list(kept) == list(range(rows))
+        caches = (self.tape, shape.length), (self.source, shape.source_length)
+        for (handles, length), old_length in zip(caches, lengths, strict=True):
+            if handles and not (same_rows and length == old_length):
                 _reshape(len(handles), self._model.dtype)(
                     tf.constant(list(kept), tf.int32),
                     tf.constant(shape.rows),

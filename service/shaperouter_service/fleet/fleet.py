@@ -216,7 +216,8 @@ class Fleet:
             self._overload.check(
                 journey.request.client,
                 taken,
-                least_share=min(1.0, least_tokens / ask.new_tokens),
+                # What is aligned has no new tokens.
+                least_share=min(1.0, least_tokens / max(1, ask.new_tokens)),
                 seconds_left=_seconds_left(deadline),
             )
         (worker,) = (worker for worker, view in views.items() if view.name == taken.worker)

@@ -7,7 +7,9 @@ from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.worker.run import Run
 
 
-def place(runs: Sequence[Run], neighbours: Collection[Run], shape: Shape) -> Batch:
+def place(
+    runs: Sequence[Run], neighbours: Collection[Run], shape: Shape, *, alone: bool = False
+) -> Batch:
     """Brings runs together in a batch of a shape.
 
     Most often they are there already. If the shape changes, rows that are no longer used vanish
@@ -17,6 +19,7 @@ def place(runs: Sequence[Run], neighbours: Collection[Run], shape: Shape) -> Bat
         runs: At least one, at most as many as the shape has rows; each in some batch.
         neighbours: All runs that are in batches; those that are not in `runs` stay where they are.
         shape: Of the graph.
+        alone: Whether neighbours may not be in the same batch: prefill writes to all of it.
 
     Returns:
         The batch; each run's `batch` and `row` say where it is.
@@ -27,7 +30,7 @@ def place(runs: Sequence[Run], neighbours: Collection[Run], shape: Shape) -> Bat
     others = [run for run in neighbours if run.batch is batch and run not in settled]
     taken = {run.row for run in (*settled, *others)}
     rows = shape.rows
-    if batch.shape != shape or len(taken) + len(arrivals) > rows:
+    if batch.shape != shape or len(taken) + len(arrivals) > rows or (alone and others):
         if others:
             arrivals = list(runs)
             batch = Batch.of_shape(batch.model, shape, beams=batch.beams)

@@ -406,22 +406,18 @@ class LaneScheduler:
         # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
         if isinstance(graph, NoCover):
             return None
-        signature = graph.signature
-        batch = Batch(
-            self.model,
-            rows=signature.rows,
-            beams=self.beams,
-            length=signature.length,
-            source_length=self.model.family.max_source_length,
-        )
-        now = time.monotonic()
-        for row, run in enumerate(runs):
-            if run.batch is None:
+        program = graph.program
+        if not isinstance(program, PrefillProgram):
+            raise TypeError(f"{graph.signature} is no prefill graph")
+        if runs[0].has_source:
+            # They have been encoded.
+            batch = place(runs, self._placed(), program.shape, alone=True)
+        else:
+            batch = Batch.of_shape(self.model, program.shape, beams=self.beams)
+            now = time.monotonic()
+            for row, run in enumerate(runs):
                 self._begin(run, batch, row)
                 run.timings.prefill_started = now
-            else:
-                batch.copy_row(row, run.batch, run.row)
-                run.batch, run.row = batch, row
         return _Reading(
             graph=graph,
             asked=asked,

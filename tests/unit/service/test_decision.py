@@ -260,3 +260,31 @@ def test_a_request_stalls_until_its_source_can_be_encoded() -> None:
     decision = decided(_asked(1, 30), [encoding_worker(SOURCE_FIRST[1:])])
     assert decision.taken.encode == SOURCE_FIRST[0]
     assert decision.taken.stall_seconds > 0
+
+
+# Models that make transcripts.
+
+HEARING_LADDERS = dataclasses.replace(
+    SOURCE_LADDERS,
+    encoder=dataclasses.replace(
+        SOURCE_LADDERS.encoder,  # type: ignore[type-var]
+        align_lengths=SOURCE_LADDERS.lanes[0].decode_lengths,
+    ),
+)
+
+
+def test_a_transcript_is_encoded_and_aligned_without_being_decoded() -> None:
+    first = HEARING_LADDERS.first(MODEL)
+    view = dataclasses.replace(encoding_worker(first), ladders={MODEL: HEARING_LADDERS})
+    aligning = dataclasses.replace(_asked(100, 30), new_tokens=0, aligns=True)
+    decision = decided(aligning, [view])
+    assert decision.taken.graphs == [first[0], HEARING_LADDERS.first_align(MODEL)]
+    assert decision.taken.tight == HEARING_LADDERS.align(MODEL, tokens=100)
+    assert {option.decode.beams for option in decision.options} == {1}
+
+
+def test_a_transcript_stalls_until_it_can_be_aligned() -> None:
+    first = HEARING_LADDERS.first(MODEL)
+    view = dataclasses.replace(encoding_worker(first[:-1]), ladders={MODEL: HEARING_LADDERS})
+    aligning = dataclasses.replace(_asked(100, 30), new_tokens=0, aligns=True)
+    assert decided(aligning, [view]).taken.stall_seconds > 0

@@ -388,3 +388,35 @@ def test_a_model_without_an_encoder_has_no_encode_graph() -> None:
     assert all(one.kind is not GraphKind.ENCODE for one in ladders.signatures("m"))
     with pytest.raises(ValueError, match="m has no encoder"):
         ladders.encode("m", rows=1, source_tokens=1)
+
+
+# Models that make transcripts.
+
+HEARING = Ladders.default(
+    max_length=448,
+    slots=4,
+    prefill_piece=32,
+    max_source_length=1500,
+    has_whole_source=True,
+    has_transcript=True,
+)
+
+
+def test_transcripts_are_aligned_one_at_a_time() -> None:
+    aligns = [one for one in HEARING.signatures("m") if one.kind is GraphKind.ALIGN]
+    assert [(one.rows, one.length) for one in aligns] == [(1, 64), (1, 112), (1, 224), (1, 448)]
+    assert HEARING.align("m", tokens=65) == aligns[1]
+    assert HEARING.tight(aligns[2]) == aligns[2]
+
+
+def test_an_align_graph_is_among_those_that_cover_everything() -> None:
+    assert HEARING.first_align("m") in HEARING.first("m")
+    # Words are asked for by few.
+    assert HEARING.first_align("m") not in HEARING.first_to_read("m")
+
+
+def test_a_model_that_makes_no_transcripts_aligns_none() -> None:
+    assert not WHOLE.aligns
+    assert all(one.kind is not GraphKind.ALIGN for one in WHOLE.first("m"))
+    with pytest.raises(ValueError, match="m makes no transcripts"):
+        WHOLE.align("m", tokens=1)

@@ -5,8 +5,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.messages import ladders_from_proto, ladders_to_proto
+from harness.transcripts import TOKENS
+from shaperouter_service.messages import (
+    ladders_from_proto,
+    ladders_to_proto,
+    transcripts_from_proto,
+    transcripts_to_proto,
+)
 from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.transcription import TranscriptSettings
 
 
 @given(
@@ -15,7 +22,20 @@ from shaperouter_service.routing.ladders import Ladders
     prefill_piece=st.integers(1, 512),
     max_source_length=st.integers(0, 4096),
     has_whole_source=st.booleans(),
+    has_transcript=st.booleans(),
 )
 def test_ladders_arrive_as_they_were_sent(**settings: Any) -> None:
     ladders = Ladders.default(**settings)
     assert ladders_from_proto(ladders_to_proto(ladders)) == ladders
+
+
+def test_how_transcripts_are_made_arrives_as_it_was_sent() -> None:
+    settings = TranscriptSettings(
+        tokens=TOKENS,
+        suppressed=(1, 2, 3),
+        begin_suppressed=(4,),
+        last_initial_timestamp=TOKENS.first_timestamp + 50,
+        mel_bands=80,
+        window_frames=3000,
+    )
+    assert transcripts_from_proto(transcripts_to_proto(settings)) == settings

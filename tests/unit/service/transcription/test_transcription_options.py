@@ -115,7 +115,14 @@ def test_a_seed_is_chosen_if_there_is_none() -> None:
             "options.compression_ratio_threshold: must be from 0 to inf, got -1",
         ),
         ({"temperatures": [0.0] * 9}, "options.temperatures: must have at most 8 temperatures"),
-        ({"temperatures": [0.0, 1.5]}, "options.temperatures[1]: must be from 0 to 1, got 1.5"),
+        (
+            {"temperatures": [0.0, 1.5]},
+            "options.temperatures[1]: must be from 1e-06 to 1 or 0, got 1.5",
+        ),
+        (
+            {"temperatures": [1e-9]},
+            "options.temperatures[0]: must be from 1e-06 to 1 or 0, got 1e-09",
+        ),
         (
             {"temperatures": [0.5, 0.2]},
             "options.temperatures[1]: must be from 0.5 to 1 (they ascend), got 0.2",
