@@ -10,8 +10,11 @@ import pytest
 from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding import TranscriptRules
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Ended
 
 NAMES = ("whisper-uneven", "whisper-english")
@@ -204,3 +207,68 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]
     assert lane.encode_padding_tokens - before[0] == encode.rows * uneven.places - 20
     assert lane.align_padding_tokens - before[1] == align.length - len(tokens)
+
+
+def request(bench: Bench, golden: GoldenSounds, **changes: object) -> worker_pb2.RunRequest:
+    """A router's, with changes."""
+    asked = worker_pb2.RunRequest(
+        model=golden.name,
+        token_ids=[91, 93],
+        options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
+        sound=worker_pb2.Sound(numbers=golden.sound(0).tobytes(), places=golden.places),
+    )
+    asked.MergeFrom(worker_pb2.RunRequest(**changes))  # type: ignore[arg-type]
+    return asked
+
+
+def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds) -> None:
+    model = bench.engine.model(uneven.name)
+    rules = worker_pb2.TranscriptRules(
+        first_timestamp=103, last_initial_timestamp=113, no_speech=101, no_speech_place=0
+    )
+    asked = request(bench, uneven, options=worker_pb2.RunOptions(transcript=rules))
+    check(asked, model)
+    run = make_run(asked, model, lambda _: None)
+    np.testing.assert_array_equal(run.source, uneven.sound(0))
+    assert (run.source_length, run.heard_length) == (uneven.places, uneven.places)
+    assert run.options.transcript.first_timestamp.tolist() == [103]
+    assert run.options.transcript.first_token.tolist() == [[-1, -1]]
+    assert run.options.transcript.no_speech_token.tolist() == [101]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sound": worker_pb2.Sound(numbers=bytes(8))}, "sound.numbers: must be from 39368 to"),
+        ({"sound": worker_pb2.Sound(places=31)}, "sound.places: must be from 0 to 30, got 31"),
+        ({"source_token_ids": [1]}, "source_token_ids: must be from 0 to 0, got 1"),
+        (
+            {
+                "options": worker_pb2.RunOptions(
+                    transcript=worker_pb2.TranscriptRules(no_speech_place=2)
+                )
+            },
+            "options.transcript.no_speech_place: must be from 0 to 1, got 2",
+        ),
+        (
+            {"alignment": worker_pb2.Alignment(prefix_tokens=1)},
+            "options.max_new_tokens: must be from 0 to 0, got 4",
+        ),
+    ],
+)
+def test_what_would_break_a_worker_is_refused(
+    bench: Bench, uneven: GoldenSounds, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        check(request(bench, uneven, **changes), bench.engine.model(uneven.name))
+
+
+def test_a_model_of_text_is_given_no_sound(bench: Bench) -> None:
+    asked = worker_pb2.RunRequest(
+        token_ids=[0],
+        source_token_ids=[5],
+        options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
+        sound=worker_pb2.Sound(places=1),
+    )
+    with pytest.raises(InvalidRequestError, match="sound: must not be set: t5-gated makes no"):
+        check(asked, bench.engine.model(TEXT))

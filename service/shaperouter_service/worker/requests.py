@@ -123,6 +123,13 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
             raise InvalidRequestError(
                 Violation(field=field, description=f"must be from {low} to {high}, got {value}")
             )
+    for unasked in ("sound", "alignment"):
+        if not hears and request.HasField(unasked):
+            raise InvalidRequestError(
+                Violation(
+                    field=unasked, description=f"must not be set: {model.name} makes no transcripts"
+                )
+            )
     if generated and options.num_beams > 1:
         raise InvalidRequestError(
             Violation(
