@@ -119,6 +119,7 @@ def test_reflection_lists_and_describes_the_services(service: Service) -> None:
         "shaperouter.v1.GenerationService",
         "shaperouter.v1.ModelService",
         "shaperouter.v1.GraphService",
+        "shaperouter.v1.TranscriptionService",
         "grpc.health.v1.Health",
     }
     file = descriptor_pb2.FileDescriptorProto.FromString(

@@ -348,6 +348,7 @@ def test_reflection_lists_the_services(play: Play) -> None:
             "shaperouter.v1.GenerationService",
             "shaperouter.v1.ModelService",
             "shaperouter.v1.GraphService",
+            "shaperouter.v1.TranscriptionService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }
