@@ -132,7 +132,7 @@ def transcripts_to_proto(settings: TranscriptSettings) -> model_pb2.TranscriptSe
         window_seconds=settings.window_frames / FRAMES_PER_SECOND,
         mel_bands=settings.mel_bands,
         language_token_ids=tokens.languages,
-        task_token_ids=tokens.tasks,
+        task_token_ids={task.value: token for task, token in tokens.tasks.items()},
         end_token_id=tokens.end,
         start_token_id=tokens.start,
         previous_token_id=tokens.previous,

@@ -19,7 +19,6 @@ from shaperouter import (
     Client,
     InvalidArgumentError,
     ModelKind,
-    Transcription,
     TranscriptionOptions,
     TranscriptionProgress,
 )
@@ -58,10 +57,6 @@ def client(hearing: Service) -> Iterator[Client]:
         yield client
 
 
-def token_ids(transcription: Transcription) -> list[int]:
-    return [token for segment in transcription.segments for token in segment.token_ids]
-
-
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("greedy", "without"))])
 def test_a_sound_is_heard_as_by_the_reference(client: Client, name: str) -> None:
     case = CASES[name]
@@ -70,10 +65,12 @@ def test_a_sound_is_heard_as_by_the_reference(client: Client, name: str) -> None
     heard = client.transcribe(
         wav(SOUNDS[case["sound"]]), model="hearing", **(TRUSTING | {"timestamps": timestamps})
     )
-    found = token_ids(heard)
-    # What has no text, or no length, is no segment.
-    assert found == expected["token_ids"][: len(found)]
-    if not timestamps:
+    found = list(heard.segments[0].token_ids)
+    if timestamps:
+        # Up to where two timestamps meet, but what has no text or no length; then come other windows.
+        starts = range(len(expected["token_ids"]))
+        assert found in [expected["token_ids"][start:][: len(found)] for start in starts]
+    else:
         assert [*found, 90] == expected["token_ids"]
     assert heard.audio_seconds == pytest.approx(0.6)
     assert heard.language.code == "l1"
