@@ -77,7 +77,8 @@ class Recording:
 
     def forget(self, before_frame: int) -> None:
         """Lets go of what lies before a frame, but for what the frame's own spectrum needs."""
-        keep_from = before_frame * HOP_SAMPLES - SAMPLES_BEFORE
+        # A model's last timestamp may lie behind the end of what there is.
+        keep_from = min(before_frame * HOP_SAMPLES - SAMPLES_BEFORE, self._size)
         # A window's worth at a time, since the rest is moved.
         keep_from -= keep_from % HOP_SAMPLES
         if keep_from - self._forgotten >= self._window:

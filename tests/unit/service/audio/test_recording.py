@@ -78,3 +78,15 @@ def test_frames_that_lack_what_follows_are_not_certain() -> None:
     assert recording.frames == 8
     recording.finish()
     assert recording.frames == 10
+
+
+def test_what_is_forgotten_ends_with_what_there_is() -> None:
+    """A timestamp may lie behind the end of a recording that goes on."""
+    recording = Recording(bands=80, window_frames=10)
+    recording.append(np.ones(30 * HOP_SAMPLES, np.float32))
+    recording.forget(50)
+    assert recording.seconds == pytest.approx(0.3)
+    recording.append(np.ones(30 * HOP_SAMPLES, np.float32))
+    recording.finish()
+    assert recording.frames == 60
+    assert recording.window(50, 10, is_whole_recording=False)[2:].any()
