@@ -105,6 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
     parser.add_argument("--reference", type=Path, required=True, help="The reference's Python.")
+    parser.add_argument(
+        "--beams", type=int, action="append", help="Widths of search. Default: 1 and 5."
+    )
     arguments = parser.parse_args()
     work: Path = arguments.work
     work.mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ def main() -> None:
         Client(service.address) as client,
         peer("peer_faster_whisper", arguments.reference, original) as reference,
     ):
-        for beams in BEAMS:
+        for beams in arguments.beams or BEAMS:
             # Compiles what words and beams need, so that no time below is that of a compilation.
             ours(client, sentences[0], beams)
             for name, spoken in ((f"{len(sentences)} sentences", sentences), ("long", [long])):

@@ -291,7 +291,8 @@ def _options(**options: object) -> worker_pb2.RunOptions:
         "num_beams": 1,
         "num_return_sequences": 1,
         "length_penalty": 1.0,
-        "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
+        # As in openai/whisper: once there are as many as were asked for.
+        "early_stopping": generation_pb2.EARLY_STOPPING_FIRST,
     }
     return worker_pb2.RunOptions(**(defaults | options))  # type: ignore[arg-type]
 

@@ -140,15 +140,9 @@ async def listen(
 
 async def _window(recording: Recording, asked: Attempt | Alignment) -> np.ndarray:
     """Cut out in a thread: how loud a long recording is takes a while to tell."""
-    return await asyncio.to_thread(
-        recording.window,
-        asked.first_frame,
-        asked.frames,
-        is_whole_recording=asked.is_whole_recording,
-    )
+    return await asyncio.to_thread(recording.window, asked.first_frame, asked.frames)
 
 
 async def _first_window(recording: Recording, window_frames: int) -> np.ndarray:
     frames = min(recording.frames, window_frames)
-    is_whole = recording.is_complete and recording.frames <= window_frames
-    return await asyncio.to_thread(recording.window, 0, frames, is_whole_recording=is_whole)
+    return await asyncio.to_thread(recording.window, 0, frames)

@@ -56,24 +56,18 @@ class Recording:
         """Takes note that no more will come."""
         self.is_complete = True
 
-    def window(self, first_frame: int, frames: int, *, is_whole_recording: bool) -> np.ndarray:
+    def window(self, first_frame: int, frames: int) -> np.ndarray:
         """Cuts out a window, as Whisper's encoder takes it.
 
         Args:
             first_frame: Where it begins; not forgotten.
             frames: Of the recording in it.
-            is_whole_recording: There is nothing else, and what is missing is silence.
 
         Returns:
             What `spectrum.source` makes.
         """
         start = first_frame * HOP_SAMPLES - self._forgotten
-        if is_whole_recording:
-            # Its own loudest is that of all; and all frames of the window are heard.
-            level, frames = -math.inf, self._window // HOP_SAMPLES
-        else:
-            level = self._level()
-        return source(self._samples, start, self._window, loudest=level, frames=frames)
+        return source(self._samples, start, self._window, loudest=self._level(), frames=frames)
 
     def forget(self, before_frame: int) -> None:
         """Lets go of what lies before a frame, but for what the frame's own spectrum needs."""

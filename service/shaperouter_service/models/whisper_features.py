@@ -57,8 +57,9 @@ def features(log_power: tf.Tensor, loudest: tf.Tensor, frames: tf.Tensor) -> tf.
         loudest: [R] float32, the largest of the recording's logarithms as far as it is known
             outside of this window; minus infinity where nothing is.
         frames: [R] int32, how many of the window's frames are the recording's. Those behind are 0,
-            as Transformers has it when a long recording ends; of a recording of one window, it
-            takes silence, which is what all F frames of a window filled with zeros give.
+            as faster-whisper has it where a recording ends, and Transformers where a long one does.
+            Of one of a single window, Transformers and openai/whisper take silence: with all F
+            frames of a window filled with zeros, that is what they are.
 
     Returns:
         [R, F, M] float32.

@@ -68,9 +68,7 @@ class Attempt:
 
     Attributes:
         first_frame: Where it begins in the recording.
-        frames: Of the recording in it.
-        is_whole_recording: It holds all of the recording. What is missing in it is silence then;
-            else it is zeros of the spectrogram, as in Transformers.
+        frames: Of the recording in it. What is missing in it is zeros of the spectrogram.
         is_partial: More of the recording is to come in this window.
         prompt: Of the decoder.
         temperature: To decode at; 0 takes the likeliest tokens.
@@ -78,7 +76,6 @@ class Attempt:
 
     first_frame: int
     frames: int
-    is_whole_recording: bool
     is_partial: bool
     prompt: Sequence[int]
     temperature: float
@@ -91,14 +88,12 @@ class Alignment:
     Attributes:
         first_frame: Where its window begins in the recording.
         frames: Of the recording in it.
-        is_whole_recording: See `Attempt`.
         prefix: Tokens before the words' in the decoder's input; the end token comes after them.
         words: Texts and tokens.
     """
 
     first_frame: int
     frames: int
-    is_whole_recording: bool
     prefix: Sequence[int]
     words: Sequence[tuple[str, Sequence[int]]]
 
@@ -289,7 +284,6 @@ class Transcriber:
         return Attempt(
             first_frame=self.next_frame,
             frames=min(left, self._window_frames),
-            is_whole_recording=self._is_complete and self._heard <= self._window_frames,
             is_partial=is_partial,
             prompt=self._prompt(),
             temperature=self._options.temperatures[0],
@@ -339,7 +333,6 @@ class Transcriber:
         return Alignment(
             first_frame=accepted.attempt.first_frame,
             frames=accepted.attempt.frames,
-            is_whole_recording=accepted.attempt.is_whole_recording,
             prefix=[
                 *tokens.start_sequence(options.language, options.task),
                 tokens.no_timestamps,

@@ -99,7 +99,6 @@ def attempt(temperature: float = 0.0, first_frame: int = 0, previous: str = "") 
     return Attempt(
         first_frame=first_frame,
         frames=1001,
-        is_whole_recording=False,
         is_partial=False,
         prompt=prompt,
         temperature=temperature,
@@ -171,7 +170,6 @@ def test_a_language_is_the_first_token_of_those_that_are_languages() -> None:
 ALIGNMENT = Alignment(
     first_frame=0,
     frames=1000,
-    is_whole_recording=True,
     prefix=[TOKENS.start, TOKENS.no_timestamps],
     words=[(" a", transcript(" a")), (" b", transcript(" b"))],
 )

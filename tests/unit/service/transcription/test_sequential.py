@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
 from harness.transcripts import END, TOKENS, decode, transcript
@@ -96,11 +95,6 @@ def test_the_last_window_has_what_is_left() -> None:
     assert attempt(one).frames == 70
     one.judge([decoded(0.0, "c", 0.6)])
     assert one.next() == Finished()
-
-
-@pytest.mark.parametrize(("frames", "whole"), [(WINDOW, True), (WINDOW + 1, False)])
-def test_a_recording_of_one_window_is_known(frames: int, whole: bool) -> None:
-    assert attempt(transcriber(frames)).is_whole_recording is whole
 
 
 def test_without_audio_there_is_nothing_to_do() -> None:
