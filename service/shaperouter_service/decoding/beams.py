@@ -43,6 +43,9 @@ class BeamSearch(Search):
         # 1. and 2.
         logprobs = tf.nn.log_softmax(logits)
         scores = self._processed(logprobs, state, options, active)
+        if options.transcript:
+            # What a transcript's rules allow is all there is: they often leave little of it.
+            scores = tf.nn.log_softmax(scores)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
             tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active

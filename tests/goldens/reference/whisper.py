@@ -270,6 +270,9 @@ class Reference:
                 generation_config=GenerationConfig(
                     **options,
                     do_sample=False,
+                    # As in openai/whisper, what the rules allow is all there is. Of one hypothesis
+                    # it changes nothing but the scores, which are normalized below.
+                    renormalize_logits=options.get("num_beams", 1) > 1,
                     eos_token_id=end,
                     pad_token_id=end,
                     decoder_start_token_id=self.model.config.decoder_start_token_id,
