@@ -92,7 +92,7 @@ def test_log_probabilities_are_the_models_whatever_the_options_make_of_them() ->
     assert plain.top_tokens[0, :4].tolist() == [1, 3, 0, 2]
     np.testing.assert_allclose(plain.top[0, :4], expected[[1, 3, 0, 2]], rtol=1e-5)
     assert plain.top.shape == (1, MAX_TOP_LOGPROBS)
-    banned = _logprobs(logits, logprobs=0, temperature=0.1, biases=[([1], NEVER)])
+    banned = _logprobs(logits, logprobs=1, temperature=0.1, biases=[([1], NEVER)])
     np.testing.assert_allclose(banned.chosen[0], expected[3], rtol=1e-6)
     assert banned.top_tokens[0, 0] == 1
 

@@ -31,6 +31,9 @@ def rules(rows: Sequence[tuple[int, int, list[int]]]) -> TranscriptRules:
         first_timestamp=tf.constant([first for first, _, _ in rows]),
         last_initial_timestamp=tf.constant([last for _, last, _ in rows]),
         begin_suppressed=tf.constant(suppressed),
+        first_token=tf.fill([len(rows), 2], NO_TOKEN),
+        no_speech_token=tf.fill([len(rows)], NO_TOKEN),
+        no_speech_place=tf.zeros([len(rows)], tf.int32),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
@@ -59,6 +60,7 @@ COMPLETION = transcription_pb2.TranscriptionCompletion(
     graphs=[generation_pb2.GraphUse(asked=SIGNATURE, served=SIGNATURE, calls=1)],
 )
 SEGMENTS = [segment(" Hello", 0.0), segment(" there.", 2.0)]
+README = Path(__file__).parents[3] / "client" / "README.md"
 
 
 class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
@@ -376,3 +378,26 @@ def test_the_command_sends_every_option(fake: FakeTranscriber) -> None:
         seed=3,
     )
     assert (start.step_seconds, start.audio.channels) == (2.0, 2)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        block
+        for block in re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+        if "transcribe" in block
+    ],
+    ids=["whole", "live"],
+)
+def test_the_python_of_the_readme_runs(
+    client: Client,
+    block: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("talk.mp3").write_bytes(b"sound")
+    names = {"client": client, "microphone": io.BytesIO(b"samples")}
+    exec(compile(block, "README.md", "exec"), names)
+    assert " Hello" in capsys.readouterr().out

@@ -282,7 +282,7 @@ def test_a_worker_with_two_addresses_is_one_worker(link: Link, until: Until, soc
         worker = await links.worker("a")
         other = await worker.also_at(sockets / "other")
         links.fleet.set_addresses([worker.address, other])
-        await until(lambda: worker.told >= 2)
+        await until(lambda: worker.told >= 2 and links.names())
         assert links.names() == ["a"]
         # By the one if not by the other.
         links.fleet.set_addresses([other])
