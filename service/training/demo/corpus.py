@@ -34,6 +34,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from common.wheels import wheels_of
+
 HERE = Path(__file__).parent
 
 ALLOWED_LICENCES = frozenset(
@@ -354,24 +356,9 @@ def join(paragraphs: list[str]) -> str:
     return text
 
 
-def wheel_of(requirement: str, folder: Path) -> Path:
-    """The wheel of a `name==version` line in a folder of wheels.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    name, version = requirement.split("==")
-    stem = f"{name.replace('-', '_')}-{version}-".lower()
-    for path in sorted(folder.glob("*.whl")):
-        if path.name.lower().startswith(stem):
-            return path
-    raise FileNotFoundError(f"{folder} has no wheel for {requirement}")
-
-
 def build(wheels: Path, output: Path) -> Manifest:
     """Reads all wheels of `packages.txt` and writes train.jsonl, heldout.jsonl, manifest.json."""
-    lines = (HERE / "packages.txt").read_text().splitlines()
-    paths = [wheel_of(line, wheels) for line in lines if line and not line.startswith("#")]
+    paths = wheels_of(HERE / "packages.txt", wheels)
     seen: set[int] = set()
     sources: list[Source] = []
     documents: list[tuple[bool, int, list[str]]] = []  # held out?, package, paragraphs

@@ -17,7 +17,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ from transformers import (
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
 )
+
+from common.muon import Muon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,62 +73,6 @@ class Recipe:
         """What both learning rates are multiplied with at a step, counted from 0."""
         warm = min(1.0, (step + 1) / self.warmup_steps)
         return warm * min(1.0, (self.steps - step) / (self.decay_share * self.steps))
-
-
-class Muon:
-    """Muon (Jordan et al., 2024): momentum, then each matrix's update made nearly orthogonal.
-
-    `torch.optim.Muon` runs its Newton-Schulz iteration in bfloat16, which CPUs without bfloat16
-    units emulate a hundred times slower than float32; hence float32 here, and batched: all
-    matrices of one shape at once. GPT-2 fuses query, key and value into one matrix; they are
-    three maps and are orthogonalised apart.
-    """
-
-    COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic, from the reference implementation
-    ITERATIONS = 5
-    MOMENTUM = 0.95
-
-    def __init__(self, parameters: list[torch.nn.Parameter], lr: float, decay: float) -> None:
-        """Takes 2-D parameters in GPT-2's layout (inputs, outputs)."""
-        self.parameters = parameters
-        self.lr = lr
-        self.decay = decay
-        self.momenta = [torch.zeros_like(p) for p in parameters]
-
-    @torch.no_grad()
-    def step(self, factor: float) -> None:
-        """One update with the learning rate times `factor`; consumes the gradients."""
-        by_shape: dict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        for parameter, momentum in zip(self.parameters, self.momenta, strict=True):
-            gradient = parameter.grad
-            assert gradient is not None
-            momentum.lerp_(gradient, 1 - self.MOMENTUM)
-            update = gradient.lerp(momentum, self.MOMENTUM)  # Nesterov
-            width = min(parameter.shape[1], 4 * parameter.shape[0])
-            if parameter.shape[1] == 3 * parameter.shape[0]:
-                width = parameter.shape[0]  # query, key, value
-            for target, part in zip(
-                parameter.split(width, dim=1), update.split(width, dim=1), strict=True
-            ):
-                by_shape.setdefault(tuple(target.shape), []).append((target, part))
-            parameter.grad = None
-        for (rows, columns), pairs in by_shape.items():
-            updates = self.orthogonal(torch.stack([part for _, part in pairs]))
-            scale = self.lr * factor * math.sqrt(max(1.0, columns / rows))
-            for (target, _), update in zip(pairs, updates, strict=True):
-                target.mul_(1 - self.lr * factor * self.decay).sub_(update, alpha=scale)
-
-    @classmethod
-    def orthogonal(cls, batch: torch.Tensor) -> torch.Tensor:
-        """The nearly orthogonal factor of each matrix of a batch (N, rows, columns)."""
-        transposed = batch.shape[1] > batch.shape[2]
-        x = batch.mT if transposed else batch
-        x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-        a, b, c = cls.COEFFICIENTS
-        for _ in range(cls.ITERATIONS):
-            gram = x @ x.mT
-            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-        return x.mT if transposed else x
 
 
 class HeadLoss(torch.autograd.Function):
@@ -219,6 +165,14 @@ def mix(texts: list[str], documents: list[np.ndarray], recipe: Recipe) -> list[n
     return documents + again * (recipe.subject_weight - 1)
 
 
+def maps(matrix: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The linear maps of a matrix (inputs, outputs) of GPT-2, which fuses query, key and value."""
+    width = min(matrix.shape[1], 4 * matrix.shape[0])
+    if matrix.shape[1] == 3 * matrix.shape[0]:
+        width = matrix.shape[0]
+    return matrix.split(width, dim=1)
+
+
 @torch.no_grad()
 def perplexity(model: GPT2LMHeadModel, documents: list[np.ndarray]) -> float:
     """Perplexity per token over documents laid end to end, in windows of all positions."""
@@ -250,7 +204,7 @@ def train(
     """
     matrices = [p for n, p in model.named_parameters() if ".h." in n and p.ndim == 2]
     others = [p for n, p in model.named_parameters() if not (".h." in n and p.ndim == 2)]
-    muon = Muon(matrices, recipe.matrix_lr, recipe.matrix_decay)
+    muon = Muon(matrices, recipe.matrix_lr, recipe.matrix_decay, maps=maps)
     adam = torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
     first, spent, losses = 0, 0.0, []
     checkpoint = work / "checkpoint.pt"
