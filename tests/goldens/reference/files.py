@@ -21,6 +21,7 @@ from .distributions import logprob_records, probability_records, sampling_record
 from .greedy import check_random_cases, random_cases, text_cases
 from .model import Continuation, Reference, SourceReference
 from .options import OptionCase, check_option_cases, option_cases, text_option_cases
+from .words import word_cases, word_option_cases
 
 # Any of these says that a checkpoint has a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
@@ -108,11 +109,15 @@ def expect(directory: Path, output: Path, seed: int) -> None:
     distributions: dict[str, list[dict[str, Any]]] = {"probabilities": []}
     if any((directory / file).exists() for file in TOKENIZER_FILES):
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-        for case_name, text, case in text_cases(reference, tokenizer):
+        asks_words = isinstance(reference, SourceReference)
+        texts_of, option_texts_of = (
+            (word_cases, word_option_cases) if asks_words else (text_cases, text_option_cases)
+        )
+        for case_name, text, case in texts_of(reference, tokenizer):
             texts = {"prompt_text": text, "text": decoded(tokenizer, case.token_ids)}
             records.append({**case_record(case_name, case), **texts})
             cases.append(case)
-        for text, option_case in text_option_cases(reference, tokenizer):
+        for text, option_case in option_texts_of(reference, tokenizer):
             option_records.append(option_case_record(option_case, text, tokenizer))
             with_options.append(option_case)
     else:
