@@ -27,6 +27,7 @@ from shaperouter._errors import (
     ModelNotFoundError,
     OverloadedError,
     ShaperouterError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from shaperouter._generation import (
@@ -107,6 +108,7 @@ __all__ = [
     "TranscriptionProgress",
     "TranscriptionStream",
     "TranscriptionTask",
+    "UnauthenticatedError",
     "UnavailableError",
     "Usage",
     "__version__",

@@ -21,6 +21,7 @@ from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
+from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
 from shaperouter._transcription_options import TranscriptionOptions
@@ -44,9 +45,20 @@ class AsyncClient:
     the call it awaits. Use it as an asynchronous context manager, or await `close`.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        tls: bool | None = None,
+        ca: FileName | None = None,
+        cert: FileName | None = None,
+        key: FileName | None = None,
+        token: str | None = None,
+    ) -> None:
         """Opens nothing yet. Arguments and errors are those of `Client`."""
-        self._endpoint = Endpoint.resolve(address, timeout)
+        security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
+        self._endpoint = Endpoint.resolve(address, timeout, security)
         self._connection: _Connection | None = None
         self._closed = False
 
@@ -282,8 +294,13 @@ class AsyncClient:
             raise RuntimeError("the client is closed")
         if self._connection is None:
             asyncio.get_running_loop()  # a clear error where there is none
-            target = self._endpoint.address
-            channel = grpc.aio.insecure_channel(target, options=channel_options(target))
+            target, credentials = self._endpoint.address, self._endpoint.credentials
+            options = channel_options(target)
+            channel = (
+                grpc.aio.secure_channel(target, credentials, options=options)
+                if credentials
+                else grpc.aio.insecure_channel(target, options=options)
+            )
             self._connection = _Connection(
                 channel=channel,
                 generation=generation_pb2_grpc.GenerationServiceStub(channel),

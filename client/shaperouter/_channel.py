@@ -15,10 +15,13 @@ import json
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
+
 from shaperouter._errors import InvalidArgumentError
+from shaperouter._security import Security, is_loopback
 from shaperouter._version import __version__
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -52,7 +55,6 @@ _SERVICE_CONFIG = {
 
 _SCHEME = re.compile(r"(unix|unix-abstract|dns|ipv4|ipv6):")
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):\d{1,5}")
-_LOOPBACK = re.compile(r"(ipv4:|ipv6:|dns:///?)?(127\.[\d.]+|localhost|\[::1\]):\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +64,20 @@ class Endpoint:
     Attributes:
         address: ``host:port``, ``unix:path`` or another gRPC target.
         timeout: Default deadline of a call in seconds; infinity for none.
+        credentials: What a channel is made with; None for a plain one.
     """
 
     address: str
     timeout: float
+    credentials: grpc.ChannelCredentials | None = field(repr=False)
 
     @classmethod
-    def resolve(cls, address: str | None, timeout: float) -> "Endpoint":
-        """Fills in the default address and checks both values.
+    def resolve(cls, address: str | None, timeout: float, security: Security) -> "Endpoint":
+        """Fills in the default address and checks all values.
 
         Raises:
-            InvalidArgumentError: The address or the timeout cannot be right.
+            InvalidArgumentError: The address or the timeout cannot be right, or a token would
+                travel in plain text.
         """
         if address is None:
             address = os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
@@ -82,7 +87,9 @@ class Endpoint:
             raise InvalidArgumentError.of(
                 "address", f"must be host:port or unix:path, got {address!r}"
             )
-        return cls(address=address, timeout=_seconds(timeout))
+        return cls(
+            address=address, timeout=_seconds(timeout), credentials=security.credentials(address)
+        )
 
     def deadline(self, timeout: float | None) -> float | None:
         """The deadline for gRPC, in seconds from now: `timeout`, or the default; None for none.
@@ -105,7 +112,7 @@ def channel_options(address: str) -> list[tuple[str, Any]]:
         # Despite its name, also the time an attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", 5_000),
     ]
-    if _LOOPBACK.fullmatch(address):
+    if is_loopback(address):
         # An http_proxy variable, meant for the outside, must not catch calls to this machine.
         options.append(("grpc.enable_http_proxy", 0))
     return options

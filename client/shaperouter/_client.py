@@ -15,6 +15,7 @@ from shaperouter._graph import Graph
 from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
+from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._status import error_of
 from shaperouter._stream import GenerationStream
@@ -44,7 +45,17 @@ class Client:
     Threads may share a client. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        tls: bool | None = None,
+        ca: FileName | None = None,
+        cert: FileName | None = None,
+        key: FileName | None = None,
+        token: str | None = None,
+    ) -> None:
         """Opens nothing yet.
 
         Args:
@@ -52,13 +63,27 @@ class Client:
                 127.0.0.1:50051.
             timeout: Default deadline of each call in seconds, ``math.inf`` for none. Generous,
                 because a cold service compiles at the first request of a shape.
+            tls: Whether to speak TLS. Default: if any of the next three is given.
+            ca: File of the certificates that the service's must come from, in PEM. Default: those
+                of the public authorities that gRPC knows.
+            cert: File of the certificate to show to a service that asks for one, in PEM.
+            key: File of its private key, in PEM.
+            token: Who calls, for a service that asks for tokens. Sent over TLS, and to this
+                machine, but never across a network in plain text.
 
         Raises:
-            InvalidArgumentError: The address or the timeout cannot be right.
+            InvalidArgumentError: The address or the timeout cannot be right, a file cannot be read,
+                or one argument needs another.
         """
-        self._endpoint = Endpoint.resolve(address, timeout)
-        target = self._endpoint.address
-        self._channel = grpc.insecure_channel(target, options=channel_options(target))
+        security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
+        self._endpoint = Endpoint.resolve(address, timeout, security)
+        target, credentials = self._endpoint.address, self._endpoint.credentials
+        options = channel_options(target)
+        self._channel = (
+            grpc.secure_channel(target, credentials, options=options)
+            if credentials
+            else grpc.insecure_channel(target, options=options)
+        )
         self._generation = generation_pb2_grpc.GenerationServiceStub(self._channel)
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
         self._graphs = graph_pb2_grpc.GraphServiceStub(self._channel)

@@ -4,9 +4,11 @@
 
     ShaperouterError                 code            retriable
     ├── InvalidArgumentError         INVALID_ARGUMENT   no    a field is wrong; see violations
+    ├── UnauthenticatedError         UNAUTHENTICATED    no    no token, or one that is not known
     ├── ModelNotFoundError           NOT_FOUND          no    no model of that name is served
     ├── MessageTooLargeError         RESOURCE_EXHAUSTED no    over gRPC's limit of a message's size
-    ├── OverloadedError              RESOURCE_EXHAUSTED yes   the queue is full; see retry_after
+    ├── OverloadedError              RESOURCE_EXHAUSTED yes   the queue is full, or this client is
+    │                                                         at its limit; see retry_after
     ├── UnavailableError             UNAVAILABLE        yes   no connection, the worker was lost, or
     │                                                         the service is shutting down
     ├── DeadlineError                DEADLINE_EXCEEDED  no    the timeout ended first
@@ -90,6 +92,10 @@ class InvalidArgumentError(ShaperouterError):
         return cls(f"{field}: {description}", violations=[violation])
 
 
+class UnauthenticatedError(ShaperouterError):
+    """The service asks for a token, and got none, or one that it does not know."""
+
+
 class ModelNotFoundError(ShaperouterError):
     """The service has no model of that name; ``client.models()`` lists those it has."""
 
@@ -120,7 +126,7 @@ class _TryAgainError(ShaperouterError):
 
 
 class OverloadedError(_TryAgainError):
-    """The service's queue is full; it refused the request at once.
+    """The service's queue is full, or this client is at its limit; it refused the request at once.
 
     Attributes:
         retry_after: Seconds after which the service suggests to try again; None if it said nothing.

@@ -1,5 +1,6 @@
 """From the status of a failed call to the client's errors."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
@@ -17,11 +18,15 @@ from shaperouter._errors import (
     ModelNotFoundError,
     OverloadedError,
     ShaperouterError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
 _REQUEST_ID_KEY = "x-request-id"
 _STATUS_KEY = "grpc-status-details-bin"
+
+# What gRPC says where one end takes the other's first words for none, or does not trust it.
+_HANDSHAKE = re.compile(r"Socket closed|[Hh]andshake|SSL_|[Vv]erification [Cc]heck")
 
 _Detail = TypeVar("_Detail", bound=Message)
 
@@ -48,6 +53,8 @@ def error_of(  # noqa: PLR0911 (one for each error)
                 violations=violations,
                 request_id=request_id,
             )
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return UnauthenticatedError(details, code=code, request_id=request_id)
         case grpc.StatusCode.NOT_FOUND:
             return ModelNotFoundError(details, code=code, request_id=request_id)
         case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
@@ -90,6 +97,13 @@ def cancelled() -> CallCancelledError:
 
 
 def _unavailable(details: str, address: str) -> str:
+    if "failed to connect" in details and _HANDSHAKE.search(details):
+        reason = details.rpartition("last error: ")[2]
+        return (
+            f"{address} answers, but no connection was made: {reason}. Perhaps TLS is on at one "
+            "end alone (tls, ca), or a certificate is not accepted: the service's, or one that it "
+            "asks for (cert, key)"
+        )
     if "failed to connect" in details or "error resolving" in details or "DNS" in details:
         reason = details.rpartition("last error: ")[2]
         return (

@@ -4,6 +4,8 @@ Exit codes: 0 done, 1 the call failed, 2 the command or an argument is wrong, 13
 """
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -12,6 +14,9 @@ from shaperouter._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIME
 from shaperouter._cli._json import print_json
 from shaperouter._client import Client
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
+
+# The token itself, for where it comes from a secret store; elsewhere --token-file is safer.
+TOKEN_VARIABLE = "SHAPEROUTER_TOKEN"  # noqa: S105 (its name)
 
 _META = "shaperouter."  # prefix of what options leave in the context for the subcommand
 
@@ -36,7 +41,35 @@ def connection_options() -> list[click.Parameter]:
             help="Deadline of the call in seconds; a cold service compiles first. "
             f"[default: {DEFAULT_TIMEOUT:g}; none for warm and graphs --watch]",
         ),
+        click.Option(
+            ["--tls"],
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_remember,
+            help="Speak TLS, which any of the next three implies. [default: plain text]",
+        ),
+        _file_option("ca", "Certificates in PEM that the service's must come from.", "public ones"),
+        _file_option("cert", "Certificate in PEM to show to a service that asks for one.", "none"),
+        _file_option("key", "Private key of --cert in PEM.", "none"),
+        _file_option(
+            "token-file",
+            "File of the token that says who calls. Others can read what command lines say, so "
+            f"there is no option for the token itself, but a variable, {TOKEN_VARIABLE}.",
+            "none",
+        ),
     ]
+
+
+def _file_option(name: str, text: str, default: str) -> click.Option:
+    return click.Option(
+        [f"--{name}"],
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_remember,
+        help=f"{text} [env: {_variable(name)}; default: {default}]",
+    )
 
 
 class GroupedOption(click.Option):
@@ -92,10 +125,37 @@ class Command(click.Command):
 
 
 def connect(ctx: click.Context) -> Client:
-    """A client for the address and the timeout of the command line."""
+    """A client as the command line and the environment say."""
     return Client(
-        ctx.meta.get(_META + "address"), timeout=ctx.meta.get(_META + "timeout", DEFAULT_TIMEOUT)
+        ctx.meta.get(_META + "address"),
+        timeout=ctx.meta.get(_META + "timeout", DEFAULT_TIMEOUT),
+        tls=ctx.meta.get(_META + "tls"),
+        ca=_file(ctx, "ca"),
+        cert=_file(ctx, "cert"),
+        key=_file(ctx, "key"),
+        token=_token(ctx),
     )
+
+
+def _variable(name: str) -> str:
+    return "SHAPEROUTER_" + name.replace("-", "_").upper()
+
+
+def _file(ctx: click.Context, name: str) -> Path | None:
+    """The file of an option, or of its variable: read here, so that either place of it wins."""
+    given: Path | None = ctx.meta.get(_META + name.replace("-", "_"))
+    variable = os.environ.get(_variable(name))
+    return given or (Path(variable) if variable else None)
+
+
+def _token(ctx: click.Context) -> str | None:
+    file = _file(ctx, "token-file")
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError.of("token-file", f"{file} cannot be read as text") from error
 
 
 def given_timeout(ctx: click.Context, *, default: float) -> float:

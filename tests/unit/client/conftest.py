@@ -53,6 +53,7 @@ class FakeShaperouter(
     def __init__(self) -> None:
         """Listens on a free port; the script is one stall, two tokens and the completion."""
         self.requests: list[Message] = []
+        self.metadata: list[dict[str, str]] = []  # of each request
         self.sends_header = True  # x-request-id, before anything else
         self.entered = threading.Event()  # a call has begun
         self.cancelled = threading.Event()  # a call ended before its script did
@@ -134,6 +135,10 @@ class FakeShaperouter(
         self._folder = tempfile.TemporaryDirectory()
         self.unix_address = f"unix:{self._folder.name}/s"
         self._server.add_insecure_port(self.unix_address)
+
+    def listen_with_tls(self, credentials: grpc.ServerCredentials) -> str:
+        """Listens on one more port, before it serves, and returns its address."""
+        return f"127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
 
     def start(self) -> None:
         """Begins to serve."""
@@ -356,6 +361,7 @@ class FakeShaperouter(
 
         if not context.add_callback(ended):
             ended()
+        self.metadata.append(dict(context.invocation_metadata()))
         self.requests.append(request)
         if self.sends_header:
             context.send_initial_metadata((("x-request-id", REQUEST_ID),))
@@ -368,6 +374,14 @@ def fake() -> Iterator[FakeShaperouter]:
     """A served fake."""
     server = FakeShaperouter()
     server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def unserved() -> Iterator[FakeShaperouter]:
+    """A fake that the test has to start."""
+    server = FakeShaperouter()
     yield server
     server.stop()
 
