@@ -10,6 +10,7 @@ from shaperouter_service.commands.convert import convert
 from shaperouter_service.commands.ladder import ladder
 from shaperouter_service.commands.router import router
 from shaperouter_service.commands.serve import serve
+from shaperouter_service.commands.token import token
 from shaperouter_service.commands.worker import worker
 from shaperouter_service.errors import EXIT_CONFIG, StartupError
 
@@ -20,7 +21,7 @@ def cli() -> None:
     """Serves Hugging Face generation models with TensorFlow and XLA over gRPC."""
 
 
-for command in (serve, router, worker, ladder, cache_command, convert):
+for command in (serve, router, worker, ladder, cache_command, convert, token):
     cli.add_command(command)
 
 

@@ -4,6 +4,8 @@
 
     ServiceError
     ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
+    ├── UnauthenticatedError     UNAUTHENTICATED     access: no token, or one of nobody
+    ├── ClientLimitError         RESOURCE_EXHAUSTED  access: a client asks for more than it may
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
@@ -79,6 +81,33 @@ class InvalidRequestError(ServiceError):
             told.append(f"and {len(violations) - len(told)} more")
         super().__init__("; ".join(told))
         self.violations = violations
+
+
+class UnauthenticatedError(ServiceError):
+    """A call has no token, or one that is nobody's."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+    def __init__(self, *, has_token: bool) -> None:
+        """Is told whether there was a token, and never which."""
+        wrong = "is not known" if has_token else "is missing"
+        super().__init__(
+            f"authorization: the token {wrong}; a call needs the metadata "
+            "'authorization: Bearer TOKEN'"
+        )
+        self.reason = "UNKNOWN_TOKEN" if has_token else "MISSING_TOKEN"
+
+
+class ClientLimitError(ServiceError):
+    """A client asks for more than it may."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "CLIENT_LIMIT"
+
+    def __init__(self, client: str, limit: str, *, retry_after: float) -> None:
+        """Takes the client's name, the limit, and seconds until it may ask again."""
+        super().__init__(f"client {client} is at its limit of {limit}")
+        self.retry_after = max(SHORTEST_RETRY, retry_after)
 
 
 class UnknownModelError(ServiceError):

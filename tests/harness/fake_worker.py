@@ -23,6 +23,7 @@ from shaperouter_service.errors import StoppingError, UnknownModelError
 from shaperouter_service.messages import ladders_from_proto, signature_to_proto
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
+from shaperouter_service.rpc.tls import ServerTls
 
 VOCAB_SIZE = 320
 MAX_LENGTH, SLOTS = 64, 4
@@ -43,8 +44,11 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     that is killed leaves none.
     """
 
-    def __init__(self, name: str, address: Path, models: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, address: Path, models: Sequence[str], tls: ServerTls | None = None
+    ) -> None:
         self.name = name
+        self._tls = tls
         self.address = f"unix:{address}"
         self.incarnation = 0
         self.script: list[Step] = [self.tokens(5), self.tokens(7, 8), self.completion()]
@@ -184,7 +188,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             [worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]]
         )
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
-        listen(server, f"unix:{inner}")
+        listen(server, f"unix:{inner}", tls=self._tls)
         await server.start()
         self.draining = False
         self._stack.push_async_callback(server.stop, None)

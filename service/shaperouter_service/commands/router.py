@@ -7,15 +7,20 @@ import click
 from shaperouter_service.commands.options import (
     CommonOptions,
     PublicOptions,
+    TlsOptions,
+    WorkerTlsOptions,
     common_options,
     option,
     public_options,
+    tls_options,
+    worker_tls_options,
 )
 
 
 @click.command()
 @common_options
 @public_options
+@tls_options
 @option(
     "--worker",
     "workers",
@@ -26,7 +31,15 @@ from shaperouter_service.commands.options import (
     "all of its addresses, which are looked up again every few seconds. May be given several "
     "times.",
 )
-def router(*, common: CommonOptions, public: PublicOptions, workers: tuple[str, ...]) -> None:
+@worker_tls_options
+def router(
+    *,
+    common: CommonOptions,
+    public: PublicOptions,
+    tls: TlsOptions,
+    workers: tuple[str, ...],
+    worker_tls: WorkerTlsOptions,
+) -> None:
     """A router over workers that run elsewhere; it needs no TensorFlow."""
     from shaperouter_service.roles.router import RouterConfig, run_router
 
@@ -38,5 +51,9 @@ def router(*, common: CommonOptions, public: PublicOptions, workers: tuple[str, 
         grace=common.grace,
         max_queue_seconds=public.max_queue_seconds,
         own_workers=False,
+        health_listen=common.health_address,
+        tls=tls.server(),
+        tokens=public.tokens,
+        worker_tls=worker_tls.workers(),
     )
     asyncio.run(run_router(config, workers))

@@ -12,12 +12,14 @@ from shaperouter_service.commands.options import (
     CommonOptions,
     EngineOptions,
     PublicOptions,
+    TlsOptions,
     as_arguments,
     common_options,
     default_compile_threads,
     engine_options,
     option,
     public_options,
+    tls_options,
 )
 from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.lengths import lengths_of_models
@@ -37,6 +39,7 @@ class _WorkerCount(click.IntRange):
 @click.command()
 @common_options
 @public_options
+@tls_options
 @option(
     "--workers",
     type=_WorkerCount(1, 64),
@@ -47,7 +50,12 @@ class _WorkerCount(click.IntRange):
 )
 @engine_options
 def serve(
-    *, common: CommonOptions, public: PublicOptions, workers: int, engine: EngineOptions
+    *,
+    common: CommonOptions,
+    public: PublicOptions,
+    tls: TlsOptions,
+    workers: int,
+    engine: EngineOptions,
 ) -> None:
     """A router with local workers: all there is to it on one machine."""
     from shaperouter_service.roles.router import RouterConfig
@@ -67,6 +75,9 @@ def serve(
         grace=common.grace,
         max_queue_seconds=public.max_queue_seconds,
         own_workers=True,
+        health_listen=common.health_address,
+        tls=tls.server(),
+        tokens=public.tokens,
     )
     cores = max(1, usable_cores() // workers)
     shared = replace(

@@ -14,10 +14,12 @@ from shaperouter_service.commands.options import (
     CommonOptions,
     CompileModeName,
     EngineOptions,
+    TlsOptions,
     common_options,
     default_compile_threads,
     engine_options,
     option,
+    tls_options,
 )
 from shaperouter_service.devices import usable_cores
 from shaperouter_service.errors import StartupError
@@ -40,6 +42,7 @@ from shaperouter_service.routing.signatures import Signature
     metavar="NAME",
     help="Name of the worker, in logs and responses: no other of a router may have it.",
 )
+@tls_options
 @engine_options
 @click.option("--exit-with-parent", is_flag=True, hidden=True)
 @click.option("--successor", is_flag=True, hidden=True)
@@ -48,6 +51,7 @@ def worker(
     common: CommonOptions,
     listen: str,
     name: str | None,
+    tls: TlsOptions,
     engine: EngineOptions,
     exit_with_parent: bool,
     successor: bool,
@@ -94,6 +98,8 @@ def worker(
         grace=common.grace,
         exit_with_parent=exit_with_parent,
         successor=successor,
+        health_listen=common.health_address,
+        tls=tls.server(),
     )
     asyncio.run(run_worker(config))
 

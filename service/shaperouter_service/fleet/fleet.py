@@ -17,6 +17,7 @@ from shaperouter_service.routing.catalog import Catalog, WorkerId
 from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.status import RelayedError
+from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
@@ -50,6 +51,7 @@ class Fleet:
         overload: OverloadGuard,
         worker_metrics: WorkerMetrics | None = None,
         on_heard: Callable[[str], None] = lambda _: None,
+        tls: WorkerTls | None = None,
     ) -> None:
         """Starts without workers; `set_addresses` adds them.
 
@@ -59,12 +61,14 @@ class Fleet:
             overload: Says what may wait.
             worker_metrics: Where this process owns the workers' metrics.
             on_heard: Told the address of a worker whenever it is heard from.
+            tls: What is asked of them; None speaks plain text.
         """
         self.catalog = catalog
         self._metrics = metrics
         self._overload = overload
         self._worker_metrics = worker_metrics
         self._on_heard = on_heard
+        self._tls = tls
         self._changed = asyncio.Event()
         self._changes_ended = False
         self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
@@ -286,7 +290,11 @@ class Fleet:
 
     def _follow(self, address: str) -> WorkerLink:
         link = WorkerLink(
-            address, on_heard=self._on_heard, on_snapshot=self._snapshot, on_lost=self._lost
+            address,
+            on_heard=self._on_heard,
+            on_snapshot=self._snapshot,
+            on_lost=self._lost,
+            tls=self._tls,
         )
 
         async def watch() -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import structlog
-from grpc import StatusCode, aio
+from grpc import ChannelCredentials, StatusCode, aio
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.errors import StoppingError, WorkerLostError
@@ -17,6 +17,7 @@ from shaperouter_service.rpc.heartbeat import (
     PING_TIMEOUT,
 )
 from shaperouter_service.rpc.status import from_call, reason_of
+from shaperouter_service.rpc.tls import WorkerTls
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +75,7 @@ class WorkerLink:
         on_heard: Callable[[str], None],
         on_snapshot: Callable[["WorkerLink", worker_pb2.WatchResponse], None],
         on_lost: Callable[["WorkerLink"], None],
+        tls: WorkerTls | None = None,
     ) -> None:
         """Prepares the connection; `watch` makes it.
 
@@ -82,16 +84,21 @@ class WorkerLink:
             on_heard: Told the address whenever the worker says something, be it that it drains.
             on_snapshot: Told each snapshot.
             on_lost: Told when the worker takes no more runs: it is gone, silent, or drains.
+            tls: What is asked of it; None speaks plain text.
         """
         self.address = address
         self._on_heard = on_heard
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
-        self._channel = aio.insecure_channel(address, _CHANNEL_OPTIONS)
+        self._tls = tls
+        self._credentials = tls.credentials() if tls else None
+        self._channel = _channel(address, tls, self._credentials)
         self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
         # The calls under way, and why we have cancelled them if we have.
         self._runs: dict[Any, Loss | None] = {}
         self._draining = False
+        # Why it could not be watched, since it last could.
+        self._told_reasons: set[str] = set()
         # Until the next attempt to watch it, should this one end.
         self._retry_seconds = FIRST_RETRY
 
@@ -112,9 +119,24 @@ class WorkerLink:
                 self._interrupt_runs(loss)
             await asyncio.sleep(self._retry_seconds)
             self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY)
+            await self._renew_credentials()
+
+    async def _renew_credentials(self) -> None:
+        """Connects with what the files of certificates say now, once nothing runs through this."""
+        if self._tls is None or self._runs:
+            return
+        credentials = self._tls.credentials()
+        if credentials is not self._credentials:
+            before, self._credentials = self._channel, credentials
+            self._channel = _channel(self.address, self._tls, credentials)
+            self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
+            await before.close()
 
     async def _watch_life(self) -> Loss:
-        call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=True)
+        # With TLS, no connection can mean that nobody answers, and that certificates are refused.
+        # The latter never passes by waiting, and has to be told.
+        wait = self._tls is None
+        call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=wait)
         try:
             # Only who has spoken can fall silent: models take their time to be loaded.
             snapshot = await call.read()
@@ -123,13 +145,17 @@ class WorkerLink:
                 self._on_heard(self.address)
                 self._on_snapshot(self, snapshot)
                 self._retry_seconds = FIRST_RETRY
+                self._told_reasons.clear()
                 snapshot = await _unless_silent(call.read())
         except TimeoutError:
             log.warning("worker silent", address=self.address)
             return Loss.HUNG
         except aio.AioRpcError as error:
-            if self._is_first_failure:
-                log.warning("worker lost", address=self.address, reason=error.details())
+            reason = error.details() or ""
+            # Once each: a worker that was not there may be there and refuse the certificate.
+            if reason not in self._told_reasons:
+                self._told_reasons.add(reason)
+                log.warning("worker lost", address=self.address, reason=reason)
             return Loss.DRAINING if self._draining else Loss.LOST
         # What one worker says must not end the watching, and so blind the router for good.
         except Exception:
@@ -219,6 +245,17 @@ class WorkerLink:
     async def close(self) -> None:
         """Closes the connection."""
         await self._channel.close()
+
+
+def _channel(
+    address: str, tls: WorkerTls | None, credentials: ChannelCredentials | None
+) -> aio.Channel:
+    if tls is None or credentials is None:
+        return aio.insecure_channel(address, _CHANNEL_OPTIONS)
+    options = list(_CHANNEL_OPTIONS)
+    if tls.name is not None:
+        options.append(("grpc.ssl_target_name_override", tls.name))
+    return aio.secure_channel(address, credentials, options)
 
 
 async def _unless_silent(reading: Awaitable[Any]) -> Any:

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health as grpc_health
 from grpc_reflection.v1alpha import reflection
 
 from shaperouter.v1 import (
@@ -20,6 +21,7 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
+from shaperouter_service.access import Authentication, Clients
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
@@ -37,8 +39,11 @@ from shaperouter_service.fleet import (
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.admission import Admission
+from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
+from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.sources import ModelSource
+from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
@@ -71,6 +76,10 @@ class RouterConfig:
         grace: Seconds that running requests have to finish when the service stops.
         max_queue_seconds: Longest that a request may be expected to wait for a slot.
         own_workers: The workers are this process's own, so their metrics are, too.
+        health_listen: Address of a server for health alone; None is without.
+        tls: What the gRPC server shows and asks; None speaks plain text.
+        tokens: File of the clients that may call; None lets all call.
+        worker_tls: What is asked of workers; None speaks plain text with them.
     """
 
     models: Sequence[ModelSource]
@@ -79,6 +88,10 @@ class RouterConfig:
     grace: float
     max_queue_seconds: float
     own_workers: bool
+    health_listen: str | None = None
+    tls: ServerTls | None = None
+    tokens: Path | None = None
+    worker_tls: WorkerTls | None = None
 
 
 async def run_router(
@@ -94,7 +107,7 @@ async def run_router(
         processes: Theirs, where they are this process's own.
 
     Raises:
-        StartupError: A port or a tokenizer is unusable.
+        StartupError: A port, a tokenizer, or a file of certificates or tokens is unusable.
     """
     stop = stop_signal()
     registry = make_registry()
@@ -108,6 +121,7 @@ async def run_router(
         overload=OverloadGuard(config.max_queue_seconds),
         worker_metrics=worker_metrics,
         on_heard=processes.heard if processes else lambda _: None,
+        tls=config.worker_tls,
     )
     spent_budgets = (
         recycling(fleet, processes, fleet_metrics, grace=config.grace)
@@ -115,10 +129,13 @@ async def run_router(
         else telling_spent_budgets(fleet)
     )
     admission = Admission(method for service in WORK for method in service.methods)
+    authentication = _authentication(config, AccessMetrics(registry))
+    health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        server = make_server(SERVICES, admission)
+        server = make_server(SERVICES, admission, authentication)
         async with (
+            serving_health(health, config.health_listen),
             fleet.connected(),
             discovered(fleet, workers),
             compiling(fleet),
@@ -127,7 +144,7 @@ async def run_router(
             contextlib.nullcontext() if processes else telling_shared_names(fleet),
             stopped_at_end(server, admission, grace=config.grace),
         ):
-            port = listen(server, config.listen)
+            port = listen(server, config.listen, tls=config.tls)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(
                 GenerationServicer(fleet, tokenizers, request_metrics), server
@@ -143,7 +160,8 @@ async def run_router(
             )
             graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(fleet), server)
             _add_reflection(server)
-            async with Health(server, fleet, config.listen).kept_true():
+            health.add_to(server)
+            async with _readiness(health, fleet, config.listen):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
                 log.info(
@@ -160,6 +178,18 @@ async def run_router(
     log.info("stopped")
 
 
+def _authentication(config: RouterConfig, metrics: AccessMetrics) -> Authentication | None:
+    if config.tokens is None:
+        return None
+    if config.tls is None:
+        log.warning(
+            "tokens travel in plain text: set --tls-cert and --tls-key, unless what is in front of "
+            "this speaks TLS",
+            grpc=config.listen,
+        )
+    return Authentication(Clients(config.tokens), metrics)
+
+
 def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:
     tokenizers = {model.name: load_tokenizer(model.directory) for model in models}
     for name, tokenizer in tokenizers.items():
@@ -170,47 +200,27 @@ def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | Non
 
 def _add_reflection(server: aio.Server) -> None:
     names = [service.full_name for service in SERVICES]
-    names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
+    names += [grpc_health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
 
 
-class Health:
-    """The health service: ready while every model has a worker and the service is not stopping.
+@contextlib.asynccontextmanager
+async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterator[None]:
+    """Says inside of the context whether every model has a worker, and not ready at its end."""
 
-    Liveness holds for as long as the event loop answers: a drain or a lost worker must not make
-    Kubernetes kill the process.
-    """
-
-    def __init__(self, server: aio.Server, fleet: Fleet, address: str) -> None:
-        """Adds itself to a server, which listens at an address."""
-        self._address = address
-        self._servicer = health.aio.HealthServicer()
-        self._fleet = fleet
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
-
-    @contextlib.asynccontextmanager
-    async def kept_true(self) -> AsyncIterator[None]:
-        """Follows the fleet inside of the context, and says not ready at its end."""
-        await self._servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
-        await self._set_ready(False)
-        task = asyncio.create_task(self._follow())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await self._set_ready(False)
-
-    async def _follow(self) -> None:
+    async def follow() -> None:
         was_ready = False
-        async for _ in self._fleet.changes():
-            ready = self._fleet.catalog.ready
+        async for _ in fleet.changes():
+            ready = fleet.catalog.ready
             if ready != was_ready:
                 was_ready = ready
-                await self._set_ready(ready)
+                await health.set_ready(ready)
                 event = "ready" if ready else "not ready: a model has no worker"
-                log.info(event, grpc=self._address)
+                log.info(event, grpc=address)
 
-    async def _set_ready(self, ready: bool) -> None:
-        status = health_pb2.HealthCheckResponse
-        for name in ("", "readiness"):
-            await self._servicer.set(name, status.SERVING if ready else status.NOT_SERVING)
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await health.set_ready(False)

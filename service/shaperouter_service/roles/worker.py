@@ -18,7 +18,9 @@ from shaperouter_service.parent import end_with_parent
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.admission import Admission
+from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
+from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.engine import Engine
@@ -63,6 +65,8 @@ class WorkerConfig:
         grace: Seconds that running requests have to finish when the worker stops.
         exit_with_parent: End when standard input ends, which the parent holds the other end of.
         successor: It is to take the place of another, and will be told what to make.
+        health_listen: Address of a server for health alone; None is without.
+        tls: What the gRPC server shows and asks; None speaks plain text.
     """
 
     name: str
@@ -87,13 +91,15 @@ class WorkerConfig:
     grace: float
     exit_with_parent: bool
     successor: bool
+    health_listen: str | None = None
+    tls: ServerTls | None = None
 
 
 async def run_worker(config: WorkerConfig) -> NoReturn:
     """Serves until SIGTERM or SIGINT, and then ends the process.
 
     Raises:
-        StartupError: A port or a model is unusable.
+        StartupError: A port, a model or a file of certificates is unusable.
     """
     if config.exit_with_parent:
         end_with_parent()
@@ -101,10 +107,14 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     changes = Changes(asyncio.get_running_loop())
     service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
     admission = Admission([service.methods_by_name["Run"]])
+    health = Health()
     with _metrics(config.metrics_listen) as metrics:
         server = make_server([service], admission)
-        async with stopped_at_end(server, admission, grace=config.grace):
-            listen(server, config.listen)
+        async with (
+            serving_health(health, config.health_listen),
+            stopped_at_end(server, admission, grace=config.grace),
+        ):
+            listen(server, config.listen, tls=config.tls)
             compile_cache = None
             if config.compile_cache is not None:
                 compile_cache = CompileCache.open(
@@ -135,12 +145,13 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
             )
             servicer = WorkerServicer(engine, changes, config.name)
             worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
-            async with _observed(servicer, metrics), _recorded(engine):
+            async with _observed(servicer, metrics, health), _recorded(engine):
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()
                 log.info("worker draining", worker=config.name, grace_seconds=config.grace)
                 changes.close()
+                await health.set_ready(False)
                 engine.drain()
     # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
     # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
@@ -159,13 +170,19 @@ def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
 
 
 @contextlib.asynccontextmanager
-async def _observed(servicer: WorkerServicer, metrics: WorkerMetrics | None) -> AsyncIterator[None]:
-    """Keeps this process's own metrics true, if it has any."""
+async def _observed(
+    servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health
+) -> AsyncIterator[None]:
+    """Keeps true what this process says of itself: its health, and metrics if it has any."""
 
     async def follow() -> None:
+        ready = False
         async for snapshot in servicer.snapshots():
             if metrics:
                 metrics.observe(snapshot)
+            if snapshot.warm and not ready:
+                ready = True
+                await health.set_ready(True)
 
     task = asyncio.create_task(follow())
     try:

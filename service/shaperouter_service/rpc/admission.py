@@ -9,12 +9,15 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
+from shaperouter_service.access import current_account
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.rpc.interceptor import Handler
 
 
 class Admission(aio.ServerInterceptor):
     """Counts the calls of a server's work, and refuses new ones once it is closed.
+
+    A client that calls with a token is let in up to its limits.
 
     gRPC by itself refuses calls to a server that stops without a word that programs could act on.
     Belongs to the event loop.
@@ -83,10 +86,12 @@ class Admission(aio.ServerInterceptor):
     def _let_in(self) -> Iterator[None]:
         if self._closed:
             raise StoppingError
+        account = current_account()
         self._running += 1
         self._idle.clear()
         try:
-            yield
+            with account.let_in() if account else contextlib.nullcontext():
+                yield
         finally:
             self._running -= 1
             if not self._running:

@@ -9,11 +9,13 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from shaperouter_service.access import Authentication
 from shaperouter_service.addresses import split_address
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.heartbeat import LEAST_PING_INTERVAL
 from shaperouter_service.rpc.interceptor import ErrorInterceptor
+from shaperouter_service.rpc.tls import ServerTls
 
 # gRPC's own default, said aloud: a prompt is far below it, and what is above is refused unread.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -24,13 +26,16 @@ FLUSH = 1.0
 
 
 def make_server(
-    services: list[ServiceDescriptor], admission: Admission | None = None
+    services: list[ServiceDescriptor],
+    admission: Admission | None = None,
+    authentication: Authentication | None = None,
 ) -> aio.Server:
     """Makes a server that turns the errors of these services into statuses.
 
     Args:
         services: What it serves.
         admission: Lets in the calls that are its work.
+        authentication: Lets in who may call at all.
     """
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
@@ -38,8 +43,13 @@ def make_server(
         for method in service.methods
     }
     return aio.server(
-        # In this order, so that what the second refuses becomes a status, too.
-        interceptors=[ErrorInterceptor(requests), *([admission] if admission else [])],
+        # In this order: nothing is parsed for who may not call, and what is not admitted becomes a
+        # status like any other error.
+        interceptors=[
+            *([authentication] if authentication else []),
+            ErrorInterceptor(requests),
+            *([admission] if admission else []),
+        ],
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             # A second process on the same port would take half of the calls.
@@ -74,17 +84,28 @@ async def stopped_at_end(
     await server.stop(min(FLUSH, max(0.0, end - loop.time())))
 
 
-def listen(server: aio.Server, address: str) -> int:
+def listen(
+    server: aio.Server, address: str, *, tls: ServerTls | None = None, option: str = "listen"
+) -> int:
     """Binds a server and returns the port, 0 for a Unix socket.
 
+    Args:
+        server: What is bound.
+        address: HOST:PORT or unix:PATH.
+        tls: What it shows and asks; None speaks plain text.
+        option: That the address comes from.
+
     Raises:
-        StartupError: The address is in use or is not one.
+        StartupError: The address is in use or is not one, or a file of `tls` cannot be used.
     """
     if not address.startswith(("unix:", "unix-abstract:")):
-        split_address(address, option="listen")
+        split_address(address, option=option)
+    credentials = tls.credentials() if tls else None
     try:
+        if credentials:
+            return server.add_secure_port(address, credentials)
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise StartupError(
-            f"listen: cannot listen on {address}: it is in use, or no address of this machine"
+            f"{option}: cannot listen on {address}: it is in use, or no address of this machine"
         ) from error

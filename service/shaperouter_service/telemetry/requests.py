@@ -22,6 +22,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
+from shaperouter_service.access import current_account
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.telemetry.progress import SequenceProgress
@@ -59,6 +60,19 @@ class RequestMetrics:
             "shaperouter_requests",
             "Requests that have ended, by gRPC status code.",
             ["model", "code"],
+            registry=registry,
+        )
+        self.client_requests = Counter(
+            "shaperouter_client_requests",
+            "Requests that have ended, by the client whose token they had, and gRPC status code.",
+            ["client", "code"],
+            registry=registry,
+        )
+        self.client_tokens = Counter(
+            "shaperouter_client_tokens",
+            "Tokens that clients' requests took: of prompts and sources (prompt), and generated "
+            "(generation).",
+            ["client", "kind"],
             registry=registry,
         )
         self.running = Gauge(
@@ -141,6 +155,7 @@ class RequestRecord:
         self.worker = ""
         self.routes: list[Decision] = []
         self._metrics = metrics
+        self._account = current_account()
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
         self._first_token: float | None = None
@@ -167,6 +182,8 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds)
+        if self._account:
+            metrics.client_requests.labels(self._account.client.name, self.code.name).inc()
         for progress in self._progress.values():
             progress.resumes()
         stalls = (progress.stall_seconds for progress in self._progress.values())
@@ -181,6 +198,8 @@ class RequestRecord:
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
+        if self._account:
+            fields["client"] = self._account.client.name
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
         if self._completion.graphs:
@@ -196,6 +215,7 @@ class RequestRecord:
         """Its prompt, and its source if there is one, have been tokenized and found good."""
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
+        self._pay("prompt", tokens)
 
     def routed(self, decision: Decision) -> None:
         """A run of it was given to a worker."""
@@ -220,6 +240,12 @@ class RequestRecord:
                 histogram.observe(since / count)
         self.generated_tokens += count
         metrics.generation_tokens.labels(model).inc(count)
+        self._pay("generation", count)
+
+    def _pay(self, kind: str, tokens: int) -> None:
+        if self._account:
+            self._account.use(tokens)
+            self._metrics.client_tokens.labels(self._account.client.name, kind).inc(tokens)
 
     def completed(self, completion: generation_pb2.Completion) -> None:
         """It has ended well."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import grpc
 import hypothesis
 import pytest
 import tokenizers
@@ -23,6 +26,7 @@ from tokenizers import decoders, pre_tokenizers, trainers
 from harness.fake_worker import SLOTS, VOCAB_SIZE, FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
 from shaperouter_service.roles import router as router_role
+from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
@@ -90,12 +94,23 @@ def sockets() -> Iterator[Path]:
 
 
 @pytest.fixture
+def free_address() -> str:
+    """An address in TCP that nobody listens at."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.fixture
 def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Plays a scenario: an async function of a router and its workers.
 
     `workers` is their number, and `models` what they and the router serve. With `started` false
     the workers don't serve before the scenario says so; with `text` false the models have no
-    tokenizers; `grace` is the time, in seconds, that requests have when the router stops.
+    tokenizers; `grace` is the time, in seconds, that requests have when the router stops. `listen`
+    is the router's address, a Unix socket unless it is given, `settings` are more of its
+    configuration, `credentials` what the scenario's stubs call it with, and `workers_tls` is the
+    workers'.
     """
 
     async def act(
@@ -106,9 +121,13 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         started: bool,
         text: bool,
         grace: float,
+        listen: str | None,
+        settings: Mapping[str, Any],
+        credentials: grpc.ChannelCredentials | None,
+        workers_tls: ServerTls | None,
     ) -> None:
         fakes = [
-            FakeWorker(f"worker-{index}", sockets / f"worker-{index}", models)
+            FakeWorker(f"worker-{index}", sockets / f"worker-{index}", models, tls=workers_tls)
             for index in range(workers)
         ]
         stop = asyncio.Event()
@@ -122,11 +141,12 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
                 ModelSource(name=model, directory=checkpoint if text else sockets)
                 for model in models
             ],
-            listen=f"unix:{sockets / 'router'}",
+            listen=listen or f"unix:{sockets / 'router'}",
             metrics_listen="127.0.0.1:0",
             max_queue_seconds=30.0,
             grace=grace,
             own_workers=True,
+            **settings,
         )
         async with contextlib.AsyncExitStack() as stack:
             for fake in fakes:
@@ -138,7 +158,11 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
             )
             try:
                 async with (
-                    aio.insecure_channel(config.listen, _CHANNEL_OPTIONS) as channel,
+                    (
+                        aio.secure_channel(config.listen, credentials, _CHANNEL_OPTIONS)
+                        if credentials
+                        else aio.insecure_channel(config.listen, _CHANNEL_OPTIONS)
+                    ) as channel,
                     asyncio.timeout(PATIENCE),
                 ):
                     router = Router(channel, registry, stop)
@@ -159,8 +183,25 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         started: bool = True,
         text: bool = True,
         grace: float = 0.0,
+        listen: str | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        credentials: grpc.ChannelCredentials | None = None,
+        workers_tls: ServerTls | None = None,
     ) -> None:
-        asyncio.run(act(scenario, workers, models, started=started, text=text, grace=grace))
+        asyncio.run(
+            act(
+                scenario,
+                workers,
+                models,
+                started=started,
+                text=text,
+                grace=grace,
+                listen=listen,
+                settings=settings,
+                credentials=credentials,
+                workers_tls=workers_tls,
+            )
+        )
 
     return play
 

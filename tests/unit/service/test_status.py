@@ -9,6 +9,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 
 from shaperouter_service.errors import (
+    ClientLimitError,
     DeadlinePassedError,
     DeadlineTooShortError,
     GraphFailedError,
@@ -19,6 +20,7 @@ from shaperouter_service.errors import (
     QueueFullError,
     ServiceError,
     StoppingError,
+    UnauthenticatedError,
     UnknownModelError,
     Violation,
     WorkerLostError,
@@ -74,6 +76,27 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "GRAPH_REFUSED",
         None,
         ["gpt2 decode 4x256", "mode frozen"],
+    ),
+    (
+        UnauthenticatedError(has_token=False),
+        code_pb2.UNAUTHENTICATED,
+        "MISSING_TOKEN",
+        None,
+        ["authorization", "missing", "Bearer"],
+    ),
+    (
+        UnauthenticatedError(has_token=True),
+        code_pb2.UNAUTHENTICATED,
+        "UNKNOWN_TOKEN",
+        None,
+        ["authorization", "not known", "Bearer"],
+    ),
+    (
+        ClientLimitError("search", "4 requests in flight", retry_after=1.5),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "CLIENT_LIMIT",
+        1.5,
+        ["search", "4 requests in flight"],
     ),
     (StoppingError(), code_pb2.UNAVAILABLE, "STOPPING", 0.5, ["being stopped"]),
     (WorkerLostError("worker-3"), code_pb2.UNAVAILABLE, "WORKER_LOST", 0.5, ["worker-3"]),

@@ -9,6 +9,12 @@ from shaperouter_service.commands.options.engine import (
     engine_options,
 )
 from shaperouter_service.commands.options.public import PublicOptions, public_options
+from shaperouter_service.commands.options.tls import (
+    TlsOptions,
+    WorkerTlsOptions,
+    tls_options,
+    worker_tls_options,
+)
 
 __all__ = [
     "OFF",
@@ -16,10 +22,14 @@ __all__ = [
     "CompileModeName",
     "EngineOptions",
     "PublicOptions",
+    "TlsOptions",
+    "WorkerTlsOptions",
     "as_arguments",
     "common_options",
     "default_compile_threads",
     "engine_options",
     "option",
     "public_options",
+    "tls_options",
+    "worker_tls_options",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import click
 
 from shaperouter_service.commands.options.config_file import config_option
-from shaperouter_service.commands.options.declaring import option, options_of
+from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
 
@@ -16,6 +16,7 @@ class CommonOptions:
 
     models: tuple[str, ...]
     metrics_listen: str
+    health_listen: str
     grace: float
     log_level: str
     log_format: LogFormat
@@ -23,6 +24,11 @@ class CommonOptions:
     def configure_logs(self, **context: str) -> None:
         """Has logs as they are wanted; `context` is in each line."""
         configure_logs(self.log_level, self.log_format, **context)
+
+    @property
+    def health_address(self) -> str | None:
+        """Where health alone is served, if anywhere."""
+        return None if self.health_listen == OFF else self.health_listen
 
     def sources(self) -> list[ModelSource]:
         """Finds the models.
@@ -50,6 +56,13 @@ common_options = options_of(
         default="127.0.0.1:9464",
         metavar="HOST:PORT",
         help="Address of Prometheus metrics, at /metrics.",
+    ),
+    option(
+        "--health-listen",
+        default=OFF,
+        metavar="ADDRESS|off",
+        help="Address of a second gRPC server, which serves health alone, in plain text and "
+        "without tokens: for probes, which speak neither. HOST:PORT or unix:PATH.",
     ),
     option(
         "--grace",

@@ -6,7 +6,15 @@ from harness.roles import Run
 from shaperouter_service import __version__
 from shaperouter_service.cli import cli
 
-COMMON = ["--model", "--metrics-listen", "--grace", "--log-level", "--log-format", "--config"]
+COMMON = [
+    "--model",
+    "--metrics-listen",
+    "--health-listen",
+    "--grace",
+    "--log-level",
+    "--log-format",
+    "--config",
+]
 ENGINE = [
     "--dtype",
     "--slots",
@@ -24,11 +32,13 @@ ENGINE = [
     "--compile-cache",
     "--compile-cache-size",
 ]
-PUBLIC = ["--listen", "--max-queue-seconds"]
+TLS = ["--tls-cert", "--tls-key", "--tls-client-ca"]
+PUBLIC = ["--listen", "--max-queue-seconds", "--tokens", *TLS]
+WORKER_TLS = ["--worker-tls-ca", "--worker-tls-cert", "--worker-tls-key", "--worker-tls-name"]
 OPTIONS = {
     "serve": [*COMMON, *PUBLIC, "--workers", *ENGINE],
-    "router": [*COMMON, *PUBLIC, "--worker"],
-    "worker": [*COMMON, "--listen", "--name", *ENGINE],
+    "router": [*COMMON, *PUBLIC, "--worker", *WORKER_TLS],
+    "worker": [*COMMON, "--listen", "--name", *TLS, *ENGINE],
 }
 
 

@@ -1,0 +1,16 @@
+"""Who may call, and how much each may ask for."""
+
+from shaperouter_service.access.accounts import Account, Accounts, current_account
+from shaperouter_service.access.authentication import Authentication
+from shaperouter_service.access.clients import Client, Clients, check_name, digest
+
+__all__ = [
+    "Account",
+    "Accounts",
+    "Authentication",
+    "Client",
+    "Clients",
+    "check_name",
+    "current_account",
+    "digest",
+]

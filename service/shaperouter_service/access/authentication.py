@@ -1,0 +1,75 @@
+"""Letting in those who have a token, and remembering who they are for the rest of the call."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from shaperouter_service.access.accounts import Accounts, set_current_account
+from shaperouter_service.access.clients import Clients
+from shaperouter_service.errors import UnauthenticatedError
+from shaperouter_service.rpc.interceptor import Handler
+from shaperouter_service.rpc.status import abort
+from shaperouter_service.telemetry.access import AccessMetrics, Refusal
+
+_SCHEME = "bearer "
+
+# Probes of proxies and kubelets have no token, and it tells nothing but whether this is ready.
+_OPEN = "/grpc.health.v1.Health/"
+
+
+class Authentication(aio.ServerInterceptor):
+    """Refuses calls without a token of a known client, before anything of them is parsed."""
+
+    def __init__(self, clients: Clients, metrics: AccessMetrics) -> None:
+        """Takes the clients, and counts refusals."""
+        self._clients = clients
+        self._metrics = metrics
+        self._accounts = Accounts(metrics)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Finds out who calls."""
+        if handler_call_details.method.startswith(_OPEN):
+            return await continuation(handler_call_details)
+        token = _bearer_token(handler_call_details)
+        client = None if token is None else self._clients.of_token(token)
+        set_current_account(client and self._accounts.of(client))
+        handler = await continuation(handler_call_details)
+        if client is not None or handler is None:
+            return handler
+        refusal = Refusal.MISSING if token is None else Refusal.UNKNOWN
+        self._metrics.refused(refusal)
+        return _refusing(handler, UnauthenticatedError(has_token=token is not None))
+
+
+def _bearer_token(call: grpc.HandlerCallDetails) -> str | None:
+    for key, value in call.invocation_metadata or ():
+        # The scheme's name may be written in any case (RFC 9110).
+        if key == "authorization" and str(value[: len(_SCHEME)]).lower() == _SCHEME:
+            return str(value[len(_SCHEME) :]).strip()
+    return None
+
+
+def _refusing(handler: Any, error: UnauthenticatedError) -> Handler:
+    """A handler of the same form that says why; what was sent stays bytes."""
+
+    async def once(_: Any, context: Any) -> None:
+        await abort(context, error)
+
+    async def stream(_: Any, context: Any) -> AsyncIterator[bytes]:
+        await abort(context, error)
+        yield b""  # for this to be a stream
+
+    kinds = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, once),
+        (False, True): (grpc.unary_stream_rpc_method_handler, stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, once),
+        (True, True): (grpc.stream_stream_rpc_method_handler, stream),
+    }
+    make, behaviour = kinds[handler.request_streaming, handler.response_streaming]
+    return make(behaviour)  # type: ignore[operator]

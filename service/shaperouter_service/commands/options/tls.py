@@ -1,0 +1,123 @@
+"""Options of TLS: of any server, and of a router towards its workers.
+
+They name files. No option or variable takes a secret itself: command lines and environments are
+read by too many.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shaperouter_service.commands.options.declaring import option, options_of
+from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.tls import ServerTls, WorkerTls
+
+_FILE: dict[str, Any] = {
+    "type": click.Path(dir_okay=False, path_type=Path),
+    "metavar": "FILE",
+    "default": None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsOptions:
+    """Values of `tls_options`, whose help says what each is."""
+
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+
+    def server(self) -> ServerTls | None:
+        """What the server shows and asks; None for plain text.
+
+        Raises:
+            StartupError: One option is there without another that it needs.
+        """
+        _check_pair("tls-cert", self.tls_cert, "tls-key", self.tls_key)
+        if self.tls_cert is None or self.tls_key is None:
+            if self.tls_client_ca:
+                raise StartupError("tls-client-ca: needs tls-cert and tls-key")
+            return None
+        return ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_client_ca)
+
+
+tls_options = options_of(
+    TlsOptions,
+    "tls",
+    option(
+        "--tls-cert",
+        **_FILE,
+        help="Certificate of the gRPC server in PEM, with those between it and the root; without "
+        "it, the server speaks plain text. This and the files below are read again when they "
+        "change, and hold for new connections.",
+    ),
+    option("--tls-key", **_FILE, help="Private key of --tls-cert in PEM."),
+    option(
+        "--tls-client-ca",
+        **_FILE,
+        help="Certificates in PEM that those of clients must come from (mTLS); without it, clients "
+        "need none.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTlsOptions:
+    """Values of `worker_tls_options`, whose help says what each is."""
+
+    worker_tls_ca: Path | None
+    worker_tls_cert: Path | None
+    worker_tls_key: Path | None
+    worker_tls_name: str | None
+
+    def workers(self) -> WorkerTls | None:
+        """What workers are asked and shown; None for plain text.
+
+        Raises:
+            StartupError: One option is there without another that it needs.
+        """
+        _check_pair("worker-tls-cert", self.worker_tls_cert, "worker-tls-key", self.worker_tls_key)
+        if self.worker_tls_ca is None:
+            if self.worker_tls_cert or self.worker_tls_name:
+                raise StartupError("worker-tls-cert, worker-tls-name: need worker-tls-ca")
+            return None
+        return WorkerTls(
+            ca=self.worker_tls_ca,
+            cert=self.worker_tls_cert,
+            key=self.worker_tls_key,
+            name=self.worker_tls_name,
+        )
+
+
+worker_tls_options = options_of(
+    WorkerTlsOptions,
+    "worker_tls",
+    option(
+        "--worker-tls-ca",
+        **_FILE,
+        help="Certificates in PEM that those of workers must come from; without it, the router "
+        "speaks plain text with workers. This and the files below are read again when they change.",
+    ),
+    option(
+        "--worker-tls-cert",
+        **_FILE,
+        help="Certificate in PEM that the router shows to workers which have --tls-client-ca.",
+    ),
+    option("--worker-tls-key", **_FILE, help="Private key of --worker-tls-cert in PEM."),
+    option(
+        "--worker-tls-name",
+        default=None,
+        show_default="the address that a worker is at",
+        metavar="NAME",
+        help="Name that certificates of workers must have. Needed where --worker is a name: the "
+        "router calls the addresses that it stands for.",
+    ),
+)
+
+
+def _check_pair(cert_option: str, cert: Path | None, key_option: str, key: Path | None) -> None:
+    if (cert is None) != (key is None):
+        there, missing = (cert_option, key_option) if cert else (key_option, cert_option)
+        raise StartupError(f"{there}: needs {missing}")

@@ -1,0 +1,50 @@
+"""Metrics of who calls, where tokens say so."""
+
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter
+
+
+class Refusal(StrEnum):
+    """Why a call was not let in."""
+
+    MISSING = "missing"  # no token
+    UNKNOWN = "unknown"  # a token of nobody
+
+
+class Limit(StrEnum):
+    """What a client had too much of."""
+
+    REQUESTS = "requests"  # in flight
+    TOKENS = "tokens"  # a minute
+
+
+class AccessMetrics:
+    """The metrics of clients, for one router. Their names are those of the file of tokens."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Registers them."""
+        self._failures = Counter(
+            "shaperouter_authentication_failures",
+            "Calls that were refused for their token: there was none (missing), or it is nobody's "
+            "(unknown).",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in Refusal:
+            self._failures.labels(reason)
+        self._limited = Counter(
+            "shaperouter_client_limited",
+            "Requests that were refused for a limit of their client: of requests in flight "
+            "(requests) or of tokens a minute (tokens).",
+            ["client", "limit"],
+            registry=registry,
+        )
+
+    def refused(self, reason: Refusal) -> None:
+        """A call was not let in."""
+        self._failures.labels(reason).inc()
+
+    def limited(self, client: str, limit: Limit) -> None:
+        """A client's request was not let in."""
+        self._limited.labels(client, limit).inc()

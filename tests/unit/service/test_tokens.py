@@ -1,0 +1,313 @@
+"""Tokens: who may call, what each client may ask for, and what others get to know of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from google.rpc import error_details_pb2
+from grpc import aio
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from harness.fake_worker import FakeWorker
+from harness.router import PATIENCE, Play, Router, read_events, wait_until
+from shaperouter import AsyncClient, OverloadedError, UnauthenticatedError
+from shaperouter.v1 import generation_pb2, model_pb2
+from shaperouter_service.access import Clients, digest
+from shaperouter_service.access import accounts as accounts_module
+from shaperouter_service.errors import StartupError
+
+TOKEN, OTHER_TOKEN = "a-token-of-search", "a-token-of-chat"
+
+
+def entry(name: str, token: str, **limits: int) -> str:
+    lines = [f"[clients.{name}]", f'sha256 = ["{digest(token)}"]']
+    return "\n".join([*lines, *(f"{limit} = {value}" for limit, value in limits.items())]) + "\n"
+
+
+def replace(file: Path, text: str) -> None:
+    """Changes a file as those do who care for its readers: at once."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens.toml"
+    file.write_text(entry("search", TOKEN) + entry("chat", OTHER_TOKEN))
+    return file
+
+
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def generate(router: Router, token: str | None, **fields: Any) -> Any:
+    request = generation_pb2.GenerateRequest(
+        token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]), **fields
+    )
+    metadata = () if token is None else bearer(token)
+    return router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ((), "MISSING_TOKEN"),
+        ((("authorization", "Basic abc"),), "MISSING_TOKEN"),
+        (bearer("a-wrong-token"), "UNKNOWN_TOKEN"),
+        (bearer(""), "UNKNOWN_TOKEN"),
+        (bearer(digest(TOKEN)), "UNKNOWN_TOKEN"),
+    ],
+)
+def test_a_call_without_a_known_token_is_refused_and_counted(
+    play: Play,
+    tokens: Path,
+    detail: Callable[..., Any],
+    metadata: tuple[tuple[str, str], ...],
+    reason: str,
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        calls = [
+            router.generation.Generate(generation_pb2.GenerateRequest(), metadata=metadata),
+            router.generation.GenerateStream(
+                generation_pb2.GenerateStreamRequest(), metadata=metadata
+            ),
+            router.models.ListModels(model_pb2.ListModelsRequest(), metadata=metadata),
+        ]
+        for call in calls:
+            error = await router.error(call)
+            assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "a call needs the metadata 'authorization: Bearer TOKEN'" in error.details()
+            assert detail(error, error_details_pb2.ErrorInfo).reason == reason
+        assert not worker.requests
+        kind = reason.partition("_")[0].lower()
+        assert router.metric("authentication_failures_total", reason=kind) == len(calls)
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_reflection_needs_a_token_and_health_does_not(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        assert await router.health_of("readiness")
+        stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
+        requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+        refused = stub.ServerReflectionInfo(iter(requests), timeout=PATIENCE)
+        with pytest.raises(aio.AioRpcError) as error:
+            await refused.read()
+        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        let_in = stub.ServerReflectionInfo(iter(requests), metadata=bearer(TOKEN), timeout=PATIENCE)
+        assert (await let_in.read()).list_services_response.service
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_the_token_says_who_a_client_is_whatever_the_call_says(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        request = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
+        metadata = (("x-client-id", "chat"), *bearer(TOKEN))
+        with structlog.testing.capture_logs() as logs:
+            await router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+        assert [run.client for run in worker.requests] == ["search"]
+        assert [line["client"] for line in logs if line["event"] == "request"] == ["search"]
+        assert router.metric("client_requests_total", client="search", code="OK") == 1
+        assert router.metric("client_tokens_total", client="search", kind="prompt") == 3
+        assert router.metric("client_tokens_total", client="search", kind="generation") == 3
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_a_client_has_no_more_requests_in_flight_than_it_may(
+    play: Play,
+    tokens: Path,
+    detail: Callable[..., Any],
+    retry_seconds: Callable[[aio.AioRpcError], float],
+) -> None:
+    replace(tokens, entry("search", TOKEN, max_requests=1) + entry("chat", OTHER_TOKEN))
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        first = asyncio.ensure_future(generate(router, TOKEN))
+        await wait_until(lambda: worker.running == 1)
+        error = await router.error(generate(router, TOKEN))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "client search is at its limit of 1 requests in flight"
+        assert detail(error, error_details_pb2.ErrorInfo).reason == "CLIENT_LIMIT"
+        assert retry_seconds(error) > 0
+        assert router.metric("client_limited_total", client="search", limit="requests") == 1
+        other = asyncio.ensure_future(generate(router, OTHER_TOKEN))
+        await wait_until(lambda: worker.running == 2)
+        worker.released.set()
+        await asyncio.gather(first, other)
+        await generate(router, TOKEN)
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_a_cancelled_request_gives_its_place_back(play: Play, tokens: Path) -> None:
+    replace(tokens, entry("search", TOKEN, max_requests=1))
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        request = generation_pb2.GenerateStreamRequest(token_ids=generation_pb2.TokenIds(ids=[1]))
+        stream = router.generation.GenerateStream(request, metadata=bearer(TOKEN))
+        await wait_until(lambda: worker.running == 1)
+        stream.cancel()
+        await wait_until(lambda: worker.cancelled == 1)
+        worker.released.set()
+        again = router.generation.GenerateStream(request, metadata=bearer(TOKEN), timeout=PATIENCE)
+        await read_events(again)
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_tokens_are_paid_for_and_their_limit_wears_off(
+    play: Play,
+    tokens: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    retry_seconds: Callable[[aio.AioRpcError], float],
+) -> None:
+    replace(tokens, entry("search", TOKEN, tokens_per_minute=6))
+    now = 1000.0
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    monkeypatch.setattr(accounts_module, "time", Clock)
+
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        nonlocal now
+        # Three of the prompt and three made: the first takes all of a minute.
+        await generate(router, TOKEN)
+        error = await router.error(generate(router, TOKEN))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "client search is at its limit of 6 tokens a minute"
+        wait = retry_seconds(error)
+        assert wait == 10.0
+        now += wait
+        # One token is left: what it takes beyond is a debt.
+        await generate(router, TOKEN)
+        assert retry_seconds(await router.error(generate(router, TOKEN))) > 50
+        assert router.metric("client_limited_total", client="search", limit="tokens") == 2
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_a_changed_file_holds_from_the_next_call_on(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        await generate(router, TOKEN)
+        replace(tokens, entry("search", "the-new-token"))
+        assert (await router.error(generate(router, TOKEN))).code() is (
+            grpc.StatusCode.UNAUTHENTICATED
+        )
+        await generate(router, "the-new-token")
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_a_changed_file_that_cannot_be_used_changes_nothing_and_is_told_once(
+    play: Play, tokens: Path
+) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        replace(tokens, "[clients.search]\nsha256 = ['the-token-itself']")
+        with structlog.testing.capture_logs() as logs:
+            await generate(router, TOKEN)
+            await generate(router, TOKEN)
+        (told,) = [line for line in logs if line["event"] == "changed files not taken"]
+        assert "clients.search: sha256 must be digests" in told["reason"]
+        assert "the-token-itself" not in str(logs)
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_no_log_line_and_no_metric_has_a_token(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        with structlog.testing.capture_logs() as logs:
+            await generate(router, TOKEN)
+            await router.error(generate(router, "a-wrong-token"))
+            worker.script = [ValueError("a defect")]
+            await router.error(generate(router, TOKEN))
+        assert TOKEN not in str(logs)
+        assert "a-wrong-token" not in str(logs)
+        assert digest(TOKEN) not in str(logs)
+
+    play(scenario, settings={"tokens": tokens})
+
+
+def test_tokens_without_tls_are_warned_of(play: Play, tokens: Path) -> None:
+    async def scenario(*_: Any) -> None:
+        return
+
+    with structlog.testing.capture_logs() as logs:
+        play(scenario, settings={"tokens": tokens})
+    assert [line for line in logs if line["event"].startswith("tokens travel in plain text")]
+
+
+def test_the_client_sends_its_token_and_tells_refusals(
+    play: Play, tokens: Path, free_address: str
+) -> None:
+    replace(tokens, entry("search", TOKEN, max_requests=1))
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        async with AsyncClient(free_address, token=TOKEN) as client:
+            assert (await client.generate("a")).token_ids == (5, 7, 8)
+            worker.script.insert(0, worker.hold)
+            running = asyncio.create_task(client.generate("a"))
+            await wait_until(lambda: worker.running == 1)
+            with pytest.raises(OverloadedError, match="limit of 1 requests") as limited:
+                await client.generate("a")
+            assert limited.value.retry_after is not None
+            worker.released.set()
+            await running
+            assert TOKEN not in repr(client)
+        async with AsyncClient(free_address, token="a-wrong-token") as client:
+            with pytest.raises(UnauthenticatedError, match="the token is not known") as refused:
+                await client.generate("a")
+            assert "a-wrong-token" not in str(refused.value)
+
+    play(scenario, listen=free_address, settings={"tokens": tokens})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[clients", "is no TOML"),
+        ("clients = 1", r"must have tables \[clients.NAME\] and nothing else"),
+        ("[users.a]", r"must have tables \[clients.NAME\] and nothing else"),
+        ("[clients.a]", "clients.a: sha256 must be a list of digests"),
+        ("[clients.a]\nsha256 = []", "clients.a: sha256 must be a list of digests"),
+        ("[clients.a]\nsha256 = ['hunter2']", "sha256 must be digests of 64 digits"),
+        ("[clients.a]\ntoken = 'hunter2'", "has sha256, max_requests and .*, and no token"),
+        ("[clients.'a b']\nsha256 = ['x']", "a name has up to 64 letters"),
+        (entry("a", "t") + entry("b", "t"), "clients.b: sha256 is also of a"),
+        (entry("a", "t", max_requests=0), "max_requests must be an integer from 1 to .*, got 0"),
+        (entry("a", "t", tokens_per_minute=-1), "tokens_per_minute must be .*, got -1"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_without_what_may_be_secret(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(text)
+    with pytest.raises(StartupError, match=message) as error:
+        Clients(file)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_client_may_have_two_tokens_while_one_replaces_the_other(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(f'[clients.a]\nsha256 = ["{digest("old")}", "{digest("new")}"]')
+    clients = Clients(file)
+    assert [clients.of_token(token) is not None for token in ("old", "new", "other")] == [
+        True,
+        True,
+        False,
+    ]
