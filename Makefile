@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
+.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test: setup ## Runs all tests.
 test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's.
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python
+
+fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints (some minutes).
+	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
 	$(BIN)/ruff check .

@@ -17,7 +17,8 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    # The second is what Python says of thousands of brackets within one another.
+    except (ValueError, RecursionError) as error:
         raise StartupError(f"{path}: is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise StartupError(f"{path}: must hold a JSON object, got {type(content).__name__}")

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.model_files import check_model_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
@@ -29,7 +30,7 @@ def parse_models(specs: Iterable[str]) -> list[ModelSource]:
     """Reads `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, downloading where needed.
 
     Raises:
-        StartupError: A name is not one, is there twice, or its model is not to be found.
+        StartupError: A name is not one, is there twice, or its model is not to be found or hostile.
     """
     sources: dict[str, ModelSource] = {}
     for spec in specs:
@@ -42,6 +43,7 @@ def parse_models(specs: Iterable[str]) -> list[ModelSource]:
         if name in sources:
             raise StartupError(f"model: {name} is there twice")
         directory = _locate(place) if equals else _built_in(name)
+        check_model_directory(directory)
         sources[name] = ModelSource(name=name, directory=directory)
     return list(sources.values())
 

@@ -27,7 +27,12 @@ class Tokenizer:
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                directory,
+                local_files_only=True,
+                # Without a word, Transformers would ask on the terminal whether to run it.
+                trust_remote_code=False,
+            )
         # Transformers raises what it likes for a damaged file.
         except Exception as error:
             raise StartupError(f"{directory}: cannot load the tokenizer: {error}") from error

@@ -1,0 +1,170 @@
+"""A router is sent mutated requests: each gets an answer or a clear error, and nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from google.protobuf.message import Message
+from grpc import StatusCode, aio
+
+from harness.fake_worker import FakeWorker
+from harness.mutation import mutated
+from harness.service import LOCAL, Service
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
+
+COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
+
+# In every prompt and name: it must not be found in the log, where prompts have no place.
+CANARY = "xyzzy-canary"
+
+IDS = generation_pb2.TokenIds(ids=[1, 2, 3])
+OPTIONS = generation_pb2.GenerationOptions(
+    max_new_tokens=5,
+    min_new_tokens=1,
+    eos_token_ids=[1],
+    stop=["###"],
+    do_sample=True,
+    temperature=0.5,
+    top_k=4,
+    top_p=0.5,
+    min_p=0.5,
+    typical_p=0.5,
+    seed=7,
+    num_beams=1,
+    length_penalty=1.5,
+    repetition_penalty=1.5,
+    no_repeat_ngram_size=2,
+    logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
+    bad_words=[CANARY],
+    bad_words_token_ids=[IDS],
+    logprobs=2,
+    echo=True,
+)
+GENERATE = generation_pb2.GenerateRequest
+STREAM = generation_pb2.GenerateStreamRequest
+_WARM = graph_pb2.WarmGraphsRequest()
+_WARM.signatures.add(model="demo", kind=2, rows=1, length=64, beams=1)
+
+# Method, whether it answers with a stream, and requests that are well.
+SEEDS: list[tuple[str, bool, list[Message]]] = [
+    (
+        "GenerationService/Generate",
+        False,
+        [
+            GENERATE(model="demo", text=CANARY, options=OPTIONS),
+            GENERATE(token_ids=IDS, options=OPTIONS, explain=True),
+            GENERATE(decoder_text=CANARY, text=CANARY),
+        ],
+    ),
+    ("GenerationService/GenerateStream", True, [STREAM(text=CANARY, options=OPTIONS)]),
+    ("ModelService/GetModel", False, [model_pb2.GetModelRequest(name="demo")]),
+    ("ModelService/ListModels", False, [model_pb2.ListModelsRequest()]),
+    ("GraphService/ListGraphs", False, [graph_pb2.ListGraphsRequest(model="demo")]),
+    ("GraphService/WarmGraphs", True, [_WARM]),
+]
+
+# What a request can deserve. INTERNAL and UNKNOWN would be our defects.
+DESERVED = {
+    StatusCode.OK,
+    StatusCode.INVALID_ARGUMENT,
+    StatusCode.NOT_FOUND,
+    StatusCode.RESOURCE_EXHAUSTED,
+    StatusCode.DEADLINE_EXCEEDED,
+    StatusCode.FAILED_PRECONDITION,
+}
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+async def send(channel: aio.Channel, source: random.Random) -> StatusCode:
+    """Sends one mutated request, and reads what comes to its end."""
+    method, streams, requests = source.choice(SEEDS)
+    data = mutated(source.choice(requests).SerializeToString(), source)
+    metadata = (
+        ("x-client-id", str(source.randrange(3))),
+        ("traceparent", source.randbytes(9).hex()),
+    )
+    path = f"/shaperouter.v1.{method}"
+    if streams:
+        stream = channel.unary_stream(path)(data, metadata=metadata, timeout=5)
+        try:
+            async for _ in stream:
+                pass
+        except aio.AioRpcError as error:
+            return error.code()
+        return await stream.code()
+    try:
+        await channel.unary_unary(path)(data, metadata=metadata, timeout=5)
+    except aio.AioRpcError as error:
+        return error.code()
+    return StatusCode.OK
+
+
+async def send_all(service: Service, source: random.Random, count: int) -> set[StatusCode]:
+    """Sends requests in some connections at once; returns how they ended."""
+    codes: set[StatusCode] = set()
+
+    async def connection() -> None:
+        async with aio.insecure_channel(service.address) as channel:
+            for _ in range(count // 8):
+                codes.add(await send(channel, source))
+
+    await asyncio.gather(*(connection() for _ in range(8)))
+    return codes
+
+
+@pytest.mark.timeout(600)
+def test_mutated_requests_get_what_they_deserve(directory: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    source = random.Random(seed)
+
+    async def scenario() -> None:
+        worker = FakeWorker("w", directory / "w", ["demo"])
+        worker.models[0].vocab_size = 8192
+        await worker.start()
+        await worker.make_first_graphs()
+        service = await asyncio.to_thread(
+            Service,
+            "router",
+            f"--listen={LOCAL}",
+            f"--metrics-listen={LOCAL}",
+            f"--worker={worker.address}",
+        )
+        try:
+            await asyncio.to_thread(service.wait_until_ready)
+            process = psutil.Process(service.process.pid)
+            # What it takes once: buffers, caches of descriptors, arenas.
+            codes = await send_all(service, source, max(200, COUNT // 4))
+            before = process.memory_info().rss
+            codes |= await send_all(service, source, COUNT)
+            after = process.memory_info().rss
+            assert codes <= DESERVED, codes - DESERVED
+            assert StatusCode.OK in codes
+            assert StatusCode.INVALID_ARGUMENT in codes
+            assert after - before < 2**24, f"{before} bytes before, {after} after"
+            async with aio.insecure_channel(service.address) as channel:
+                generate = channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
+                with pytest.raises(aio.AioRpcError, match="larger than max"):
+                    await generate(GENERATE(text="x" * 5_000_000).SerializeToString())
+                await generate(GENERATE(token_ids=IDS).SerializeToString())
+            assert not service.events("defect")
+            # What cannot be parsed is told with the field's name, never with what stood there.
+            assert CANARY not in str(service.log)
+            assert worker.running == 0
+        finally:
+            await asyncio.to_thread(service.close)
+            await worker.kill()
+
+    asyncio.run(scenario())

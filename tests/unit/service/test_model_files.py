@@ -1,0 +1,121 @@
+"""What is in a model's directory is looked at before anything reads it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shaperouter_service import model_files
+from shaperouter_service.errors import StartupError
+from shaperouter_service.model_files import check_model_directory
+from shaperouter_service.sources import parse_models
+from shaperouter_service.text import load_tokenizer
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text("secret-content")
+    return file
+
+
+def test_files_and_links_within_are_fine(directory: Path) -> None:
+    (directory / "link.json").symlink_to("config.json")
+    (directory / "sub").mkdir()
+    (directory / "sub" / "link").symlink_to(directory / "config.json")
+    check_model_directory(directory)
+
+
+@pytest.mark.parametrize("name", ["config2.json", "model.safetensors", "sub/vocab.txt"])
+def test_a_link_that_leads_out_is_refused(directory: Path, secret: Path, name: str) -> None:
+    (directory / "sub").mkdir()
+    (directory / name).symlink_to(secret)
+    with pytest.raises(StartupError, match=f"{name}: leads out of the model's directory, to "):
+        check_model_directory(directory)
+
+
+def test_a_link_to_a_directory_elsewhere_is_refused(directory: Path) -> None:
+    (directory / "additional_chat_templates").symlink_to("/etc")
+    with pytest.raises(StartupError, match="leads out of the model's directory, to /etc"):
+        check_model_directory(directory)
+
+
+def test_the_hubs_cache_has_its_files_beside_its_snapshots(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "abc"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "123").touch()
+    (snapshot / "config.json").symlink_to("../../blobs/123")
+    check_model_directory(snapshot)
+
+
+def test_what_is_neither_file_nor_directory_is_refused(directory: Path) -> None:
+    os.mkfifo(directory / "tokenizer.json")
+    with pytest.raises(StartupError, match=r"tokenizer\.json: is neither a file nor a directory"):
+        check_model_directory(directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("config.json", model_files.MAX_CONFIG_BYTES),
+        ("tokenizer_config.json", model_files.MAX_CONFIG_BYTES),
+        ("tokenizer.json", model_files.MAX_TEXT_BYTES),
+        ("spiece.model", model_files.MAX_TEXT_BYTES),
+    ],
+)
+def test_a_file_that_is_read_whole_has_a_limit(directory: Path, name: str, limit: int) -> None:
+    with (directory / name).open("wb") as file:
+        file.truncate(limit)
+    check_model_directory(directory)
+    with (directory / name).open("wb") as file:
+        file.truncate(limit + 1)
+    with pytest.raises(StartupError, match=f"must have at most {limit} bytes, got {limit + 1}"):
+        check_model_directory(directory)
+
+
+def test_every_model_is_looked_at_by_whoever_serves_it(directory: Path, secret: Path) -> None:
+    (directory / "vocab.json").symlink_to(secret)
+    with pytest.raises(StartupError, match="leads out") as error:
+        parse_models([f"m={directory}"])
+    assert "secret-content" not in str(error.value)
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["code within", "code of a hub"])
+def test_no_code_of_a_tokenizer_is_run(directory: Path, checkpoint: Path, local: bool) -> None:
+    for file in checkpoint.iterdir():
+        (directory / file.name).write_bytes(file.read_bytes())
+    ran = directory / "ran"
+    code = f"open({str(ran)!r}, 'w')\nclass Evil:\n    pass\n"
+    (directory / "evil.py").write_text(code)
+    place = "evil.Evil" if local else "someone/evil--evil.Evil"
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": [place, None]}}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(StartupError, match="cannot load the tokenizer") as error:
+        load_tokenizer(directory)
+    assert "trust_remote_code" in str(error.value)
+    assert not ran.exists()
+
+
+def test_a_tokenizer_reads_no_file_that_its_configuration_names(
+    directory: Path, checkpoint: Path, secret: Path
+) -> None:
+    for file in checkpoint.iterdir():
+        (directory / file.name).write_bytes(file.read_bytes())
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    files = ("tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file")
+    config |= dict.fromkeys(files, str(secret))
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(directory)
+    assert tokenizer is not None
+    assert "secret" not in json.dumps(tokenizer._tokenizer.get_vocab())
