@@ -181,10 +181,10 @@ COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes 
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter
 
 lock: setup ## Renews the lock files from what the distributions ask for.
-	$(COMPILE) service/pyproject.toml client/pyproject.toml -o service/router.lock
-	$(COMPILE) --extra worker service/pyproject.toml client/pyproject.toml \
+	$(COMPILE) --extra tracing service/pyproject.toml client/pyproject.toml -o service/router.lock
+	$(COMPILE) --extra tracing --extra worker service/pyproject.toml client/pyproject.toml \
 		-c service/router.lock -o service/worker.lock
-	$(COMPILE) --extra worker service/pyproject.toml client/pyproject.toml \
+	$(COMPILE) --extra tracing --extra worker service/pyproject.toml client/pyproject.toml \
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
 

@@ -55,6 +55,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.hypotheses = [self.hypothesis(-0.5, 5, 7, 8), self.hypothesis(-1.25, 9)]
         self.script_of: Callable[[worker_pb2.RunRequest], list[Step]] = self._script_of
         self.requests: list[worker_pb2.RunRequest] = []
+        self.metadata: list[dict[str, Any]] = []  # of each run
         self.seconds_left: list[float | None] = []  # until each run's deadline
         self.running = 0
         self.cancelled = 0  # runs that ended before their script
@@ -273,6 +274,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         if self.draining:
             raise StoppingError
         self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata() or ()))
         known = len(request.generated_token_ids)
         self.seconds_left.append(context.time_remaining())
         if request.model not in [model.name for model in self.models]:

@@ -38,7 +38,7 @@ class Authentication(aio.ServerInterceptor):
             return await continuation(handler_call_details)
         token = _bearer_token(handler_call_details)
         client = None if token is None else self._clients.of_token(token)
-        set_current_account(client and self._accounts.of(client))
+        set_current_account(None if client is None else self._accounts.of(client))
         handler = await continuation(handler_call_details)
         if client is not None or handler is None:
             return handler

@@ -44,6 +44,7 @@ def router(
     from shaperouter_service.roles.router import RouterConfig, run_router
 
     common.configure_logs()
+    common.configure_tracing("router")
     config = RouterConfig(
         models=common.sources(),
         listen=public.listen,

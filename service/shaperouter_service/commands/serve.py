@@ -62,6 +62,7 @@ def serve(
     from shaperouter_service.roles.serve import LocalWorkers, run_serve
 
     common.configure_logs()
+    common.configure_tracing("router")
     sources = common.sources()
     # Workers would refuse them, too, but only once each has started.
     names = [source.name for source in sources]
@@ -91,6 +92,7 @@ def serve(
         f"--grace={common.grace}",
         f"--log-level={common.log_level}",
         f"--log-format={common.log_format}",
+        f"--tracing={common.tracing}",
         *as_arguments(shared),
         "--exit-with-parent",
     )

@@ -59,6 +59,7 @@ def worker(
     """A worker: one device, its models and its graphs."""
     name = name or worker_name(listen)
     common.configure_logs(worker=name)
+    common.configure_tracing("worker")
     sources = common.sources()
     names = [source.name for source in sources]
     if engine.compile_cache != OFF:

@@ -18,6 +18,7 @@ from shaperouter_service.rpc.heartbeat import (
 )
 from shaperouter_service.rpc.status import from_call, reason_of
 from shaperouter_service.rpc.tls import WorkerTls
+from shaperouter_service.telemetry.tracing import outgoing_metadata
 
 log = structlog.get_logger(__name__)
 
@@ -190,7 +191,7 @@ class WorkerLink:
             RunInterruptedError: The worker is gone, silent, or drains.
             RelayedError: It refused.
         """
-        call = self._stub.Run(request, timeout=seconds_left)
+        call = self._stub.Run(request, timeout=seconds_left, metadata=outgoing_metadata())
         self._runs[call] = None
         try:
             async for response in call:

@@ -47,6 +47,7 @@ from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
+from shaperouter_service.telemetry.tracing import end_tracing
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.text import Tokenizer, load_tokenizer
@@ -129,6 +130,9 @@ async def run_router(
         else telling_spent_budgets(fleet)
     )
     admission = Admission(method for service in WORK for method in service.methods)
+    if config.worker_tls:
+        # Files that cannot be used are told now, not with the first worker.
+        config.worker_tls.credentials()
     authentication = _authentication(config, AccessMetrics(registry))
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
@@ -175,6 +179,7 @@ async def run_router(
                 await stop.wait()
                 fleet.end_changes()
             log.info("stopping: waiting for running requests", grace_seconds=config.grace)
+    await asyncio.to_thread(end_tracing)
     log.info("stopped")
 
 

@@ -22,6 +22,7 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
+from shaperouter_service.telemetry.tracing import end_tracing
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.server import Changes, WorkerServicer
@@ -153,6 +154,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 changes.close()
                 await health.set_ready(False)
                 engine.drain()
+    await asyncio.to_thread(end_tracing)
     # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
     # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
     sys.stderr.flush()

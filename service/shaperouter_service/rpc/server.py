@@ -16,6 +16,7 @@ from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.heartbeat import LEAST_PING_INTERVAL
 from shaperouter_service.rpc.interceptor import ErrorInterceptor
 from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.telemetry.tracing import TraceContext, is_tracing
 
 # gRPC's own default, said aloud: a prompt is far below it, and what is above is refused unread.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -46,6 +47,7 @@ def make_server(
         # In this order: nothing is parsed for who may not call, and what is not admitted becomes a
         # status like any other error.
         interceptors=[
+            *([TraceContext()] if is_tracing() else []),
             *([authentication] if authentication else []),
             ErrorInterceptor(requests),
             *([admission] if admission else []),

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import structlog
 
+from shaperouter_service.telemetry.tracing import add_ids
+
 LogFormat = Literal["auto", "console", "json"]
 
 
@@ -26,6 +28,7 @@ def configure_logs(level: str, log_format: LogFormat, **fields: str) -> None:
     structlog.configure(
         processors=[
             lambda _, __, event: {**fields, **event},
+            add_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderer,

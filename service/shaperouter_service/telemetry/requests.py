@@ -26,6 +26,7 @@ from shaperouter_service.access import current_account
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.telemetry.progress import SequenceProgress
+from shaperouter_service.telemetry.tracing import start_span
 
 log = structlog.get_logger("shaperouter.request")
 
@@ -156,6 +157,7 @@ class RequestRecord:
         self.routes: list[Decision] = []
         self._metrics = metrics
         self._account = current_account()
+        self._span = start_span("", {"shaperouter.request_id": request_id})
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
         self._first_token: float | None = None
@@ -181,7 +183,7 @@ class RequestRecord:
         elif model != UNKNOWN_MODEL:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
-        metrics.e2e_latency.labels(model).observe(self.total_seconds)
+        metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
         if self._account:
             metrics.client_requests.labels(self._account.client.name, self.code.name).inc()
         for progress in self._progress.values():
@@ -209,6 +211,7 @@ class RequestRecord:
             fields["graphs"] = [str(signature) for signature in served]
         if self.error:
             fields["error"] = self.error
+        self._end_span()
         log.log(_LEVELS.get(self.code, logging.INFO), "request", **fields)
 
     def prompt(self, tokens: int) -> None:
@@ -220,10 +223,25 @@ class RequestRecord:
     def routed(self, decision: Decision) -> None:
         """A run of it was given to a worker."""
         self.routes.append(decision)
+        if self._span:
+            taken = decision.taken
+            self._span.event(
+                "route",
+                {
+                    "shaperouter.worker": taken.worker,
+                    "shaperouter.graphs": [str(signature) for signature in taken.graphs],
+                    "shaperouter.expected.queue_seconds": taken.queue_seconds,
+                    "shaperouter.expected.stall_seconds": taken.stall_seconds,
+                    "shaperouter.expected.prefill_seconds": taken.prefill_seconds,
+                    "shaperouter.expected.decode_seconds": taken.decode_seconds,
+                    "shaperouter.options": len(decision.options),
+                },
+            )
 
     def stalls(self, sequence: int = 0) -> None:
         """A sequence waits for a compilation from now on."""
         self._progress[sequence].stalls()
+        self._span.event("stall")
 
     def tokens(self, count: int, sequence: int = 0) -> None:
         """A sequence has new tokens."""
@@ -231,7 +249,10 @@ class RequestRecord:
         since = self._progress[sequence].tokens()
         if self._first_token is None:
             self._first_token = time.monotonic()
-            metrics.time_to_first_token.labels(model).observe(self.time_to_first_token)
+            metrics.time_to_first_token.labels(model).observe(
+                self.time_to_first_token, self._span.exemplar
+            )
+            self._span.event("first_token")
             metrics.waiting.labels(model).dec()
             metrics.running.labels(model).inc()
         if since is not None:
@@ -241,6 +262,22 @@ class RequestRecord:
         self.generated_tokens += count
         metrics.generation_tokens.labels(model).inc(count)
         self._pay("generation", count)
+
+    def _end_span(self) -> None:
+        self._span.set(
+            {
+                "gen_ai.operation.name": "text_completion",
+                "gen_ai.request.model": self._model,
+                "gen_ai.usage.input_tokens": self._prompt_tokens,
+                "gen_ai.usage.output_tokens": self.generated_tokens,
+                "rpc.grpc.status_code": self.code.value[0],
+                "shaperouter.worker": self.worker,
+                **({"shaperouter.client": self._account.client.name} if self._account else {}),
+            }
+        )
+        self._span.end(
+            error=self.error or ("" if self.code is grpc.StatusCode.OK else self.code.name)
+        )
 
     def _pay(self, kind: str, tokens: int) -> None:
         if self._account:
@@ -253,7 +290,9 @@ class RequestRecord:
         self.worker = completion.worker
         metrics, model = self._metrics, self._model
         if completion.graphs:
-            metrics.queue_time.labels(model).observe(completion.timings.queue_seconds)
+            metrics.queue_time.labels(model).observe(
+                completion.timings.queue_seconds, self._span.exemplar
+            )
         for use in completion.graphs:
             asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
             fit = "tight" if asked.covers(served) else "loose"

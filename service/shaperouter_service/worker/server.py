@@ -24,6 +24,7 @@ from shaperouter_service.worker.run import (
     Stalled,
     TokenLogprobs,
 )
+from shaperouter_service.worker.run_trace import RunTrace
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
@@ -105,9 +106,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         run = make_run(request, model, emit)
         held = HeldTokens(request.tokens_interval_seconds)
         self._engine.submit(run, request.model)
+        trace = RunTrace(run, request.model)
+        error = ""
         try:
             while True:
                 event = await events.get()
+                trace.note(event)
                 told = held.add(event) if isinstance(event, NewTokens) else held.release()
                 if told:
                     yield worker_pb2.RunResponse(tokens=_tokens(told))
@@ -123,10 +127,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                             completion.aligned.CopyFrom(aligned)
                         yield worker_pb2.RunResponse(completion=completion)
                         return
-                    case Failed(error):
-                        raise error
+                    case Failed(failure):
+                        error = str(failure)
+                        raise failure
         finally:
             self._engine.cancel(run, request.model)
+            trace.end(error)
 
     async def Watch(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WatchRequest, context: Any

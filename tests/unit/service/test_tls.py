@@ -237,6 +237,12 @@ def test_a_router_whose_certificate_was_renewed_gets_to_its_workers_again(
     )
 
 
+def test_files_of_a_router_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
+    tls = WorkerTls(ca=tmp_path / "nowhere", cert=None, key=None, name=None)
+    with pytest.raises(StartupError, match=r"worker-tls-ca: .*nowhere cannot be read"):
+        tls.credentials()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -93,6 +93,15 @@ def test_a_call_without_a_known_token_is_refused_and_counted(
     play(scenario, settings={"tokens": tokens})
 
 
+def test_nothing_is_parsed_of_a_call_that_is_refused(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        generate = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
+        error = await router.error(generate(b"\xff no message", timeout=PATIENCE))
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    play(scenario, settings={"tokens": tokens})
+
+
 def test_reflection_needs_a_token_and_health_does_not(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         assert await router.health_of("readiness")

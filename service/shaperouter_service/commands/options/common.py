@@ -8,6 +8,7 @@ from shaperouter_service.commands.options.config_file import config_option
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, configure_logs
+from shaperouter_service.telemetry.tracing import TracingChoice, configure_tracing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,19 @@ class CommonOptions:
     grace: float
     log_level: str
     log_format: LogFormat
+    tracing: TracingChoice
 
     def configure_logs(self, **context: str) -> None:
         """Has logs as they are wanted; `context` is in each line."""
         configure_logs(self.log_level, self.log_format, **context)
+
+    def configure_tracing(self, role: str) -> None:
+        """Has requests traced if they are to be.
+
+        Raises:
+            StartupError: What it takes is not installed.
+        """
+        configure_tracing(self.tracing, role=role)
 
     @property
     def health_address(self) -> str | None:
@@ -82,6 +92,14 @@ common_options = options_of(
         type=click.Choice(["auto", "console", "json"]),
         default="auto",
         help="Form of the logs; auto is console on a terminal and json elsewhere.",
+    ),
+    option(
+        "--tracing",
+        type=click.Choice(["off", "otlp"]),
+        default="off",
+        help="Where traces of requests go; otlp is OpenTelemetry's protocol over gRPC, and needs "
+        "shaperouter-service[tracing]. OpenTelemetry's own variables say to where and which, e.g. "
+        "OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_TRACES_SAMPLER.",
     ),
     config_option,
 )

@@ -13,6 +13,7 @@ COMMON = [
     "--grace",
     "--log-level",
     "--log-format",
+    "--tracing",
     "--config",
 ]
 ENGINE = [

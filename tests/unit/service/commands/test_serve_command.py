@@ -62,6 +62,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--grace=7.0",
             "--log-level=warning",
             "--log-format=json",
+            "--tracing=off",
             "--exit-with-parent",
         ]
     )

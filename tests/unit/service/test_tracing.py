@@ -1,0 +1,188 @@
+"""Traces: a request's span, what it points to, and what points to it."""
+
+from __future__ import annotations
+
+import builtins
+import contextvars
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from harness.fake_worker import FakeWorker
+from harness.router import PATIENCE, Play, Router
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.errors import StartupError
+from shaperouter_service.telemetry import tracing
+from shaperouter_service.telemetry.logs import configure_logs
+from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+class Spans:
+    """What was traced."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._exporter = exporter
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    """Traces everything to memory."""
+    exporter = InMemorySpanExporter()
+    tracing.trace_to(SimpleSpanProcessor(exporter), role="router")
+    yield Spans(exporter)
+    tracing.end_tracing()
+
+
+async def generate(router: Router, traceparent: str | None = TRACEPARENT, **fields: Any) -> Any:
+    request = generation_pb2.GenerateRequest(
+        **({"token_ids": generation_pb2.TokenIds(ids=[1, 2])} | fields)
+    )
+    metadata = () if traceparent is None else (("traceparent", traceparent),)
+    return await router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+
+
+GENERATE = "shaperouter.v1.GenerationService/Generate"
+
+
+def test_a_request_is_a_child_of_its_callers_span_and_its_run_a_child_of_the_request(
+    play: Play, spans: Spans
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.stall())
+        response = await generate(router)
+        (span,) = spans.named(GENERATE)
+        assert f"{span.context.trace_id:032x}" == TRACE
+        assert span.parent is not None
+        assert f"{span.parent.span_id:016x}" == PARENT
+        assert worker.metadata[0]["traceparent"] == f"00-{TRACE}-{span.context.span_id:016x}-01"
+        assert [event.name for event in span.events] == ["route", "stall", "first_token"]
+        route = span.events[0].attributes
+        assert route is not None
+        assert route["shaperouter.worker"] == "worker-0"
+        assert route["shaperouter.graphs"] == ("tiny prefill 1x64", "tiny decode 1x64")
+        assert span.attributes is not None
+        told = {
+            "gen_ai.request.model": "tiny",
+            "gen_ai.usage.input_tokens": 2,
+            "gen_ai.usage.output_tokens": 3,
+            "rpc.grpc.status_code": 0,
+            "shaperouter.request_id": response.completion.request_id,
+        }
+        assert told.items() <= dict(span.attributes).items()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "traceparent", [None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"]
+)
+def test_a_request_whose_caller_brings_no_span_begins_a_trace(
+    play: Play, spans: Spans, traceparent: str | None
+) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        await generate(router, traceparent)
+        await generate(router, traceparent)
+        first, second = spans.named(GENERATE)
+        assert first.parent is None
+        assert first.context.trace_id != second.context.trace_id
+
+    play(scenario)
+
+
+def test_what_its_caller_does_not_keep_is_not_kept(play: Play, spans: Spans) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await generate(router, TRACEPARENT[:-1] + "0")
+        assert not spans.named(GENERATE)
+        assert "traceparent" not in worker.metadata[0]
+
+    play(scenario)
+
+
+def test_a_request_that_fails_says_why(play: Play, spans: Spans) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        await router.error(generate(router, model="another"))
+        (span,) = spans.named(GENERATE)
+        assert span.status.status_code is StatusCode.ERROR
+        assert "no model 'another'" in str(span.status.description)
+
+    play(scenario)
+
+
+def test_lines_of_the_log_point_to_the_span(
+    play: Play, spans: Spans, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = structlog.get_config()
+    configure_logs("info", "json")
+
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        await generate(router)
+
+    try:
+        play(scenario)
+    finally:
+        structlog.configure(**before)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if '"request"' in line]
+    (span,) = spans.named(GENERATE)
+    assert f'"trace_id": "{TRACE}"' in line
+    assert f'"span_id": "{span.context.span_id:016x}"' in line
+
+
+@pytest.mark.usefixtures("spans")
+def test_latencies_have_exemplars_that_point_to_the_span() -> None:
+    registry = CollectorRegistry()
+
+    def call() -> Mapping[str, str]:
+        with RequestRecord(RequestMetrics(registry), "request-7") as record:
+            record.waits("tiny")
+            record.tokens(1)
+            return record._span.ids
+
+    # As of a call: in a context of its own.
+    ids = contextvars.copy_context().run(call)
+    text = generate_latest(registry).decode()
+    exemplar = f'# {{span_id="{ids["span_id"]}",trace_id="{ids["trace_id"]}"}}'
+    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds"):
+        lines = [line for line in text.splitlines() if f"{name}_bucket" in line]
+        assert sum(exemplar in line for line in lines) == 1
+
+
+def test_nothing_is_traced_unless_it_is_asked_for(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await generate(router)
+        assert "traceparent" not in worker.metadata[0]
+
+    play(scenario)
+    assert not tracing.is_tracing()
+
+
+def test_without_what_it_takes_tracing_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real_import = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("opentelemetry"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    message = (
+        r"tracing: opentelemetry.* is not installed; otlp needs shaperouter-service\[tracing\]"
+    )
+    with pytest.raises(StartupError, match=message):
+        tracing.configure_tracing("otlp", role="router")
+    tracing.configure_tracing("off", role="router")
