@@ -37,7 +37,7 @@ class Router:
         self.models = model_pb2_grpc.ModelServiceStub(channel)
         self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
         self.health = health_pb2_grpc.HealthStub(channel)
-        self._registry = registry
+        self.registry = registry
 
     def generate(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
         """Calls Generate; the prompt is one token unless the fields say otherwise."""
@@ -76,14 +76,14 @@ class Router:
         """Slots of the workers that the router knows of; shown once the catalog has them."""
         return sum(
             sample.value
-            for family in self._registry.collect()
+            for family in self.registry.collect()
             for sample in family.samples
             if sample.name == "shaperouter_slots" and sample.labels["state"] == "free"
         )
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric; 0 before it is first counted."""
-        return self._registry.get_sample_value(f"shaperouter_{name}", labels) or 0
+        return self.registry.get_sample_value(f"shaperouter_{name}", labels) or 0
 
 
 def _with_prompt(fields: dict[str, Any]) -> dict[str, Any]:

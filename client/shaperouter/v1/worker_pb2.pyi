@@ -201,7 +201,7 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget")
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget", "start")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class WatchResponse(_message.Message):
     COMPILE_QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     device: str
@@ -220,7 +221,20 @@ class WatchResponse(_message.Message):
     compile_queue_depth: int
     warm: bool
     budget: CompileBudget
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ...) -> None: ...
+    start: StartTimes
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
+
+class StartTimes(_message.Message):
+    __slots__ = ("import_seconds", "weights_seconds", "first_cover_seconds", "warm_seconds")
+    IMPORT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_COVER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WARM_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    import_seconds: float
+    weights_seconds: float
+    first_cover_seconds: float
+    warm_seconds: float
+    def __init__(self, import_seconds: _Optional[float] = ..., weights_seconds: _Optional[float] = ..., first_cover_seconds: _Optional[float] = ..., warm_seconds: _Optional[float] = ...) -> None: ...
 
 class CompileBudget(_message.Message):
     __slots__ = ("mode", "room", "max_graphs", "memory_bytes", "max_memory_bytes", "threads", "exhausted")

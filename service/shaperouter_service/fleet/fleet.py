@@ -10,7 +10,7 @@ import structlog
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.errors import DeadlinePassedError, QueueFullError, WorkerLostError
 from shaperouter_service.fleet.journey import Journey
-from shaperouter_service.fleet.link import RunInterruptedError, WorkerLink
+from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.routing.catalog import Catalog, WorkerId
@@ -77,6 +77,8 @@ class Fleet:
         # Those that answer.
         self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
+        for loss in Loss:
+            metrics.workers_lost.labels(loss)
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -178,7 +180,7 @@ class Fleet:
                 except RunInterruptedError as error:
                     # A run may learn late of its worker's end, when another life is there already.
                     if self._workers.get(link) == worker:
-                        self._lost(link)
+                        self._lost(link, error.loss)
                     journey.interrupted(worker.name, error.loss)
                     if end := journey.end():
                         yield worker.name, end
@@ -324,19 +326,22 @@ class Fleet:
         self._ignored.discard(link)
         if self._workers.get(link) != worker:
             if link in self._workers:
-                self._lost(link)
+                self._lost(link, Loss.LOST)
             log.info(
                 "worker ready", worker=worker.name, device=snapshot.device, address=link.address
             )
         self._workers[link] = worker
+        self._metrics.workers.set(len(self._workers))
         self.catalog.update(snapshot)
         if self._worker_metrics:
             self._worker_metrics.observe(snapshot)
         self._notify()
 
-    def _lost(self, link: WorkerLink) -> None:
+    def _lost(self, link: WorkerLink, loss: Loss) -> None:
         worker = self._workers.pop(link, None)
         if worker is not None:
+            self._metrics.workers.set(len(self._workers))
+            self._metrics.workers_lost.labels(loss).inc()
             self.catalog.lose(worker)
             if self._worker_metrics:
                 self._worker_metrics.lose(worker)

@@ -75,7 +75,7 @@ class WorkerLink:
         *,
         on_heard: Callable[[str], None],
         on_snapshot: Callable[["WorkerLink", worker_pb2.WatchResponse], None],
-        on_lost: Callable[["WorkerLink"], None],
+        on_lost: Callable[["WorkerLink", Loss], None],
         tls: WorkerTls | None = None,
     ) -> None:
         """Prepares the connection; `watch` makes it.
@@ -84,7 +84,7 @@ class WorkerLink:
             address: Of the worker, as gRPC writes it.
             on_heard: Told the address whenever the worker says something, be it that it drains.
             on_snapshot: Told each snapshot.
-            on_lost: Told when the worker takes no more runs: it is gone, silent, or drains.
+            on_lost: Told when the worker takes no more runs, and why.
             tls: What is asked of it; None speaks plain text.
         """
         self.address = address
@@ -112,7 +112,7 @@ class WorkerLink:
         """Follows the worker's state until cancelled, through any number of its lives."""
         while True:
             loss = await self._watch_life()
-            self._on_lost(self)
+            self._on_lost(self, loss)
             if loss is Loss.DRAINING:
                 # What runs there may go on to its end.
                 self._draining = True

@@ -44,6 +44,7 @@ from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.access import AccessMetrics
+from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
@@ -111,7 +112,7 @@ async def run_router(
         StartupError: A port, a tokenizer, or a file of certificates or tokens is unusable.
     """
     stop = stop_signal()
-    registry = make_registry()
+    registry = make_registry("serve" if config.own_workers else "router")
     request_metrics = RequestMetrics(registry)
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
@@ -137,7 +138,8 @@ async def run_router(
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        server = make_server(SERVICES, admission, authentication)
+        calls = CallMetrics(registry, SERVICES)
+        server = make_server(SERVICES, admission, authentication, [calls])
         async with (
             serving_health(health, config.health_listen),
             fleet.connected(),

@@ -166,7 +166,7 @@ def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
     if address is None:
         yield None
         return
-    registry = make_registry()
+    registry = make_registry("worker")
     with serve_metrics(registry, address):
         yield WorkerMetrics(registry)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -30,6 +30,7 @@ def make_server(
     services: list[ServiceDescriptor],
     admission: Admission | None = None,
     authentication: Authentication | None = None,
+    observers: Sequence[aio.ServerInterceptor] = (),
 ) -> aio.Server:
     """Makes a server that turns the errors of these services into statuses.
 
@@ -37,6 +38,7 @@ def make_server(
         services: What it serves.
         admission: Lets in the calls that are its work.
         authentication: Lets in who may call at all.
+        observers: What sees all calls, refused ones too.
     """
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
@@ -48,6 +50,7 @@ def make_server(
         # status like any other error.
         interceptors=[
             *([TraceContext()] if is_tracing() else []),
+            *observers,
             *([authentication] if authentication else []),
             ErrorInterceptor(requests),
             *([admission] if admission else []),

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class Recycling(StrEnum):
@@ -16,6 +16,9 @@ class FleetMetrics:
     """The metrics that a router's fleet makes.
 
     Attributes:
+        workers: That answer.
+        workers_lost: By reason: the connection broke (lost), it fell silent (hung), or it was
+            stopped (draining).
         runs_resumed: By model and reason: the worker's connection broke (lost), it fell silent
             (hung), or it gave the run back (draining).
         workers_recycled: By result: a fresh process has taken the worker's place (replaced), or
@@ -24,6 +27,16 @@ class FleetMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers them."""
+        self.workers = Gauge(
+            "shaperouter_workers", "Worker processes that answer the router.", registry=registry
+        )
+        self.workers_lost = Counter(
+            "shaperouter_workers_lost",
+            "Worker processes that answered and no longer do: the connection broke (lost), nothing "
+            "was heard any more (hung), or they were stopped (draining).",
+            ["reason"],
+            registry=registry,
+        )
         self.runs_resumed = Counter(
             "shaperouter_runs_resumed",
             "Runs that were handed to another worker, or to the next life of the same one, because "

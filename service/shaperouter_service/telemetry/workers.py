@@ -243,6 +243,15 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
         graphs.add_metric([name], found)
     yield graphs
 
+    most = sum(worker.budget.max_graphs for worker in connected)
+    yield GaugeMetricFamily(
+        "shaperouter_graphs_limit", "Graphs that workers make at most (--max-graphs).", most
+    )
+    room = sum(worker.budget.room for worker in connected)
+    yield GaugeMetricFamily(
+        "shaperouter_graphs_room", "Graphs that workers may still make, within their budgets.", room
+    )
+
     depth = sum(worker.compile_queue_depth for worker in connected)
     yield GaugeMetricFamily(
         "shaperouter_compile_queue_depth", "Signatures that wait for a compile thread.", depth
@@ -258,6 +267,21 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
     for model_name, size in cache_bytes.items():
         caches.add_metric([model_name], size)
     yield caches
+    yield _startup(connected)
+
+
+def _startup(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
+    family = GaugeMetricFamily(
+        "shaperouter_startup_seconds",
+        "Time that the phases of a worker's start took, each from the end of the one before, in "
+        "seconds: its code (import), weights, a graph for every request (first_cover), and all "
+        "that is made before it is ready (warm).",
+        labels=["worker", "phase"],
+    )
+    for worker in connected:
+        for phase, seconds in worker.start.ListFields():
+            family.add_metric([worker.worker, phase.name.removesuffix("_seconds")], seconds)
+    return family
 
 
 def _slots(serving: Iterable[worker_pb2.WatchResponse]) -> Metric:

@@ -50,6 +50,7 @@ from shaperouter_service.worker.snapshot import (
     lane_message,
     model_message,
 )
+from shaperouter_service.worker.start_times import StartTimes
 from shaperouter_service.worker.watchdog import HANG_TIMEOUT, Watchdog
 
 NO_CHOICE: Mapping[str, Sequence[int]] = {}
@@ -119,10 +120,12 @@ class Engine:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
                 is none of the ladders'.
         """
+        self._start_times = StartTimes()
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         self._device = _device_name()
         self._on_change = on_change
+        self._covers: list[Signature] = []
         self._first: list[Signature] = []
         self._sections: dict[str, Section] = {}
         self._models: dict[str, Model] = {}
@@ -159,6 +162,7 @@ class Engine:
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
+        self._start_times.loaded()
         # TensorFlow lowers only for a device it has, and two processes would share a GPU's memory.
         self._tracing = (
             TracingProcess(self._models.values())
@@ -241,6 +245,7 @@ class Engine:
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
             budget=budget_message(self._graphs),
+            start=self._start_times.to_proto(),
         )
 
     def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
@@ -271,7 +276,7 @@ class Engine:
         Raises:
             StartupError: A declared signature is none of the ladders', or has no room.
         """
-        covers = [
+        self._covers = [
             signature
             for name, ladders in self._ladders.items()
             for signature in (*ladders.first_to_read(name), ladders.first_decode(name, beams=1))
@@ -282,11 +287,11 @@ class Engine:
         recorded = self._recorded(record)
         is_lazy = self._graphs.budget.mode is CompileMode.LAZY
         # Whole before anything is made: once all of it is, nothing more may be.
-        self._first = [*covers, *(warm or ([] if is_lazy else recorded))]
+        self._first = [*self._covers, *(warm or ([] if is_lazy else recorded))]
         log.info("making graphs before the worker is ready", graphs=len(set(self._first)))
         for signature in self._first:
             try:
-                self._graphs.want(signature, urgent=signature in covers)
+                self._graphs.want(signature, urgent=signature in self._covers)
             except GraphRefusedError as error:
                 raise StartupError(f"warm: {error}") from error
         if is_lazy:
@@ -382,6 +387,8 @@ class Engine:
         return any(lane.active_slots for lane in self._lanes.values())
 
     def _graph_changed(self) -> None:
+        covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
+        self._start_times.made(covered=covered, warm=self.warm)
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
             self._graphs.freeze()
         self._thread.wake()

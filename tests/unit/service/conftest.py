@@ -133,7 +133,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         stop = asyncio.Event()
         registry = CollectorRegistry()
         monkeypatch.setattr(router_role, "stop_signal", lambda: stop)
-        monkeypatch.setattr(router_role, "make_registry", lambda: registry)
+        monkeypatch.setattr(router_role, "make_registry", lambda _: registry)
         # Its HTTP server takes half a second to stop.
         monkeypatch.setattr(router_role, "serve_metrics", lambda *_: contextlib.nullcontext(0))
         config = router_role.RouterConfig(

@@ -33,7 +33,7 @@ def watch(
             worker.address,
             on_heard=lambda _: None,
             on_snapshot=on_snapshot,
-            on_lost=lambda _: None,
+            on_lost=lambda *_: None,
         )
         task = asyncio.create_task(connection.watch())
         async with asyncio.timeout(PATIENCE):

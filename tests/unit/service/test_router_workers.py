@@ -215,3 +215,20 @@ def test_the_worker_goes_on_after_its_error(play: Play) -> None:
         assert (await router.generate()).sequences[0].token_ids == [5, 7, 8]
 
     play(scenario)
+
+
+# Counting them.
+
+
+@pytest.mark.parametrize(("end", "reason"), [("kill", "lost"), ("drain", "draining")])
+def test_workers_are_counted_and_so_is_why_they_are_not_there_any_more(
+    play: Play, until: Until, end: str, reason: str
+) -> None:
+    async def scenario(router: Router, first: FakeWorker, _: FakeWorker) -> None:
+        assert router.metric("workers") == 2
+        await getattr(first, end)()
+        await until(lambda: router.metric("workers") == 1)
+        assert router.metric("workers_lost_total", reason=reason) == 1
+        assert router.metric("workers_lost_total", reason="hung") == 0
+
+    play(scenario, workers=2)

@@ -287,7 +287,8 @@ def test_buckets_accumulate_up_to_the_count(
 
 
 def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
-    scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
+    start = worker_pb2.StartTimes(import_seconds=3.5)
+    scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE), start=start))
     labels = {
         name: {label for label, _ in its} - {"le"}
         for name, its in scraped.series()
@@ -303,10 +304,30 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "device_seconds_sum": SIGNATURE | {"device"},
         "padding_tokens_total": {"model", "kind"},
         "graphs": {"state"},
+        "graphs_limit": set(),
+        "graphs_room": set(),
+        "startup_seconds": {"worker", "phase"},
         "compile_queue_depth": set(),
         "slots": {"model", "state"},
         "kv_cache_bytes": {"model"},
     }
+
+
+def test_the_start_of_a_worker_is_told_by_phase_as_far_as_it_has_come(scraped: Scraped) -> None:
+    start = worker_pb2.StartTimes(import_seconds=3.5, weights_seconds=0.25)
+    scraped.metrics.observe(snapshot(start=start))
+    name = "shaperouter_startup_seconds"
+    assert scraped.value(name, worker="worker-0", phase="import") == 3.5
+    assert scraped.value(name, worker="worker-0", phase="weights") == 0.25
+    assert len([labels for found, labels in scraped.series() if found == name]) == 2
+
+
+def test_room_and_limit_are_summed_over_workers(scraped: Scraped) -> None:
+    for worker in ("worker-0", "worker-1"):
+        budget = worker_pb2.CompileBudget(room=3, max_graphs=10)
+        scraped.metrics.observe(snapshot(worker=worker, budget=budget))
+    assert scraped.value("shaperouter_graphs_limit") == 20
+    assert scraped.value("shaperouter_graphs_room") == 6
 
 
 def test_label_values_are_those_of_the_signature(scraped: Scraped) -> None:

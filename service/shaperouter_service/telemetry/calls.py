@@ -1,0 +1,126 @@
+"""Metrics of gRPC calls, refused ones too, by the names that other servers' interceptors give them.
+
+Requests have metrics of their own, which know of models; these are of every method alike.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from grpc import aio
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from shaperouter_service.rpc.interceptor import Handler
+
+# Seconds. From a list of models to a long transcription.
+_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+_LABELS = ["grpc_type", "grpc_service", "grpc_method"]
+
+
+class CallMetrics(aio.ServerInterceptor):
+    """Counts and times the calls of some services: whoever calls others adds no labels."""
+
+    def __init__(self, registry: CollectorRegistry, services: Iterable[ServiceDescriptor]) -> None:
+        """Registers the metrics.
+
+        Args:
+            registry: Where they are shown.
+            services: Whose calls are counted.
+        """
+        self._started = Counter(
+            "grpc_server_started", "Calls that have begun.", _LABELS, registry=registry
+        )
+        self._handled = Counter(
+            "grpc_server_handled",
+            "Calls that have ended, by gRPC status code.",
+            [*_LABELS, "grpc_code"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "grpc_server_handling_seconds",
+            "Time from a call's beginning to its end, in seconds.",
+            _LABELS,
+            buckets=_BOUNDS,
+            registry=registry,
+        )
+        self._labels = {
+            f"/{service.full_name}/{method.name}": (_type(method), service.full_name, method.name)
+            for service in services
+            for method in service.methods
+        }
+        for labels in self._labels.values():
+            self._started.labels(*labels)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wraps a method's handler."""
+        handler: Any = await continuation(handler_call_details)
+        labels = self._labels.get(handler_call_details.method)
+        if handler is None or labels is None:
+            return handler
+        codecs = handler.request_deserializer, handler.response_serializer
+        if handler.request_streaming:
+            behaviour = self._stream(handler.stream_stream, labels)
+            return grpc.stream_stream_rpc_method_handler(behaviour, *codecs)
+        if handler.response_streaming:
+            behaviour = self._stream(handler.unary_stream, labels)
+            return grpc.unary_stream_rpc_method_handler(behaviour, *codecs)
+        behaviour = self._unary(handler.unary_unary, labels)
+        return grpc.unary_unary_rpc_method_handler(behaviour, *codecs)
+
+    def _unary(self, behaviour: Any, labels: tuple[str, str, str]) -> Any:
+        async def call(request: Any, context: Any) -> Any:
+            with self._counted(context, labels):
+                return await behaviour(request, context)
+
+        return call
+
+    def _stream(self, behaviour: Any, labels: tuple[str, str, str]) -> Any:
+        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+            with self._counted(context, labels):
+                async with contextlib.aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+
+        return call
+
+    @contextlib.contextmanager
+    def _counted(
+        self, context: aio.ServicerContext[Any, Any], labels: tuple[str, str, str]
+    ) -> Iterator[None]:
+        began = time.monotonic()
+        self._started.labels(*labels).inc()
+        code = grpc.StatusCode.OK
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            # The caller has gone, or its deadline has passed.
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except BaseException:
+            code = _CODES.get(context.code(), grpc.StatusCode.UNKNOWN)
+            raise
+        finally:
+            self._handled.labels(*labels, code.name).inc()
+            self._seconds.labels(*labels).observe(time.monotonic() - began)
+
+
+# gRPC's asyncio API tells a code as it was set, or as a number.
+_CODES: dict[Any, grpc.StatusCode] = {
+    key: code for code in grpc.StatusCode for key in (code, code.value[0])
+}
+
+
+def _type(method: MethodDescriptor) -> str:
+    request = "client_stream" if method.client_streaming else "unary"
+    if method.server_streaming:
+        return "bidi_stream" if method.client_streaming else "server_stream"
+    return request
