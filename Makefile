@@ -70,7 +70,7 @@ test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weight
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python
 
-fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints (some minutes).
+fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.

@@ -16,14 +16,13 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import ml_dtypes  # noqa: F401 (NumPy knows bfloat16 by it)
 import numpy as np
 
-from harness.mutation import mutated
+from harness.mutation import mutate_file
 from shaperouter_service.errors import StartupError
 from shaperouter_service.model_files import check_model_directory
 from shaperouter_service.models.checkpoint import Checkpoint
@@ -38,55 +37,6 @@ FILES = ("config.json", "generation_config.json", "model.safetensors")
 
 # Address space beyond what the process has when it begins: the checkpoints have half a megabyte.
 ROOM = 2**29
-
-_HOSTILE: list[Any] = [
-    -1, 0, 1, 3, 2**31, 2**63, 10**30, 1e308, -1e308, 0.5, True, None, "", "x" * 1000, "../../etc",
-    [], {}, [[]], [1] * 1000, {"a": 1}, [-1], [2**40], ["x"],
-]  # fmt: skip
-
-
-def mutate_json(content: Any, source: random.Random) -> Any:
-    """Replaces, drops and adds values anywhere in what JSON holds."""
-    if isinstance(content, dict) and content and source.random() < 0.9:
-        key = source.choice(list(content))
-        changed = dict(content)
-        match source.randrange(8):
-            case 0:
-                del changed[key]
-            case 1:
-                changed[source.choice(_KEYS)] = source.choice(_HOSTILE)
-            case _:
-                changed[key] = mutate_json(content[key], source)
-        return changed
-    if isinstance(content, list) and content and source.random() < 0.7:
-        at = source.randrange(len(content))
-        return [*content[:at], mutate_json(content[at], source), *content[at + 1 :]]
-    return source.choice(_HOSTILE)
-
-
-_KEYS = (
-    "n_embd", "n_layer", "n_head", "n_positions", "vocab_size", "d_model", "d_kv", "num_layers",
-    "num_heads", "relative_attention_num_buckets", "relative_attention_max_distance",
-    "hidden_size", "ffn_dim", "word_embed_proj_dim", "max_position_embeddings", "eos_token_id",
-    "bad_words_ids", "sequence_bias", "suppress_tokens", "num_beams", "max_new_tokens",
-    "data_offsets", "shape", "dtype", "__metadata__", "weight_map", "auto_map",
-)  # fmt: skip
-
-
-def mutate(path: Path, source: random.Random) -> None:
-    """Mutates one file: as JSON that says something else, or as bytes that are none."""
-    data = path.read_bytes()
-    if source.random() < 0.3:
-        path.write_bytes(mutated(data[:4000], source) + data[4000:])
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(mutate_json(json.loads(data), source)))
-    else:
-        # A safetensors file: the header's length in 8 bytes, the header in JSON, the numbers.
-        end = 8 + int.from_bytes(data[:8], "little")
-        header = json.dumps(mutate_json(json.loads(data[8:end]), source)).encode()
-        length = len(header) if source.random() < 0.9 else source.choice((0, 2**62, len(data)))
-        rest = data[end:] if source.random() < 0.8 else data[end : end + source.randrange(1000)]
-        path.write_bytes(length.to_bytes(8, "little") + header + rest)
 
 
 def read(directory: Path) -> None:
@@ -148,7 +98,7 @@ def main(seed: int, count: int) -> None:
         for _ in range(count):
             directory = Path(name) / "checkpoint"
             shutil.copytree(GOLDENS / source.choice(CHECKPOINTS), directory)
-            mutate(directory / source.choice(FILES), source)
+            mutate_file(directory / source.choice(FILES), source)
             outcomes[outcome(lambda: read(directory))] += 1  # noqa: B023 (called at once)
             shutil.rmtree(directory)
         print(json.dumps({"outcomes": outcomes, "grown": peak() - before}))

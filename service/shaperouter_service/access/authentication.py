@@ -72,4 +72,4 @@ def _refusing(handler: Any, error: UnauthenticatedError) -> Handler:
         (True, True): (grpc.stream_stream_rpc_method_handler, stream),
     }
     make, behaviour = kinds[handler.request_streaming, handler.response_streaming]
-    return make(behaviour)  # type: ignore[operator]
+    return make(behaviour)

@@ -253,7 +253,7 @@ def _channel(
 ) -> aio.Channel:
     if tls is None or credentials is None:
         return aio.insecure_channel(address, _CHANNEL_OPTIONS)
-    options = list(_CHANNEL_OPTIONS)
+    options: list[tuple[str, int | str]] = [*_CHANNEL_OPTIONS]
     if tls.name is not None:
         options.append(("grpc.ssl_target_name_override", tls.name))
     return aio.secure_channel(address, credentials, options)

@@ -46,7 +46,9 @@ class ServerTls:
             return None if given is before else given
 
         return grpc.dynamic_ssl_server_credentials(
-            given, changed, require_client_authentication=self.client_ca is not None
+            given,
+            changed,  # type: ignore[arg-type]  # its documentation lets it return None
+            require_client_authentication=self.client_ca is not None,
         )
 
     def _read(self) -> grpc.ServerCertificateConfiguration:

@@ -62,7 +62,7 @@ class CallMetrics(aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         """Wraps a method's handler."""
-        handler: Any = await continuation(handler_call_details)
+        handler = await continuation(handler_call_details)
         labels = self._labels.get(handler_call_details.method)
         if handler is None or labels is None:
             return handler

@@ -122,12 +122,10 @@ class Span:
         """Something has taken from one time on the monotonic clock to another."""
         if self._span is None or _provider is None:
             return
-        from opentelemetry import trace
-
         tracer = _provider.get_tracer(__name__)
         part = tracer.start_span(
             name,
-            context=trace.set_span_in_context(self._span),
+            context=self.context(),
             start_time=_wall_clock(start),
             attributes=attributes,
         )
@@ -142,6 +140,14 @@ class Span:
 
             self._span.set_status(Status(StatusCode.ERROR, error))
         self._span.end()
+
+    def context(self) -> Any:
+        """OpenTelemetry's context of what is a part of it."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        # In an empty one: nothing else is a parent of it.
+        return Context() if self._span is None else set_span_in_context(self._span, Context())
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -183,12 +189,10 @@ def outgoing_metadata() -> tuple[tuple[str, str], ...] | None:
     span = _current.get()
     if _provider is None or not span:
         return None
-    from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
-    context = trace.set_span_in_context(span._span)
-    TraceContextTextMapPropagator().inject(carrier, context)
+    TraceContextTextMapPropagator().inject(carrier, span.context())
     return tuple(carrier.items())
 
 

@@ -33,12 +33,14 @@ class Tokenizer:
                 # Without a word, Transformers would ask on the terminal whether to run it.
                 trust_remote_code=False,
             )
-        # Transformers raises what it likes for a damaged file.
-        except Exception as error:
+            # The first call drops a truncation that the file may ask for; from then on nothing of
+            # the tokenizer changes, which is what makes it safe to share. Some damage shows here.
+            self.decode(self._encode("warm"))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        # For a damaged file, Transformers raises what it likes, and Rust that panics no Exception.
+        except BaseException as error:
             raise StartupError(f"{directory}: cannot load the tokenizer: {error}") from error
-        # The first call drops a truncation that the file may ask for; from then on nothing of the
-        # tokenizer changes, which is what makes it safe to share.
-        self._encode("warm")
 
     @property
     def name(self) -> str:
