@@ -5,6 +5,7 @@
     ShaperouterError                 code            retriable
     ├── InvalidArgumentError         INVALID_ARGUMENT   no    a field is wrong; see violations
     ├── UnauthenticatedError         UNAUTHENTICATED    no    no token, or one that is not known
+    ├── PermissionDeniedError        PERMISSION_DENIED  no    the token is of nobody who may do this
     ├── ModelNotFoundError           NOT_FOUND          no    no model of that name is served
     ├── MessageTooLargeError         RESOURCE_EXHAUSTED no    over gRPC's limit of a message's size
     ├── OverloadedError              RESOURCE_EXHAUSTED yes   the queue is full, or this client is
@@ -94,6 +95,10 @@ class InvalidArgumentError(ShaperouterError):
 
 class UnauthenticatedError(ShaperouterError):
     """The service asks for a token, and got none, or one that it does not know."""
+
+
+class PermissionDeniedError(ShaperouterError):
+    """The service knows the token, and its client may not do this."""
 
 
 class ModelNotFoundError(ShaperouterError):

@@ -17,6 +17,7 @@ from shaperouter._errors import (
     MessageTooLargeError,
     ModelNotFoundError,
     OverloadedError,
+    PermissionDeniedError,
     ShaperouterError,
     UnauthenticatedError,
     UnavailableError,
@@ -55,6 +56,8 @@ def error_of(  # noqa: PLR0911 (one for each error)
             )
         case grpc.StatusCode.UNAUTHENTICATED:
             return UnauthenticatedError(details, code=code, request_id=request_id)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDeniedError(details, code=code, request_id=request_id)
         case grpc.StatusCode.NOT_FOUND:
             return ModelNotFoundError(details, code=code, request_id=request_id)
         case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:

@@ -5,6 +5,7 @@
     ServiceError
     ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
     ├── UnauthenticatedError     UNAUTHENTICATED     access: no token, or one of nobody
+    ├── NotOperatorError         PERMISSION_DENIED   access: a client is no operator
     ├── ClientLimitError         RESOURCE_EXHAUSTED  access: a client asks for more than it may
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
@@ -96,6 +97,17 @@ class UnauthenticatedError(ServiceError):
             "'authorization: Bearer TOKEN'"
         )
         self.reason = "UNKNOWN_TOKEN" if has_token else "MISSING_TOKEN"
+
+
+class NotOperatorError(ServiceError):
+    """A client asks for what only operators may."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    reason = "NOT_OPERATOR"
+
+    def __init__(self, client: str) -> None:
+        """Takes the client's name."""
+        super().__init__(f"client {client} is no operator, and may not have graphs made")
 
 
 class ClientLimitError(ServiceError):

@@ -8,19 +8,22 @@ from grpc import aio
 
 from shaperouter_service.access.accounts import Accounts, set_current_account
 from shaperouter_service.access.clients import Clients
-from shaperouter_service.errors import UnauthenticatedError
+from shaperouter_service.errors import NotOperatorError, ServiceError, UnauthenticatedError
 from shaperouter_service.rpc.interceptor import Handler
 from shaperouter_service.rpc.status import abort
 from shaperouter_service.telemetry.access import AccessMetrics, Refusal
 
 _SCHEME = "bearer "
 
+# What takes of what all clients share, beyond the request itself.
+_FOR_OPERATORS = {"/shaperouter.v1.GraphService/WarmGraphs"}
+
 # Probes of proxies and kubelets have no token, and it tells nothing but whether this is ready.
 _OPEN = "/grpc.health.v1.Health/"
 
 
 class Authentication(aio.ServerInterceptor):
-    """Refuses calls without a token of a known client, before anything of them is parsed."""
+    """Refuses calls whose token does not let them in, before anything of them is parsed."""
 
     def __init__(self, clients: Clients, metrics: AccessMetrics) -> None:
         """Takes the clients, and counts refusals."""
@@ -40,11 +43,15 @@ class Authentication(aio.ServerInterceptor):
         client = None if token is None else self._clients.of_token(token)
         set_current_account(None if client is None else self._accounts.of(client))
         handler = await continuation(handler_call_details)
-        if client is not None or handler is None:
+        if handler is None:
             return handler
-        refusal = Refusal.MISSING if token is None else Refusal.UNKNOWN
-        self._metrics.refused(refusal)
-        return _refusing(handler, UnauthenticatedError(has_token=token is not None))
+        if client is None:
+            self._metrics.refused(Refusal.MISSING if token is None else Refusal.UNKNOWN)
+            return _refusing(handler, UnauthenticatedError(has_token=token is not None))
+        if handler_call_details.method in _FOR_OPERATORS and not client.operator:
+            self._metrics.refused(Refusal.NOT_OPERATOR)
+            return _refusing(handler, NotOperatorError(client.name))
+        return handler
 
 
 def _bearer_token(call: grpc.HandlerCallDetails) -> str | None:
@@ -55,7 +62,7 @@ def _bearer_token(call: grpc.HandlerCallDetails) -> str | None:
     return None
 
 
-def _refusing(handler: Any, error: UnauthenticatedError) -> Handler:
+def _refusing(handler: Any, error: ServiceError) -> Handler:
     """A handler of the same form that says why; what was sent stays bytes."""
 
     async def once(_: Any, context: Any) -> None:

@@ -6,6 +6,7 @@
     sha256 = ["5994…"]           # of its tokens: two while one replaces the other
     max_requests = 16            # in flight
     tokens_per_minute = 60_000   # of prompts and generations
+    operator = false             # may have graphs made ahead of traffic
 
 The file has digests alone, so that it is no secret and has nothing to leak. They need no salt and
 no slow hash: tokens are drawn at random, and long.
@@ -43,11 +44,14 @@ class Client:
         tokens_per_minute: Tokens of prompts and generations together, on average; None is no limit.
             Tokens are what a generation costs: a limit of requests alone would let the longest
             through. A minute's worth may be used at once.
+        operator: It may have graphs made ahead of traffic. They are never freed, and take of the
+            budgets that all clients share.
     """
 
     name: str
     max_requests: int | None
     tokens_per_minute: int | None
+    operator: bool
 
 
 class Clients:
@@ -110,10 +114,9 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
     check_name(name)
     if not isinstance(table, dict):
         raise ValueError("must be a table")  # noqa: TRY004 (told with the file)
-    if unknown := table.keys() - {"sha256", *_LIMITS}:
-        raise ValueError(
-            f"has sha256, {' and '.join(_LIMITS)}, and no {', '.join(sorted(unknown))}"
-        )
+    if unknown := table.keys() - {"sha256", *_LIMITS, "operator"}:
+        known = f"sha256, {', '.join(_LIMITS)} and operator"
+        raise ValueError(f"has {known}, and no {', '.join(sorted(unknown))}")
     digests = table.get("sha256")
     if not isinstance(digests, list) or not digests:
         raise ValueError("sha256 must be a list of digests")
@@ -125,5 +128,8 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
     for limit, value in limits.items():
         if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
             raise ValueError(f"{limit} must be an integer from 1 to {_MOST}, got {value!r}")
-    client = Client(name=name, **limits)
+    operator = table.get("operator", False)
+    if not isinstance(operator, bool):
+        raise ValueError(f"operator must be true or false, got {operator!r}")  # noqa: TRY004
+    client = Client(name=name, operator=operator, **limits)
     return ((each, client) for each in digests)

@@ -10,6 +10,7 @@ class Refusal(StrEnum):
 
     MISSING = "missing"  # no token
     UNKNOWN = "unknown"  # a token of nobody
+    NOT_OPERATOR = "not_operator"  # a token of a client that may not do this
 
 
 class Limit(StrEnum):
@@ -26,8 +27,8 @@ class AccessMetrics:
         """Registers them."""
         self._failures = Counter(
             "shaperouter_authentication_failures",
-            "Calls that were refused for their token: there was none (missing), or it is nobody's "
-            "(unknown).",
+            "Calls that were refused for their token: there was none (missing), it is nobody's "
+            "(unknown), or of a client that is no operator (not_operator).",
             ["reason"],
             registry=registry,
         )

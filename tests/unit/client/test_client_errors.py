@@ -23,7 +23,9 @@ from shaperouter import (
     MessageTooLargeError,
     ModelNotFoundError,
     OverloadedError,
+    PermissionDeniedError,
     ShaperouterError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -131,7 +133,9 @@ def test_lost_worker_is_unavailable_with_the_time_to_wait(
         (grpc.StatusCode.CANCELLED, CallCancelledError),
         (grpc.StatusCode.INTERNAL, InternalError),
         (grpc.StatusCode.UNKNOWN, InternalError),
-        (grpc.StatusCode.PERMISSION_DENIED, InternalError),
+        (grpc.StatusCode.FAILED_PRECONDITION, InternalError),
+        (grpc.StatusCode.PERMISSION_DENIED, PermissionDeniedError),
+        (grpc.StatusCode.UNAUTHENTICATED, UnauthenticatedError),
     ],
 )
 @pytest.mark.parametrize("call", [generate, async_stream])

@@ -20,6 +20,7 @@ from shaperouter_service.messages import ladders_from_proto
 from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.telemetry.access import Refusal
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.fleet import Recycling
 
@@ -45,9 +46,9 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
         "fit": {"tight", "loose"},
         "state": {*GraphState, "active", "free"},
         "result": {"compiled", "loaded", "failed", *Recycling},
-        "reason": {*Loss, "missing", "unknown"},
+        "reason": {*Loss, *Refusal},
         "limit": {"requests", "tokens"},
-        "grpc_type": {"unary", "server_stream"},
+        "grpc_type": {"unary", "server_stream", "bidi_stream"},
         "grpc_service": {service.full_name for service in SERVICES},
         "grpc_method": {method.name for service in SERVICES for method in service.methods},
         "grpc_code": {code.name for code in grpc.StatusCode},

@@ -16,6 +16,7 @@ from shaperouter_service.errors import (
     GraphRefusedError,
     InvalidRequestError,
     ModelLoadingError,
+    NotOperatorError,
     OverloadedError,
     QueueFullError,
     ServiceError,
@@ -90,6 +91,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "UNKNOWN_TOKEN",
         None,
         ["authorization", "not known", "Bearer"],
+    ),
+    (
+        NotOperatorError("search"),
+        code_pb2.PERMISSION_DENIED,
+        "NOT_OPERATOR",
+        None,
+        ["search", "no operator"],
     ),
     (
         ClientLimitError("search", "4 requests in flight", retry_after=1.5),

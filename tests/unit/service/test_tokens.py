@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, read_events, wait_until
 from shaperouter import AsyncClient, OverloadedError, UnauthenticatedError
-from shaperouter.v1 import generation_pb2, model_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.access import Clients, digest
 from shaperouter_service.access import accounts as accounts_module
 from shaperouter_service.errors import StartupError
@@ -128,6 +128,27 @@ def test_the_token_says_who_a_client_is_whatever_the_call_says(play: Play, token
         assert router.metric("client_requests_total", client="search", code="OK") == 1
         assert router.metric("client_tokens_total", client="search", kind="prompt") == 3
         assert router.metric("client_tokens_total", client="search", kind="generation") == 3
+
+    play(scenario, settings={"tokens": tokens})
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_only_operators_may_have_graphs_made(
+    play: Play, tokens: Path, detail: Callable[..., Any], operator: bool
+) -> None:
+    replace(tokens, entry("search", TOKEN) + f"operator = {str(operator).lower()}")
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        request = graph_pb2.WarmGraphsRequest(signatures=[worker.signature(16)])
+        call = router.graphs.WarmGraphs(request, metadata=bearer(TOKEN), timeout=PATIENCE)
+        if operator:
+            assert (await call.read()).graphs
+            return
+        error = await router.error(call)
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert detail(error, error_details_pb2.ErrorInfo).reason == "NOT_OPERATOR"
+        assert router.metric("authentication_failures_total", reason="not_operator") == 1
+        assert not worker.wanted
 
     play(scenario, settings={"tokens": tokens})
 
@@ -294,9 +315,10 @@ def test_the_client_sends_its_token_and_tells_refusals(
         ("[clients.a]", "clients.a: sha256 must be a list of digests"),
         ("[clients.a]\nsha256 = []", "clients.a: sha256 must be a list of digests"),
         ("[clients.a]\nsha256 = ['hunter2']", "sha256 must be digests of 64 digits"),
-        ("[clients.a]\ntoken = 'hunter2'", "has sha256, max_requests and .*, and no token"),
+        ("[clients.a]\ntoken = 'hunter2'", "has sha256, .* and operator, and no token"),
         ("[clients.'a b']\nsha256 = ['x']", "a name has up to 64 letters"),
         (entry("a", "t") + entry("b", "t"), "clients.b: sha256 is also of a"),
+        (entry("a", "t") + "operator = 1", "operator must be true or false, got 1"),
         (entry("a", "t", max_requests=0), "max_requests must be an integer from 1 to .*, got 0"),
         (entry("a", "t", tokens_per_minute=-1), "tokens_per_minute must be .*, got -1"),
     ],
