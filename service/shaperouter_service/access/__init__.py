@@ -1,6 +1,6 @@
 """Who may call, and how much each may ask for."""
 
-from shaperouter_service.access.accounts import Account, Accounts, current_account
+from shaperouter_service.access.accounts import Account, Accounts, current_account, within_limits
 from shaperouter_service.access.authentication import Authentication
 from shaperouter_service.access.clients import Client, Clients, check_name, digest
 
@@ -13,4 +13,5 @@ __all__ = [
     "check_name",
     "current_account",
     "digest",
+    "within_limits",
 ]

@@ -3,11 +3,12 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 
 from shaperouter_service.access.clients import Client
 from shaperouter_service.errors import ClientLimitError
 from shaperouter_service.telemetry.access import AccessMetrics, Limit
+from shaperouter_service.telemetry.payer import current_payer
 
 # Seconds over which the limit of tokens is meant.
 MINUTE = 60.0
@@ -35,6 +36,11 @@ class Account:
         self._running = 0
         self._used = 0.0  # tokens, less what time has worn off
         self._at = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        return self.client.name
 
     @contextlib.contextmanager
     def let_in(self) -> Iterator[None]:
@@ -94,15 +100,17 @@ class Accounts:
         return account
 
 
-# Each call is a task with a context of its own.
-_current: ContextVar[Account | None] = ContextVar("account", default=None)
-
-
 def current_account() -> Account | None:
     """That of who makes the call which this is part of; None where no tokens are asked for."""
-    return _current.get()
+    payer = current_payer.get()
+    return payer if isinstance(payer, Account) else None
 
 
-def set_current_account(account: Account | None) -> None:
-    """Says who makes the call which this is part of."""
-    _current.set(account)
+def within_limits() -> AbstractContextManager[None]:
+    """Holds a place for the call which this is part of, if its client has limits.
+
+    Raises:
+        ClientLimitError: On entering: the client has reached one.
+    """
+    account = current_account()
+    return account.let_in() if account else contextlib.nullcontext()

@@ -6,12 +6,13 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from shaperouter_service.access.accounts import Accounts, set_current_account
+from shaperouter_service.access.accounts import Accounts
 from shaperouter_service.access.clients import Clients
 from shaperouter_service.errors import NotOperatorError, ServiceError, UnauthenticatedError
 from shaperouter_service.rpc.interceptor import Handler
 from shaperouter_service.rpc.status import abort
 from shaperouter_service.telemetry.access import AccessMetrics, Refusal
+from shaperouter_service.telemetry.payer import current_payer
 
 _SCHEME = "bearer "
 
@@ -41,7 +42,7 @@ class Authentication(aio.ServerInterceptor):
             return await continuation(handler_call_details)
         token = _bearer_token(handler_call_details)
         client = None if token is None else self._clients.of_token(token)
-        set_current_account(None if client is None else self._accounts.of(client))
+        current_payer.set(None if client is None else self._accounts.of(client))
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler

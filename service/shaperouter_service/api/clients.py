@@ -17,7 +17,7 @@ def client_of(context: aio.ServicerContext[Any, Any]) -> str:
     the call says counts for nothing: any client could say any other's name.
     """
     if account := current_account():
-        return account.client.name
+        return account.name
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY and isinstance(value, str):
             return value

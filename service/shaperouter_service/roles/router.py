@@ -21,7 +21,7 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
-from shaperouter_service.access import Authentication, Clients
+from shaperouter_service.access import Authentication, Clients, within_limits
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
@@ -48,7 +48,7 @@ from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
-from shaperouter_service.telemetry.tracing import end_tracing
+from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.text import Tokenizer, load_tokenizer
@@ -130,16 +130,19 @@ async def run_router(
         if processes
         else telling_spent_budgets(fleet)
     )
-    admission = Admission(method for service in WORK for method in service.methods)
+    admission = Admission((method for service in WORK for method in service.methods), within_limits)
     if config.worker_tls:
         # Files that cannot be used are told now, not with the first worker.
         config.worker_tls.credentials()
-    authentication = _authentication(config, AccessMetrics(registry))
+    outer = [
+        *tracing_interceptors(),
+        CallMetrics(registry, SERVICES),
+        *_authentication(config, AccessMetrics(registry)),
+    ]
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        calls = CallMetrics(registry, SERVICES)
-        server = make_server(SERVICES, admission, authentication, [calls])
+        server = make_server(SERVICES, admission, outer)
         async with (
             serving_health(health, config.health_listen),
             fleet.connected(),
@@ -185,16 +188,16 @@ async def run_router(
     log.info("stopped")
 
 
-def _authentication(config: RouterConfig, metrics: AccessMetrics) -> Authentication | None:
+def _authentication(config: RouterConfig, metrics: AccessMetrics) -> list[Authentication]:
     if config.tokens is None:
-        return None
+        return []
     if config.tls is None:
         log.warning(
             "tokens travel in plain text: set --tls-cert and --tls-key, unless what is in front of "
             "this speaks TLS",
             grpc=config.listen,
         )
-    return Authentication(Clients(config.tokens), metrics)
+    return [Authentication(Clients(config.tokens), metrics)]
 
 
 def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:

@@ -22,7 +22,7 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
-from shaperouter_service.telemetry.tracing import end_tracing
+from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.server import Changes, WorkerServicer
@@ -110,7 +110,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     admission = Admission([service.methods_by_name["Run"]])
     health = Health()
     with _metrics(config.metrics_listen) as metrics:
-        server = make_server([service], admission)
+        server = make_server([service], admission, tracing_interceptors())
         async with (
             serving_health(health, config.health_listen),
             stopped_at_end(server, admission, grace=config.grace),

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
-from shaperouter_service.access import current_account
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.rpc.interceptor import Handler
 
@@ -17,14 +17,22 @@ from shaperouter_service.rpc.interceptor import Handler
 class Admission(aio.ServerInterceptor):
     """Counts the calls of a server's work, and refuses new ones once it is closed.
 
-    A client that calls with a token is let in up to its limits.
-
     gRPC by itself refuses calls to a server that stops without a word that programs could act on.
     Belongs to the event loop.
     """
 
-    def __init__(self, work: Iterable[MethodDescriptor]) -> None:
-        """Takes the methods that are work; calls of others are let through."""
+    def __init__(
+        self,
+        work: Iterable[MethodDescriptor],
+        within: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """Lets everything in.
+
+        Args:
+            work: The methods that are work; calls of others are let through.
+            within: What a call is handled within, which may refuse it.
+        """
+        self._within = within
         self._paths = {f"/{method.containing_service.full_name}/{method.name}" for method in work}
         self._running = 0
         self._closed = False
@@ -86,11 +94,10 @@ class Admission(aio.ServerInterceptor):
     def _let_in(self) -> Iterator[None]:
         if self._closed:
             raise StoppingError
-        account = current_account()
         self._running += 1
         self._idle.clear()
         try:
-            with account.let_in() if account else contextlib.nullcontext():
+            with self._within():
                 yield
         finally:
             self._running -= 1

@@ -9,14 +9,12 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from shaperouter_service.access import Authentication
 from shaperouter_service.addresses import split_address
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.heartbeat import LEAST_PING_INTERVAL
 from shaperouter_service.rpc.interceptor import ErrorInterceptor
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.telemetry.tracing import TraceContext, is_tracing
 
 # gRPC's own default, said aloud: a prompt is far below it, and what is above is refused unread.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -29,16 +27,14 @@ FLUSH = 1.0
 def make_server(
     services: list[ServiceDescriptor],
     admission: Admission | None = None,
-    authentication: Authentication | None = None,
-    observers: Sequence[aio.ServerInterceptor] = (),
+    outer: Sequence[aio.ServerInterceptor] = (),
 ) -> aio.Server:
     """Makes a server that turns the errors of these services into statuses.
 
     Args:
         services: What it serves.
         admission: Lets in the calls that are its work.
-        authentication: Lets in who may call at all.
-        observers: What sees all calls, refused ones too.
+        outer: What sees calls first, before anything of them is parsed.
     """
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
@@ -46,15 +42,8 @@ def make_server(
         for method in service.methods
     }
     return aio.server(
-        # In this order: nothing is parsed for who may not call, and what is not admitted becomes a
-        # status like any other error.
-        interceptors=[
-            *([TraceContext()] if is_tracing() else []),
-            *observers,
-            *([authentication] if authentication else []),
-            ErrorInterceptor(requests),
-            *([admission] if admission else []),
-        ],
+        # In this order, so that what the last refuses becomes a status, too.
+        interceptors=[*outer, ErrorInterceptor(requests), *([admission] if admission else [])],
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             # A second process on the same port would take half of the calls.

@@ -22,9 +22,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.access import current_account
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
+from shaperouter_service.telemetry.payer import current_payer
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.tracing import start_span
 
@@ -156,7 +156,7 @@ class RequestRecord:
         self.worker = ""
         self.routes: list[Decision] = []
         self._metrics = metrics
-        self._account = current_account()
+        self._payer = current_payer.get()
         self._span = start_span("", {"shaperouter.request_id": request_id})
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
@@ -184,8 +184,8 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
-        if self._account:
-            metrics.client_requests.labels(self._account.client.name, self.code.name).inc()
+        if self._payer:
+            metrics.client_requests.labels(self._payer.name, self.code.name).inc()
         for progress in self._progress.values():
             progress.resumes()
         stalls = (progress.stall_seconds for progress in self._progress.values())
@@ -200,8 +200,8 @@ class RequestRecord:
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
-        if self._account:
-            fields["client"] = self._account.client.name
+        if self._payer:
+            fields["client"] = self._payer.name
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
         if self._completion.graphs:
@@ -272,7 +272,7 @@ class RequestRecord:
                 "gen_ai.usage.output_tokens": self.generated_tokens,
                 "rpc.grpc.status_code": self.code.value[0],
                 "shaperouter.worker": self.worker,
-                **({"shaperouter.client": self._account.client.name} if self._account else {}),
+                **({"shaperouter.client": self._payer.name} if self._payer else {}),
             }
         )
         self._span.end(
@@ -280,9 +280,9 @@ class RequestRecord:
         )
 
     def _pay(self, kind: str, tokens: int) -> None:
-        if self._account:
-            self._account.use(tokens)
-            self._metrics.client_tokens.labels(self._account.client.name, kind).inc(tokens)
+        if self._payer:
+            self._payer.use(tokens)
+            self._metrics.client_tokens.labels(self._payer.name, kind).inc(tokens)
 
     def completed(self, completion: generation_pb2.Completion) -> None:
         """It has ended well."""

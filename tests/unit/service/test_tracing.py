@@ -166,7 +166,7 @@ def test_nothing_is_traced_unless_it_is_asked_for(play: Play) -> None:
         assert "traceparent" not in worker.metadata[0]
 
     play(scenario)
-    assert not tracing.is_tracing()
+    assert not tracing.tracing_interceptors()
 
 
 def test_without_what_it_takes_tracing_is_refused_with_what_to_install(
