@@ -1,0 +1,106 @@
+"""The metrics that the program has, found in its own code."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
+from shaperouter_service import telemetry
+from shaperouter_service.telemetry.exposition import make_registry
+from shaperouter_service.telemetry.workers import WorkerMetrics
+
+# What is added to a metric's name for each of its series.
+SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "info": ["_info"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownMetric:
+    """A metric.
+
+    Attributes:
+        name: As it is scraped; of a histogram without what its series end with.
+        series: The names of its series.
+        kind: counter, gauge, histogram or info.
+        labels: Its labels, in order.
+        help: Its help text.
+    """
+
+    name: str
+    series: tuple[str, ...]
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+@functools.cache
+def metrics() -> Mapping[str, KnownMetric]:
+    """All metrics of routers and workers, those of a Python process included, by name."""
+    registry = make_registry()
+    for owner in _owners():
+        made = owner(registry)  # type: ignore[call-arg]
+        if isinstance(made, WorkerMetrics):
+            made.observe(_snapshot())
+    labels = {
+        collector._name: collector._labelnames
+        for collector in registry._collector_to_names
+        if isinstance(collector, MetricWrapperBase)
+    }
+    found = {}
+    for family in registry.collect():
+        suffixes = SUFFIXES.get(family.type, [""])
+        sampled = {label for sample in family.samples for label in sample.labels} - {"le"}
+        name = family.name + (suffixes[0] if len(suffixes) == 1 else "")
+        found[name] = KnownMetric(
+            name=name,
+            series=tuple(family.name + suffix for suffix in suffixes),
+            kind=family.type,
+            labels=tuple(labels.get(family.name) or sorted(sampled)),
+            help=family.documentation,
+        )
+    return found
+
+
+def _owners() -> Iterator[type[object]]:
+    """The classes that register metrics: those of telemetry that are called so."""
+    for module in pkgutil.iter_modules(telemetry.__path__):
+        loaded = importlib.import_module(f"{telemetry.__name__}.{module.name}")
+        for name, member in inspect.getmembers(loaded, inspect.isclass):
+            if name.endswith("Metrics") and member.__module__ == loaded.__name__:
+                assert list(inspect.signature(member).parameters) == ["registry"], (
+                    f"{name} is not made of a registry alone: tell this harness how"
+                )
+                yield member
+
+
+def _snapshot() -> worker_pb2.WatchResponse:
+    """A worker's state in which everything that has labels is there once."""
+    histogram = graph_pb2.Histogram(bounds=[1], counts=[1, 0], sum=1)
+    return worker_pb2.WatchResponse(
+        worker="worker-0",
+        incarnation="1",
+        device="CPU:0",
+        models=[model_pb2.Model(name="demo", kv_cache_bytes=1)],
+        graphs=[
+            graph_pb2.Graph(
+                signature=signature_pb2.Signature(
+                    model="demo",
+                    kind=signature_pb2.GRAPH_KIND_DECODE,
+                    rows=1,
+                    length=64,
+                    beams=1,
+                ),
+                state=graph_pb2.GRAPH_STATE_READY,
+                compile_seconds=histogram,
+                stall_seconds=histogram,
+                device_seconds=histogram,
+            )
+        ],
+        lanes=[worker_pb2.Lane(model="demo", beams=1, total_slots=1)],
+    )

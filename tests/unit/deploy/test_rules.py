@@ -1,0 +1,90 @@
+"""Recording rules and alerts: they parse, read what is there, and fire when they should."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.promql import groupings_of, labels_of, series_of
+from harness.registry import metrics
+from harness.tools import tool
+
+ROOT = Path(__file__).parents[3]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+RULES = PROMETHEUS / "rules.yml"
+TESTS = Path(__file__).parent / "rules" / "alerts.yml"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+
+# What Prometheus and Kubernetes add to what is scraped.
+ADDED_LABELS = {"job", "instance", "namespace", "le"}
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+RECORDED = {rule["record"] for rule in rules() if "record" in rule}
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def promtool(*arguments: str, cwd: Path = PROMETHEUS) -> None:
+    command = [tool("promtool"), *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_are_rules() -> None:
+    promtool("check", "rules", "--lint-fatal", RULES.name)
+
+
+def test_the_scrape_configuration_is_one() -> None:
+    promtool("check", "config", "prometheus.yml")
+
+
+def test_alerts_fire_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
+    text = TESTS.read_text(encoding="utf-8").replace("RULES", str(RULES))
+    (tmp_path / "alerts.yml").write_text(text, encoding="utf-8")
+    promtool("test", "rules", "alerts.yml", cwd=tmp_path)
+
+
+def test_every_alert_is_seen_to_fire() -> None:
+    cases = yaml.safe_load(TESTS.read_text(encoding="utf-8"))["tests"]
+    tests = [test for case in cases for test in case.get("alert_rule_test", [])]
+    assert {test["alertname"] for test in tests if test["exp_alerts"]} == set(ALERTS)
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("record") or rule["alert"])
+def test_a_rule_reads_series_that_are_there(rule: dict[str, Any]) -> None:
+    known = {series: metric for metric in metrics().values() for series in metric.series}
+    assert series_of(rule["expr"]) <= set(known) | RECORDED | {"up"}
+    for series, labels in labels_of(rule["expr"]):
+        if series in known:
+            assert labels <= set(known[series].labels) | ADDED_LABELS
+    all_labels = {label for metric in metrics().values() for label in metric.labels}
+    assert groupings_of(rule["expr"]) <= all_labels | ADDED_LABELS
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_a_page(name: str) -> None:
+    alert = ALERTS[name]
+    assert alert["labels"]["severity"] in ("critical", "warning")
+    assert alert["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+    page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}\n")
+    headings = re.findall(r"^## (.+)$", page, flags=re.M)
+    assert headings == ["What it means", "What users notice", "Find the cause", "What to do"]
+
+
+def test_every_page_is_of_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS.glob("Shaperouter*.md")} == set(ALERTS)
+
+
+def test_kubernetes_has_the_same_rules() -> None:
+    made = yaml.safe_load((PROMETHEUS / "prometheusrule.yaml").read_text(encoding="utf-8"))
+    assert made["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
