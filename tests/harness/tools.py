@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ TOOLS = Path(__file__).parents[2] / ".venvs" / "tools" / "bin"
 
 
 def tool(name: str) -> str:
-    """The path of a program: of those that were unpacked, or else on the PATH.
+    """The path of a program: of those that were unpacked, beside our Python, or on the PATH.
 
     Without it the test skips, but where CI runs: there it fails.
     """
-    if found := shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ.get('PATH', '')}"):
+    places = [str(TOOLS), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    if found := shutil.which(name, path=os.pathsep.join(places)):
         return found
     message = f"{name} is not here: `make test` unpacks it on Debian; elsewhere, put it on the PATH"
     if os.environ.get("CI"):

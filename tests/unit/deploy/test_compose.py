@@ -1,0 +1,122 @@
+"""The compose file: what it says of the program and of files is so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from harness.tools import tool
+from shaperouter_service import __version__
+from shaperouter_service.addresses import split_address
+from shaperouter_service.cli import cli
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+FILE = DEPLOY / "compose" / "compose.yaml"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
+OURS = SERVICES["shaperouter"]
+
+# Seconds that a process needs to stop once its requests have ended.
+LAST_WORDS = 10
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The values of the command's options, as the program reads them."""
+    for name, value in OURS["environment"].items():
+        # ${NAME:-default}
+        monkeypatch.setenv(name, value.rpartition(":-")[2].removesuffix("}"))
+    command, *arguments = OURS["command"]
+    return cli.commands[command].make_context(command, arguments).params
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """What of this machine lies where in a container, besides volumes and what users choose."""
+    pairs = (volume.split(":")[:2] for volume in service["volumes"] if volume.startswith("."))
+    return {target: source for source, target in pairs}
+
+
+def test_it_is_a_compose_file() -> None:
+    schema = ["-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
+    done = subprocess.run([sys.executable, *schema], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_variable_is_of_an_option() -> None:
+    known = {
+        str(option.envvar)
+        for option in cli.commands["serve"].params
+        if isinstance(option, click.Option)
+    }
+    assert set(OURS["environment"]) <= known
+
+
+def test_the_port_is_that_of_the_program(options: dict[str, Any]) -> None:
+    [port] = OURS["ports"]
+    assert int(port.rpartition(":")[2]) == split_address(options["listen"], option="listen")[1]
+
+
+def test_all_ports_are_of_this_machine_alone() -> None:
+    ports = [port for service in SERVICES.values() for port in service["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_runs_has_time_to_finish(options: dict[str, Any]) -> None:
+    stop = int(OURS["stop_grace_period"].removesuffix("s"))
+    assert stop >= options["grace"] + LAST_WORDS
+
+
+def test_the_cache_lies_on_a_volume(options: dict[str, Any]) -> None:
+    targets = [volume.split(":")[1] for volume in OURS["volumes"]]
+    assert str(Path(options["compile_cache"]).parent) in targets
+
+
+def test_prometheus_asks_the_service(options: dict[str, Any], tmp_path: Path) -> None:
+    prometheus = mounts(SERVICES["prometheus"])
+    for target, source in prometheus.items():
+        shutil.copy(FILE.parent / source, tmp_path / Path(target).name)
+    command = [tool("promtool"), "check", "config", str(tmp_path / "prometheus.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    config = yaml.safe_load((tmp_path / "prometheus.yml").read_text(encoding="utf-8"))
+    [job] = config["scrape_configs"]
+    _, port = split_address(options["metrics_listen"], option="metrics-listen")
+    assert job["job_name"] == "shaperouter"
+    assert job["static_configs"] == [{"targets": [f"shaperouter:{port}"]}]
+
+
+def test_grafana_finds_dashboard_and_prometheus() -> None:
+    mounted = mounts(SERVICES["grafana"])
+    provisioning = FILE.parent / mounted["/etc/grafana/provisioning"]
+    [provider] = yaml.safe_load((provisioning / "dashboards/shaperouter.yaml").read_text())[
+        "providers"
+    ]
+    dashboards = FILE.parent / mounted[provider["options"]["path"]]
+    assert [file.name for file in dashboards.iterdir()] == ["shaperouter.json"]
+    [source] = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    assert source["type"] == "prometheus"
+    assert source["url"] == "http://prometheus:9090"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_it_runs_with_as_little_as_it_can(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_images_are_of_this_version_or_pinned() -> None:
+    for name, service in SERVICES.items():
+        if name == "shaperouter":
+            assert service["image"] == f"shaperouter/worker:{__version__}"
+        else:
+            assert "@sha256:" in service["image"]
