@@ -1,9 +1,9 @@
 """Runs the steps of a Dockerfile where there is no engine to build it, and then what came out.
 
 In a mount namespace of its own, so that paths are those of the image and nothing of this machine is
-touched: the build stage with a fresh Python and no variable of ours; then the last stage as it would
-run: as its user, with a read-only root, an empty /tmp, and no capabilities. Needs root, Linux, and
-Python 3.11 with venv at /usr/bin.
+touched: the build stage with a fresh Python and no variable of ours; then the last stage as it
+would run, which is as its user, with a read-only root, an empty /tmp and no capabilities. Needs
+root, Linux, and Python 3.11 with venv at /usr/bin.
 
     python deploy/docker/rehearse.py deploy/docker/Dockerfile.router -- router --help
 """

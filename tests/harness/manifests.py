@@ -24,7 +24,8 @@ def kustomize(directory: Path) -> list[Manifest]:
     command = [tool("kubectl"), "kustomize", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    # The loader that is not written in Python: ten times as fast.
+    return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
 @functools.cache
