@@ -15,7 +15,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images clean
+.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ format: setup ## Formats the code.
 
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
+
+check-dashboard: setup $(TOOLS)/.ready ## Asks every query of the dashboard of a real Prometheus, after a load (minutes).
+	PYTHONPATH=tests $(BIN)/python tests/cluster/dashboard.py
 
 rehearse-images: setup ## Runs the steps of the images without an engine, as root, and what they make.
 	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.router -- router --help
@@ -203,7 +206,7 @@ lock: setup ## Renews the lock files from what the distributions ask for.
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
 	$(COMPILE) deploy/docker/build.in -c tests/requirements.lock -o deploy/docker/build.lock
-	$(COMPILE) --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \
+	$(COMPILE) --extra tracing --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \
 		deploy/docker/worker-gpu.in -c service/worker.lock -o deploy/docker/worker-gpu.lock
 
 clean: ## Removes the environments, and what benchmarks and tests keep.

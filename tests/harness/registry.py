@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service import telemetry
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.workers import WorkerMetrics
+
+# Whose calls are counted.
+_SERVICES = list(generation_pb2.DESCRIPTOR.services_by_name.values())
 
 # What is added to a metric's name for each of its series.
 SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "info": ["_info"]}
@@ -42,9 +45,9 @@ class KnownMetric:
 @functools.cache
 def metrics() -> Mapping[str, KnownMetric]:
     """All metrics of routers and workers, those of a Python process included, by name."""
-    registry = make_registry()
+    registry = make_registry("serve")
     for owner in _owners():
-        made = owner(registry)  # type: ignore[call-arg]
+        made = owner(*(_SERVICES if p == "services" else registry for p in _parameters(owner)))
         if isinstance(made, WorkerMetrics):
             made.observe(_snapshot())
     labels = {
@@ -67,15 +70,18 @@ def metrics() -> Mapping[str, KnownMetric]:
     return found
 
 
+def _parameters(owner: type[object]) -> list[str]:
+    names = list(inspect.signature(owner).parameters)
+    assert set(names) <= {"registry", "services"}, f"{owner}: tell this harness how to make one"
+    return names
+
+
 def _owners() -> Iterator[type[object]]:
     """The classes that register metrics: those of telemetry that are called so."""
     for module in pkgutil.iter_modules(telemetry.__path__):
         loaded = importlib.import_module(f"{telemetry.__name__}.{module.name}")
         for name, member in inspect.getmembers(loaded, inspect.isclass):
             if name.endswith("Metrics") and member.__module__ == loaded.__name__:
-                assert list(inspect.signature(member).parameters) == ["registry"], (
-                    f"{name} is not made of a registry alone: tell this harness how"
-                )
                 yield member
 
 
@@ -86,6 +92,7 @@ def _snapshot() -> worker_pb2.WatchResponse:
         worker="worker-0",
         incarnation="1",
         device="CPU:0",
+        start=worker_pb2.StartTimes(import_seconds=1),
         models=[model_pb2.Model(name="demo", kv_cache_bytes=1)],
         graphs=[
             graph_pb2.Graph(

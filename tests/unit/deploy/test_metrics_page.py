@@ -11,9 +11,7 @@ from harness.registry import KnownMetric, metrics
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "metrics.md"
-ROW = re.compile(
-    r"^\| `(shaperouter_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$"
-)
+ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$")
 
 # Names of the same form that are no metrics.
 OTHERS = {
@@ -21,7 +19,11 @@ OTHERS = {
     "shaperouter_demand",  # what autoscalers know the rule shaperouter:demand by
 }
 
-OURS = {name: each for name, each in metrics().items() if name.startswith("shaperouter_")}
+OURS = {
+    name: each
+    for name, each in metrics().items()
+    if name.startswith(("shaperouter_", "grpc_server_"))
+}
 
 
 def table() -> dict[str, re.Match[str]]:
