@@ -51,7 +51,7 @@ def test_every_object_is_in_the_namespace(name: str) -> None:
 
 
 COMBINATIONS = [
-    ["cpu", "models", "monitoring", "shared-cache"],
+    ["cpu", "models", "monitoring", "shared-cache", "tracing"],
     ["gpu", "models", "monitoring", "keda", "tls", "tokens"],
     ["gpu", "shared-cache", "monitoring", "gateway", "models"],
 ]
