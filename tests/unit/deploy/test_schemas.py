@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import jsonschema
@@ -12,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from harness.manifests import BUILDS, KUBERNETES, Manifest, built, kustomize
+from harness.manifests import BUILDS, KUBERNETES, Manifest, built, kustomize, of_kind
 
 # The oldest that has all we use: the sleep before a stop without a program for it.
 OLDEST = "1.30"
@@ -69,3 +70,18 @@ def test_components_go_together(components: list[str], tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     for manifest in kustomize(tmp_path):
         check(manifest)
+
+
+def test_the_example_of_the_readme_builds(tmp_path: Path) -> None:
+    page = (KUBERNETES / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", page, flags=re.S)
+    ours = os.path.relpath(KUBERNETES, tmp_path)
+    example = example.replace("../shaperouter/deploy/kubernetes", ours).replace("…", "0" * 64)
+    (tmp_path / "kustomization.yaml").write_text(example, encoding="utf-8")
+    manifests = kustomize(tmp_path)
+    for manifest in manifests:
+        check(manifest)
+    settings = [each["data"] for each in of_kind(manifests, "ConfigMap")]
+    assert {"gpt2=/models/gpt2"} == {
+        data["SHAPEROUTER_MODEL"] for data in settings if "SHAPEROUTER_MODEL" in data
+    }
