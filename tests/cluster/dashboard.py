@@ -3,11 +3,13 @@
 Starts the service with two workers and a file of tokens, and a Prometheus that scrapes it with the
 rules of deploy/; sends requests of many shapes, some with beam search, some over their client's
 limit, one without a token; ends a worker under way. Then it tells which panels have no data, and
-exits with 1 if any has none.
+exits with 1 if any has none. With --save, what panels would show is written to a file, of which
+draw_dashboard.py makes a picture.
 
     make check-dashboard
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import hashlib
@@ -73,10 +75,11 @@ def prometheus(directory: Path, target: str) -> Iterator[str]:
         process.wait()
 
 
-def ask(address: str, expression: str) -> list[dict[str, Any]]:
-    """What Prometheus answers now."""
-    query = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=30) as answer:
+def ask(address: str, expression: str, **over: float) -> list[dict[str, Any]]:
+    """What Prometheus answers: now, or over a range if it has start, end and step."""
+    path = "query_range" if over else "query"
+    query = urllib.parse.urlencode({"query": expression} | over)
+    with urllib.request.urlopen(f"http://{address}/api/v1/{path}?{query}", timeout=30) as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return found
 
@@ -117,6 +120,29 @@ def plain(expression: str) -> str:
     return re.sub(r"\$(\w+)", lambda match: VARIABLES[match[1]], expression)
 
 
+def shown(address: str, start: float, end: float) -> list[dict[str, Any]]:
+    """What each panel would show of a time, in seconds since 1970."""
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return [
+        {
+            "title": panel["title"],
+            "unit": panel["fieldConfig"]["defaults"]["unit"],
+            "stacked": panel["fieldConfig"]["defaults"].get("custom", {}).get("fillOpacity") == 20,
+            "targets": [
+                {
+                    "legend": target["legendFormat"],
+                    "series": ask(address, plain(target["expr"]))
+                    if target.get("instant")
+                    else ask(address, plain(target["expr"]), start=start, end=end, step=SCRAPE),
+                }
+                for target in panel["targets"]
+            ],
+        }
+        for panel in panels
+        if "targets" in panel
+    ]
+
+
 def without_data(address: str) -> list[str]:
     """Queries of the dashboard, and recorded rules, that have no data."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
@@ -131,7 +157,7 @@ def without_data(address: str) -> list[str]:
     return [what for what, query in queries.items() if not ask(address, query)]
 
 
-def main() -> int:
+def main(save: Path | None) -> int:
     """Runs it all; returns the exit code."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -142,6 +168,7 @@ def main() -> int:
         ):
             with contextlib.suppress(ShaperouterError), Client(service.address) as nobody:
                 nobody.models()
+            began = time.time()
             until = time.monotonic() + LOAD
             with concurrent.futures.ThreadPoolExecutor(9) as threads:
                 for seed in range(8):
@@ -149,6 +176,9 @@ def main() -> int:
                 time.sleep(LOAD / 2)
                 end_a_worker(service)
             empty = without_data(address)
+            if save:
+                save.parent.mkdir(parents=True, exist_ok=True)
+                save.write_text(json.dumps(shown(address, began, time.time())), encoding="utf-8")
             firing = sorted({each["metric"]["alertname"] for each in ask(address, "ALERTS")})
     print("alerts that are pending or fire:", ", ".join(firing) or "none")
     print(f"{len(empty)} without data", *empty, sep="\n  ")
@@ -156,4 +186,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="what panels would show, as JSON")
+    sys.exit(main(parser.parse_args().save))
