@@ -7,10 +7,11 @@ from shaperouter import _convert
 from shaperouter._errors import InternalError
 from shaperouter._generation import Delta, GeneratedSequence, Generation
 from shaperouter._signature import Signature
+from shaperouter._stream_end import StreamEnd
 from shaperouter.v1 import generation_pb2
 
 
-class Transcript:
+class Transcript(StreamEnd[Generation]):
     """Reads the events of one stream in their order.
 
     Not thread-safe: one reader feeds it.
@@ -18,27 +19,9 @@ class Transcript:
 
     def __init__(self, on_stall: Callable[[Signature], None] | None) -> None:
         """Starts empty; `on_stall` is called for each stall event."""
+        super().__init__()
         self._on_stall = on_stall
         self._deltas: defaultdict[int, list[Delta]] = defaultdict(list)  # by sequence
-        self._result: Generation | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the completion has come."""
-        return self._result is not None
-
-    @property
-    def result(self) -> Generation:
-        """The whole generation.
-
-        Raises:
-            RuntimeError: The completion has not come.
-        """
-        if self._result is None:
-            raise RuntimeError(
-                "the stream has no result yet: it exists once the stream was read to its end"
-            )
-        return self._result
 
     def add(self, event: generation_pb2.GenerateStreamResponse) -> Delta | None:
         """Takes the next event and returns its delta, or None if it is none.
@@ -46,11 +29,7 @@ class Transcript:
         Raises:
             InternalError: The event comes after the completion.
         """
-        if self._result is not None:
-            raise InternalError(
-                "the service sent an event after the completion of a stream",
-                request_id=self._result.request_id,
-            )
+        self._expect_more()
         match event.WhichOneof("event"):
             case "delta":
                 delta = _convert.delta(event.delta)
@@ -62,15 +41,6 @@ class Transcript:
             case "completion":
                 self._result = self._assemble(event.completion)
         return None  # also for events that this version does not know
-
-    def end(self) -> None:
-        """Takes note that no event follows.
-
-        Raises:
-            InternalError: There was no completion.
-        """
-        if self._result is None:
-            raise InternalError("the service ended a stream without its completion")
 
     def _assemble(self, completion: generation_pb2.StreamCompletion) -> Generation:
         if not completion.sequences:

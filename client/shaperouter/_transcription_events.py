@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from shaperouter import _convert
-from shaperouter._errors import InternalError
 from shaperouter._signature import Signature
+from shaperouter._stream_end import StreamEnd
 from shaperouter._transcription import (
     DetectedLanguage,
     TranscribedSegment,
@@ -15,7 +15,7 @@ from shaperouter._transcription import (
 from shaperouter.v1 import transcription_pb2
 
 
-class TranscriptionEvents:
+class TranscriptionEvents(StreamEnd[Transcription]):
     """Reads the events of one stream in their order.
 
     Not thread-safe: one reader feeds it.
@@ -30,28 +30,10 @@ class TranscriptionEvents:
         on_progress: Callable[[TranscriptionProgress], None] | None,
     ) -> None:
         """Starts empty; the functions are called for each event of theirs."""
+        super().__init__()
         self._on_stall, self._on_progress = on_stall, on_progress
         self._segments: list[TranscribedSegment] = []
         self.language: DetectedLanguage | None = None
-        self._result: Transcription | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the completion has come."""
-        return self._result is not None
-
-    @property
-    def result(self) -> Transcription:
-        """The whole transcript.
-
-        Raises:
-            RuntimeError: The completion has not come.
-        """
-        if self._result is None:
-            raise RuntimeError(
-                "the stream has no result yet: it exists once the stream was read to its end"
-            )
-        return self._result
 
     def add(self, event: transcription_pb2.TranscribeStreamResponse) -> TranscribedSegment | None:
         """Takes the next event and returns its segment, or None if it is none.
@@ -59,11 +41,7 @@ class TranscriptionEvents:
         Raises:
             InternalError: The event comes after the completion.
         """
-        if self._result is not None:
-            raise InternalError(
-                "the service sent an event after the completion of a stream",
-                request_id=self._result.request_id,
-            )
+        self._expect_more()
         match event.WhichOneof("event"):
             case "segment":
                 self._segments.append(_segment(event.segment))
@@ -83,15 +61,6 @@ class TranscriptionEvents:
             case "completion":
                 self._result = _transcription(self._segments, event.completion)
         return None  # also for events that this version does not know
-
-    def end(self) -> None:
-        """Takes note that no event follows.
-
-        Raises:
-            InternalError: There was no completion.
-        """
-        if self._result is None:
-            raise InternalError("the service ended a stream without its completion")
 
 
 def response(message: transcription_pb2.TranscribeResponse) -> Transcription:

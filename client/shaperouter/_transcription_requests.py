@@ -130,6 +130,7 @@ class Outgoing:
             yield self._start
             for piece in _pieces(self._recording):
                 yield transcription_pb2.TranscribeStreamRequest(content=piece)
+        # Whatever a recording raises: its owner would otherwise see a broken call and no more.
         except Exception as error:
             self.error = error
             raise
@@ -145,6 +146,7 @@ class Outgoing:
             else:
                 for message in self:
                     yield message
+        # Whatever a recording raises: its owner would otherwise see a broken call and no more.
         except Exception as error:
             self.error = error
             raise

@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from harness.service import serving
 from shaperouter import Client
@@ -62,6 +61,15 @@ class Compared:
     served: float
     different: int
 
+    @property
+    def name(self) -> str:
+        """The search, in words."""
+        return _name(self.beams)
+
+
+def _name(beams: int) -> str:
+    return "greedy" if beams == 1 else f"{beams} beams"
+
 
 def compare(client: Client, words: list[Word], beams: int) -> Compared:
     """Asks for all words."""
@@ -69,10 +77,9 @@ def compare(client: Client, words: list[Word], beams: int) -> Compared:
     def ask(word: Word) -> str:
         return client.generate(word.word, model=MODEL, num_beams=beams).text
 
-    name = "greedy" if beams == 1 else f"{beams} beams"
     with ThreadPoolExecutor(UNDER_WAY) as pool:
         answers = pool.map(ask, words)
-        served = list(track(answers, description=name, total=len(words), console=console))
+        served = list(track(answers, description=_name(beams), total=len(words), console=console))
     pairs = list(zip(words, served, strict=True))
     expected = [word.answers[str(beams)] for word in words]
     return Compared(
@@ -93,19 +100,17 @@ def main() -> int:
     parser.add_argument("answers", type=Path, help="what service/training/g2p/evaluate.py wrote")
     with parser.parse_args().answers.open(encoding="utf-8") as lines:
         words = [Word(**json.loads(line)) for line in lines]
-    with serving(f"--model={MODEL}") as service, Client(service.address) as client:
-        found = [compare(client, words, int(beams)) for beams in words[0].answers]
-    table = Table(
-        "search", "reference", "served", "answers that differ", title=f"{len(words)} test words"
-    )
-    for each in found:
-        table.add_row(
-            "greedy" if each.beams == 1 else f"{each.beams} beams",
-            f"{each.reference:.2%} wrong",
-            f"{each.served:.2%} wrong",
-            f"{each.different} of {len(words)}",
-        )
-    console.print(table)
+    found = []
+    # How long they wait matters to nobody.
+    patient = "--max-queue-seconds=3600"
+    with serving(f"--model={MODEL}", patient) as service, Client(service.address) as client:
+        for beams in words[0].answers:
+            each = compare(client, words, int(beams))
+            console.print(
+                f"{each.name}: {each.served:.2%} of {len(words)} words wrong, the reference's "
+                f"{each.reference:.2%}; {each.different} answers differ"
+            )
+            found.append(each)
     close = all(abs(each.served - each.reference) <= MOST_APART for each in found)
     greedy, *beamed = found
     falls = all(each.served < greedy.served for each in beamed)

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
@@ -281,9 +282,9 @@ class FleetHearer:
             self._record.routed(decision)
 
 
-def _options(**options: object) -> worker_pb2.RunOptions:
+def _options(**options: Any) -> worker_pb2.RunOptions:
     """Options of a run, of which nothing may be left out, with the likeliest tokens by default."""
-    defaults: dict[str, object] = {
+    defaults: dict[str, Any] = {
         "temperature": 1.0,
         "top_p": 1.0,
         "typical_p": 1.0,
@@ -294,7 +295,7 @@ def _options(**options: object) -> worker_pb2.RunOptions:
         # As in openai/whisper: once there are as many as were asked for.
         "early_stopping": generation_pb2.EARLY_STOPPING_FIRST,
     }
-    return worker_pb2.RunOptions(**(defaults | options))  # type: ignore[arg-type]
+    return worker_pb2.RunOptions(**(defaults | options))
 
 
 def _is_whole(run: worker_pb2.RunRequest, completion: worker_pb2.RunCompletion) -> bool:

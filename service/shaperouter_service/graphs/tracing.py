@@ -151,6 +151,7 @@ class TracingProcess:
     def _end_when_idle(self, child: "_Child") -> None:
         rest = self._idle
         while rest > 0:
+            # There is no event to wait for: that nothing came is what ends it.
             time.sleep(rest)
             with self._lock:
                 if child is not self._child:

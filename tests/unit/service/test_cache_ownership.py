@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from shaperouter_service.cache import CompileCache
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from shaperouter_service.cache import CacheKey, CompileCache, Part, Section, sealed
 from shaperouter_service.cache.cache import (
     HALF_LIFE_SECONDS,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from harness.fake_worker import FakeWorker
+from harness.logs import capture_logs
 from harness.router import PATIENCE
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import StartupError

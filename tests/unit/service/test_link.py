@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from harness.fake_worker import FakeWorker
+from harness.logs import capture_logs
 from harness.router import PATIENCE
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import WorkerLostError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from harness.traffic import MODEL, decode, prefill
 from shaperouter_service.record import TrafficRecorder, read_record
 from shaperouter_service.record.files import LEFT_BEHIND, PILE

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from shaperouter.v1 import generation_pb2, signature_pb2
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 

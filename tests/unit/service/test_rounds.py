@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from harness.router import PATIENCE
 from shaperouter_service.fleet import (
     compiling,

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
+from harness.logs import capture_logs
 from harness.router import deltas, read_events
 from shaperouter.v1 import generation_pb2
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from harness.fake_worker import FakeWorker
+from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter_service.fleet import Fleet, OverloadGuard, names, telling_shared_names
 from shaperouter_service.routing.catalog import Catalog

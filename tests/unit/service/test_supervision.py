@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from harness.fake_process import FakeProcess, FakeProcesses
+from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import WorkerProcesses, supervisor

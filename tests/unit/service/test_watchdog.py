@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.logs import capture_logs
 from harness.waiting import wait_until
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.watchdog import CHECKS, Watchdog

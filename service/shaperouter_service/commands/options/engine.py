@@ -101,7 +101,7 @@ engine_options = options_of(
         multiple=True,
         metavar="SIGNATURE",
         help="A graph that every worker makes before it is ready, e.g. 'gpt2 decode 4x256' or "
-        "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --cold` lists what there is. May be "
+        "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --all` lists what there is. May be "
         "given several times, with --compile-mode warm or frozen.",
     ),
     option(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from harness.fake_process import FakeProcess
 from harness.local_workers import (
@@ -17,6 +16,7 @@ from harness.local_workers import (
     recycling_module,
     slow_successors,
 )
+from harness.logs import capture_logs
 from harness.router import wait_until
 
 

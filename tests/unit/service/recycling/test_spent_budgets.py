@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from structlog.testing import capture_logs
-
 from harness.local_workers import Local
+from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter_service.fleet import telling_spent_budgets
 

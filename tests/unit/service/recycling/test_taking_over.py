@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
 
 from harness.fake_process import FakeProcess
 from harness.local_workers import (
@@ -20,6 +19,7 @@ from harness.local_workers import (
     slow_successors,
     spend_budget,
 )
+from harness.logs import capture_logs
 from harness.router import wait_until
 from shaperouter_service.fleet.processes import SUCCESSOR
 from shaperouter_service.messages import ladders_from_proto, signature_to_proto
