@@ -22,6 +22,7 @@ who reads the counts decides (see `routing.policy`).
 """
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.covers import Covers
+from shaperouter_service.worker.early_ends import EarlyEnds
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import (
@@ -93,7 +95,7 @@ class Backlog:
     """What is still to be done for the runs of a lane, those that wait included.
 
     Attributes:
-        tokens: To be made at most.
+        tokens: Expected to be made.
         sources: Places of each source that is to be read.
         prompts: Tokens of each prompt that is to be read.
     """
@@ -159,6 +161,7 @@ class LaneScheduler:
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
         self._draining = False
+        self._early_ends = EarlyEnds()
         # Those that have a slot, in order of admission.
         self._runs: list[Run] = []
         self._reading: _Reading | None = None
@@ -184,7 +187,9 @@ class LaneScheduler:
             runs = [*self._queue, *self._runs]
         unread = [run for run in runs if run.phase is not Phase.DECODE]
         return Backlog(
-            tokens=sum(run.max_new_tokens - run.generated for run in runs),
+            tokens=math.ceil(
+                self._early_ends.share * sum(run.max_new_tokens - run.generated for run in runs)
+            ),
             sources=[
                 run.source_length
                 for run in unread
@@ -541,6 +546,8 @@ class LaneScheduler:
 
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now
+        if not run.aligns:
+            self._early_ends.ended(run.generated, run.max_new_tokens)
         self._leave(run)
         run.emit(end)
 
