@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from harness.manifests import BUILDS, KUBERNETES, OVERLAYS, Workload, built, of_kind, workloads
+from harness.roles import options_of
 from shaperouter._channel import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
@@ -42,8 +43,7 @@ def options(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
     """The values of the command's options, as the program reads them from the manifest."""
     for name, value in workload.environment.items():
         monkeypatch.setenv(name, value)
-    command = cli.commands[workload.command]
-    return command.make_context(workload.command, list(workload.arguments)).params
+    return options_of(workload.command, workload.arguments)
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -180,8 +180,7 @@ def test_routers_find_workers_by_their_service(name: str, monkeypatch: pytest.Mo
     for workload in workloads(name):
         if workload.command != "router":
             continue
-        context = cli.commands["router"].make_context("router", list(workload.arguments))
-        for address in context.params["workers"]:
+        for address in options_of("router", workload.arguments)["workers"]:
             host, port = split_address(address, option="worker")
             assert services[host]["clusterIP"] == "None"
             assert port in [each["port"] for each in services[host]["ports"]]
