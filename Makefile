@@ -18,7 +18,6 @@ TEST_PROCESSES ?= 2
 .PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- Environments --------------------------------------------------------------------------------
