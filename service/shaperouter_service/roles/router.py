@@ -113,9 +113,9 @@ async def run_router(
     """
     stop = stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
-    request_metrics = RequestMetrics(registry)
-    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
+    request_metrics = RequestMetrics(registry, catalog.model_names)
+    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
         catalog,

@@ -133,7 +133,7 @@ def test_a_pod_has_time_to_finish_what_runs(workload: Workload, options: dict[st
 
 
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
-    metrics = RequestMetrics(CollectorRegistry())
+    metrics = RequestMetrics(CollectorRegistry(), ["demo"])
     metrics.e2e_latency.labels("demo").observe(0)
     [family] = metrics.e2e_latency.collect()
     bounds = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]
