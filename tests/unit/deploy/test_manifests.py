@@ -19,6 +19,7 @@ from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
 from shaperouter_service.cli import cli
 from shaperouter_service.rpc.health import Health, serving_health
+from shaperouter_service.rpc.server import CONNECTION_AGE
 from shaperouter_service.telemetry.requests import RequestMetrics
 
 # A combined pod is a worker with a router.
@@ -27,6 +28,9 @@ ALL = [(name, f"shaperouter-{role}") for name in BUILDS for role in ROLES[name]]
 
 # Seconds that a process needs to stop once its requests have ended.
 LAST_WORDS = 10
+
+# Seconds until everybody has heard that a pod is going.
+ROUTES_CHANGE = 5
 
 
 def workload_of(name: str, workload: str) -> Workload:
@@ -132,8 +136,16 @@ def test_a_pod_has_time_to_finish_what_runs(workload: Workload, options: dict[st
     assert workload.pod["terminationGracePeriodSeconds"] >= needed
 
 
+@pytest.mark.parametrize("name", BUILDS)
+def test_callers_have_left_a_router_before_it_stops(name: str) -> None:
+    for workload in workloads(name):
+        if workload.command == "router":
+            # gRPC adds up to a tenth to the age at which a connection is renewed.
+            assert workload.sleep >= 1.1 * CONNECTION_AGE + ROUTES_CHANGE
+
+
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
-    metrics = RequestMetrics(CollectorRegistry())
+    metrics = RequestMetrics(CollectorRegistry(), ["demo"])
     metrics.e2e_latency.labels("demo").observe(0)
     [family] = metrics.e2e_latency.collect()
     bounds = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]

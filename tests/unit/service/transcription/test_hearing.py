@@ -87,7 +87,7 @@ def hearer(
         decode=decode,
         deadline=None,
     )
-    record = RequestRecord(RequestMetrics(CollectorRegistry()), "r")
+    record = RequestRecord(RequestMetrics(CollectorRegistry(), ["whisper"]), "r")
     told = [] if stalls is None else stalls
     return FleetHearer(fleet, transcribing, record, on_stall=told.append), fleet  # type: ignore[arg-type]
 
