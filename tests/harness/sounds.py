@@ -63,7 +63,9 @@ class GoldenSounds:
             **options,
         )
 
-    def submit_case(self, bench: Bench, case: Case, **rules: Any) -> Collected:
+    def submit_case(
+        self, bench: Bench, case: Case, *, source_key: bytes = b"", **rules: Any
+    ) -> Collected:
         """Runs a golden case, with further rules."""
         given = dict(case["options"])
         if given.pop("timestamps"):
@@ -77,6 +79,7 @@ class GoldenSounds:
             eos_token_ids=[self.rules["eos_token_id"]],
             biases=[((token,), -math.inf) for token in self.rules["suppress_tokens"]],
             logprobs=0,
+            source_key=source_key,
             transcript=TranscriptRules.of(
                 begin_suppressed=self.rules["begin_suppress_tokens"], **rules
             ),
