@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from harness.engine import GOLDENS, Bench, Collected
 from shaperouter_service.audio.spectrum import HOP_SAMPLES, source
-from shaperouter_service.decoding import TranscriptRules
+from shaperouter_service.decoding import EarlyStopping, TranscriptRules
 
 Case = dict[str, Any]
 
@@ -68,6 +68,8 @@ class GoldenSounds:
     ) -> Collected:
         """Runs a golden case, with further rules."""
         given = dict(case["options"])
+        if "early_stopping" in given:
+            given["early_stopping"] = EarlyStopping[given["early_stopping"].upper()]
         if given.pop("timestamps"):
             first = self.rules["no_timestamps_token_id"] + 1
             last = first + self.rules["max_initial_timestamp_index"]
