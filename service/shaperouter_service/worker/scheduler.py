@@ -25,13 +25,14 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.decoding import (
     MAX_STEPS,
     AlignProgram,
     Batch,
+    Caches,
     DecodeProgram,
     EncodeProgram,
     Logprobs,
@@ -48,6 +49,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.early_ends import EarlyEnds
+from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import (
@@ -131,6 +133,7 @@ class LaneScheduler:
         *,
         beams: int,
         queue_limit: int,
+        encoded: EncodedSources,
         watchdog: Watchdog,
         recorder: TrafficRecorder,
     ) -> None:
@@ -142,6 +145,7 @@ class LaneScheduler:
             graphs: The worker's graphs.
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
+            encoded: Sources of the model, which its lanes share.
             watchdog: Watches the calls of graphs.
             recorder: Told what is asked for.
         """
@@ -156,6 +160,7 @@ class LaneScheduler:
         self.cache_bytes = 0
         self._graphs = graphs
         self._covers = Covers(model.name, ladders, graphs, beams=beams)
+        self._encoded = encoded
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
@@ -226,6 +231,7 @@ class LaneScheduler:
         self._drop_cancelled()
         self._give_back()
         self._admit()
+        self._reuse_sources()
         read = self._read_next()
         decoded = self._decode_chunk()
         if not read and not decoded:
@@ -234,6 +240,9 @@ class LaneScheduler:
             read = self._read_next()
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
+        if self.beams == 1:
+            # All lanes have them in common.
+            self.cache_bytes += self._encoded.size
         return read or decoded
 
     def _in_phase(self, phase: Phase) -> list[Run]:
@@ -314,9 +323,38 @@ class LaneScheduler:
         self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
 
+    def _reuse_sources(self) -> None:
+        """Gives runs what was encoded for others about the same sources."""
+        for run in self._in_phase(Phase.ENCODE):
+            caches = self._encoded_before(run.source_key) if run.source_key else None
+            if caches is None:
+                continue
+            length = max(1, run.read_tokens)
+            batch = Batch.of_source(self.model, caches, beams=self.beams, length=length)
+            self._begin(run, batch, 0)
+            run.timings.prefill_started = time.monotonic()
+            run.phase = self._after_encode(run)
+
+    def _encoded_before(self, key: bytes) -> Caches | None:
+        """What was encoded of a source, of which nobody else may use it; None if nothing was."""
+        for run in self._placed():
+            if run.source_key == key and run.batch is not None:
+                return run.batch.caches.copy_source(run.row)
+        return self._encoded.take(key)
+
+    @staticmethod
+    def _after_encode(run: Run) -> Phase:
+        if run.aligns:
+            return Phase.ALIGN
+        return Phase.PREFILL if run.read_tokens else Phase.DECODE
+
     def _encode(self) -> float | None:
         """Reads some sources; returns how long it took in seconds, None if there are none."""
-        waiting = self._in_phase(Phase.ENCODE)
+        # Those of the same source follow the first of them.
+        distinct: dict[Hashable, Run] = {}
+        for run in self._in_phase(Phase.ENCODE):
+            distinct.setdefault(run.source_key or run, run)
+        waiting = list(distinct.values())
         if not waiting:
             return None
         alike = self._covers.sources_alike(waiting)
@@ -354,10 +392,7 @@ class LaneScheduler:
         for run in runs:
             run.padded_source_tokens = signature.length
             run.use(asked, signature, seconds)
-            if run.aligns:
-                run.phase = Phase.ALIGN
-            else:
-                run.phase = Phase.PREFILL if run.read_tokens else Phase.DECODE
+            run.phase = self._after_encode(run)
         return seconds
 
     def _align(self) -> float | None:
@@ -565,6 +600,9 @@ class LaneScheduler:
 
     def _leave(self, run: Run) -> None:
         run.resume(time.monotonic())
+        if run.batch is not None and run.source_key and not run.aligns:
+            # Aligning is the last that is done with a source.
+            self._encoded.keep(run.source_key, run.batch.caches.give_source(run.row))
         if run.phase is not Phase.QUEUED:
             self._runs.remove(run)
             with self._lock:
