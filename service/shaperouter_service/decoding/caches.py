@@ -45,12 +45,13 @@ class Caches:
     ) -> None:
         """Allocates them, as zeros, but for sources that there are already."""
         self._model, self._shape = model, shape
-        self._tapes = _zeros(tape_shapes(model, shape), model.dtype)
+        tapes = _zeros(tape_shapes(model, shape), model.dtype)
         self._sources = (
             _zeros(source_shapes(model, shape), model.dtype) if sources is None else sources
         )
-        self.tape = [variable.handle for variable in self._tapes]
-        self.source = [variable.handle for variable in self._sources]
+        self._variables = [*tapes, *self._sources]
+        handles = [variable.handle for variable in self._variables]
+        self.tape, self.source = handles[: len(tapes)], handles[len(tapes) :]
 
     @property
     def shape(self) -> Shape:

@@ -1,6 +1,6 @@
 """A run: one request on a worker, from its arrival to its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -273,3 +273,13 @@ class Run:
         use = self.uses.setdefault((asked, served), GraphUse(asked=asked, served=served))
         use.calls += 1
         use.device_seconds += seconds
+
+
+def in_phase(runs: Iterable[Run], phase: Phase) -> list[Run]:
+    """Those of some runs that are in a phase."""
+    return [run for run in runs if run.phase is phase]
+
+
+def in_batches(runs: Iterable[Run]) -> list[Run]:
+    """Those of some runs that are in batches, beside which others may lie."""
+    return [run for run in runs if run.batch is not None]
