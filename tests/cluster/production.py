@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import shutil
 import socket
@@ -23,7 +22,7 @@ from cluster.network import Network
 from cluster.pods import METRICS_PORT, Pod
 from cluster.prometheus import RULES, Prometheus, quickened
 from cluster.volumes import Secret
-from cluster.workloads import Deployment, StatefulSet
+from cluster.workloads import Deployment, StatefulSet, at_once
 from harness.certificates import Authority
 from harness.service import GOLDENS
 from harness.waiting import wait_until
@@ -69,14 +68,15 @@ class Production:
         (volumes / "shaperouter-cache").mkdir(mode=0o700)
         self._outside = Authority(directory / "authorities" / "outside")
         self._inside = Authority(directory / "authorities" / "inside")
-        names = ("shaperouter-tls", "shaperouter-router-tls", "shaperouter-worker-tls")
-        self._tls = {name: Secret(volumes / name) for name in names}
+        secrets = ("shaperouter-tls", "shaperouter-router-tls", "shaperouter-worker-tls")
+        self._tls = {name: Secret(volumes / name) for name in secrets}
         self._issue(self._inside.ca.read_bytes())
-        names = (*USERS, OPERATOR)
-        entries, tokens = zip(*map(_client, names), strict=True)
-        self._tokens = dict(zip(names, tokens, strict=True))
-        clients = "".join([*entries, "operator = true\n"])
-        Secret(volumes / "shaperouter-clients").write({"clients.toml": clients.encode()})
+        clients = (*USERS, OPERATOR)
+        entries, tokens = zip(*map(_client, clients), strict=True)
+        self._tokens = dict(zip(clients, tokens, strict=True))
+        # The last is the operator's.
+        file = "".join([*entries, "operator = true\n"])
+        Secret(volumes / "shaperouter-clients").write({"clients.toml": file.encode()})
         self.kustomization = Kustomization(directory / "kustomization", volumes)
         templates = self.kustomization.apply(MODEL)
         self.network = Network()
@@ -87,11 +87,10 @@ class Production:
         self.routers = Deployment(ROUTERS, templates[ROUTERS], **shared)
         self.workers = StatefulSet(WORKERS, templates[WORKERS], **shared)
         self.prometheus: Prometheus
-        self._callers: subprocess.Popen[bytes] | None = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Prometheus and DNS inside of the context; at its end, nothing runs any more."""
+        """Prometheus and DNS run inside of the context. Pods and users end with this process."""
         host = self.network.add("prometheus")
         scrapes = [_scraped("shaperouter", ROUTERS, WORKERS), _scraped("callers", CALLERS)]
         rules = quickened(yaml.safe_load(RULES.read_text(encoding="utf-8")), QUICKER)
@@ -106,17 +105,10 @@ class Production:
                 enter=host.command,
             ) as self.prometheus,
         ):
-            try:
-                yield
-            finally:
-                if self._callers:
-                    self._callers.kill()
-                    self._callers.wait()
-                self.routers.remove()
-                self.workers.remove()
+            yield
 
     def begin_calls(self) -> None:
-        """Users call from now on, until `running` ends."""
+        """Users call from now on."""
         host = self.network.add(CALLERS)
         tokens = self._directory / "tokens.txt"
         tokens.write_text("\n".join(self._tokens[name] for name in USERS), encoding="utf-8")
@@ -130,7 +122,7 @@ class Production:
             f"--tokens={tokens}",
         ]
         with (self._directory / "logs" / "callers.log").open("wb") as log:
-            self._callers = subprocess.Popen(
+            subprocess.Popen(
                 host.command(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -151,13 +143,10 @@ class Production:
             PodEndedError: A new one has ended, and is left as it is.
         """
         templates = self.kustomization.apply(model)
-        with concurrent.futures.ThreadPoolExecutor() as threads:
-            rollouts = [
-                threads.submit(workload.roll, templates[workload.name])
-                for workload in (self.workers, self.routers)
-            ]
-        for rollout in rollouts:
-            rollout.result()
+        at_once(
+            lambda: self.workers.roll(templates[WORKERS]),
+            lambda: self.routers.roll(templates[ROUTERS]),
+        )
 
     def busy_worker(self) -> Pod:
         """The worker with the most requests running, at a moment in which one has some."""

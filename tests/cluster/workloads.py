@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,10 +13,24 @@ from cluster.network import Network
 from cluster.pods import Pod
 
 
-def _of_all(act: Callable[[Pod], None], pods: Iterable[Pod]) -> None:
-    """Does something with several pods at once."""
-    with concurrent.futures.ThreadPoolExecutor() as threads:
-        list(threads.map(act, pods))
+def at_once(*acts: Callable[[], None]) -> None:
+    """Does several things side by side, and raises what the first that failed has raised."""
+    failures: list[Exception] = []
+
+    def run(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            failures.append(error)
+
+    # Daemons: who interrupts the day does not wait for them.
+    threads = [threading.Thread(target=run, args=(act,), daemon=True) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 class _Workload:
@@ -44,10 +58,6 @@ class _Workload:
     def _publish(self, pods: Iterable[Pod]) -> None:
         self._names.set(self.name, [pod.address for pod in pods])
 
-    def remove(self) -> None:
-        """Takes all pods away."""
-        _of_all(Pod.remove, self.pods)
-
 
 class StatefulSet(_Workload):
     """Workers: each has a name that its next life takes over, and addresses before it is ready."""
@@ -55,9 +65,8 @@ class StatefulSet(_Workload):
     def scale(self, count: int) -> None:
         """Starts pods, or ends those with the highest numbers; returns when it is done."""
         new = [self._start(number) for number in range(len(self.pods), count)]
-        _of_all(Pod.wait_until_ready, new)
-        ending = self.pods[count:]
-        _of_all(Pod.end, ending)
+        at_once(*(pod.wait_until_ready for pod in new))
+        at_once(*(pod.end for pod in self.pods[count:]))
         self.pods = self.pods[:count]
         self._publish(self.pods)
 
@@ -109,7 +118,7 @@ class Deployment(_Workload):
     def scale(self, count: int) -> None:
         """Starts pods; returns when they are ready."""
         new = [self._add(f"{self.name}-{next(self._numbers)}") for _ in range(count)]
-        _of_all(Pod.wait_until_ready, new)
+        at_once(*(pod.wait_until_ready for pod in new))
         self._publish(self.pods)
 
     def roll(self, template: Template) -> None:
