@@ -5,6 +5,7 @@ asked over gRPC. Nobody tells words, and nobody tries higher temperatures.
 """
 
 import argparse
+import contextlib
 import statistics
 import sys
 import time
@@ -57,7 +58,7 @@ def of_service(client: Client, spent: Counter[str]) -> Measure:
         found = client.transcribe(path, num_beams=beams, temperatures=[0.0])
         seconds = time.monotonic() - started
         for use in found.graphs:
-            spent[use.served.kind] += use.device_seconds
+            spent[use.served.shape] += use.device_seconds
         spent["the rest"] += seconds - found.device_seconds
         return seconds, found.text
 
@@ -78,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
     parser.add_argument("--faster-whisper", type=Path, required=True, help="Its Python.")
-    parser.add_argument("--transformers", type=Path, required=True, help="Its Python.")
+    parser.add_argument("--transformers", type=Path, help="Its Python; left out without.")
     parser.add_argument("--rounds", type=int, default=7, help="In turn. Default: 7.")
     arguments = parser.parse_args()
     work: Path = arguments.work
@@ -90,21 +91,23 @@ def main() -> None:
         serving(f"--model=tiny.en={converted.resolve()}", env=cache) as service,
         Client(service.address) as client,
         peer("peer_faster_whisper", arguments.faster_whisper, original) as faster_whisper,
-        peer("peer_transformers", arguments.transformers, converted) as transformers,
+        contextlib.ExitStack() as stack,
     ):
         spent: Counter[str] = Counter()
         contestants = {
             "Shaperouter over gRPC": of_service(client, spent),
             "faster-whisper": of_peer(faster_whisper),
-            "Transformers, PyTorch": of_peer(transformers),
         }
+        if arguments.transformers:
+            transformers = peer("peer_transformers", arguments.transformers, converted)
+            contestants["Transformers, PyTorch"] = of_peer(stack.enter_context(transformers))
         print(f"| {SECONDS} s of speech | {' | '.join(contestants)} |")
         print("|---" * (1 + len(contestants)) + "|")
         for beams in BEAMS:
             times: dict[str, list[float]] = {name: [] for name in contestants}
             # Some rounds are of nobody: graphs are compiled, and caches filled.
             for round_ in range(-WARM_ROUNDS, arguments.rounds):
-                path = speech(work, round_)
+                path = speech(work, 10 * beams + round_)
                 if round_ == 0:
                     settled(service)
                     spent.clear()

@@ -65,7 +65,7 @@ def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: Gol
             assert found == pytest.approx(expected["logprobs"], abs=1e-4), case["name"]
 
 
-@pytest.mark.parametrize(("recipe", "beams"), [("greedy", 1), ("beams", 4)])
+@pytest.mark.parametrize(("recipe", "beams"), [("greedy", 1), ("beams", 4), ("five beams", 5)])
 def test_every_graph_gives_the_references_tokens(
     bench: Bench,
     uneven: GoldenSounds,

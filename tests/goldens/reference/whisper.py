@@ -52,6 +52,12 @@ RECIPES: dict[str, dict[str, Any]] = {
         "num_return_sequences": 2,
         "early_stopping": "first",
     },
+    "five beams": {
+        "timestamps": True,
+        "max_new_tokens": 20,
+        "num_beams": 5,
+        "early_stopping": "first",
+    },
     "no repetition": {"timestamps": True, "max_new_tokens": 24, "no_repeat_ngram_size": 2},
     "a penalty": {"timestamps": True, "max_new_tokens": 24, "repetition_penalty": 1.5},
 }
