@@ -5,6 +5,7 @@ SHELL := bash
 
 PYTHON ?= python3.11
 VENV := .venv
+KERNELS := service/shaperouter_service/kernels
 BIN := $(VENV)/bin
 PROTO_VENV := .venvs/protos
 PROTO_BIN := $(PROTO_VENV)/bin
@@ -15,7 +16,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +34,11 @@ $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps \
 		-e client -e service
+	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8; 'make kernels' says why"
 	@touch $@
+
+kernels: setup ## Builds the native kernels again, after a change or with a compiler that was not there.
+	$(BIN)/python service/setup.py build_ext --inplace
 
 $(PROTO_VENV)/.ready: protos/requirements.lock
 	@echo "==> Making $(PROTO_VENV)"
@@ -77,6 +82,16 @@ test: setup $(TOOLS)/.ready ## Runs all tests.
 test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's.
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python
+
+NATIVE := $(KERNELS)/native
+NATIVE_SOURCES := $(filter-out %/handlers.cc,$(wildcard $(NATIVE)/*.cc))
+
+build/sanitized/%: tests/native/kernels_test.cc $(wildcard $(NATIVE)/*)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O1 -g -fsanitize=$* -I$(NATIVE) -pthread $< $(NATIVE_SOURCES) -o $@
+
+sanitize: build/sanitized/address,undefined build/sanitized/thread ## Runs the native kernels under the address and thread sanitizers.
+	for program in $^; do $$program; done
 
 fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
