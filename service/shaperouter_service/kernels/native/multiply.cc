@@ -12,8 +12,11 @@ namespace {
 constexpr size_t kPieceBytes = 128 << 10;
 // Numbers below which blocks of rows are arranged sooner than a second thread begins.
 constexpr size_t kArrangedAlone = 64 << 10;
-// Multiplications of a piece where rows are many.
-constexpr size_t kPieceProducts = 4 << 20;
+// Panels that are multiplied one after the other where there are several blocks of rows: what is read of
+// these stays in the second cache meanwhile.
+constexpr size_t kMostPanels = 16;
+// Least panels of a piece, a multiple of those that kernels take at a time.
+constexpr size_t kLeastPanels = 4;
 
 size_t WeightSize(WeightType type) {
   switch (type) {
@@ -25,6 +28,17 @@ size_t WeightSize(WeightType type) {
       return 1;
   }
   return 0;
+}
+
+// Panels that a thread takes at a time.
+size_t PiecePanels(const Product& product, const Kernels& kernels, size_t threads) {
+  size_t panels;
+  if (product.rows <= kernels.block_rows) {
+    panels = kPieceBytes / (product.inputs * kPanelColumns * WeightSize(product.type));
+  } else {
+    panels = std::min(PanelCount(product.columns) / (4 * threads), kMostPanels);
+  }
+  return std::max(panels / kLeastPanels * kLeastPanels, kLeastPanels);
 }
 
 const Kernels& Choose() {
@@ -60,11 +74,7 @@ void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) 
       ForPieces(pool, blocks, 1, arrange);
     }
   }
-  const size_t panel_bytes = product.inputs * kPanelColumns * WeightSize(product.type);
-  const size_t panel_products = product.inputs * kPanelColumns * product.rows;
-  // A multiple of the panels that kernels take at a time.
-  const size_t piece = std::clamp<size_t>(
-      std::min(kPieceBytes / panel_bytes, kPieceProducts / panel_products) & ~size_t{3}, 4, 64);
+  const size_t piece = PiecePanels(product, kernels, std::max<size_t>(pool.threads, 1));
   ForPieces(pool, PanelCount(product.columns), piece,
             [&](size_t first, size_t last) { kernels.multiply(product, first, last); });
 }
