@@ -16,7 +16,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -153,6 +153,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
 
+rounding: setup ## Measures what weights of fewer bits cost the demo model in perplexity.
+	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/rounding.py
+
 bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
@@ -209,10 +212,10 @@ g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phon
 		--output $(BUILTIN)/g2p
 	$(EVALUATE_G2P) --work build/g2p-model/run
 
-g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words.
+g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words; BENCH='--dtype int8'.
 	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
 	$(EVALUATE_G2P)
-	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl
+	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl $(BENCH)
 
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter
