@@ -1,7 +1,7 @@
 // The kernels without XLA, for the sanitizers: `make sanitize` builds and runs this.
 //
-// Every buffer has exactly the size that it must have, so that whatever is read or written beside it
-// is found; rows and results begin at odd addresses.
+// Every buffer has exactly the size that it must have, so that whatever is read or written beside
+// it is found; rows and results begin at odd addresses.
 
 #include <cmath>
 #include <condition_variable>

@@ -10,10 +10,9 @@ from shaperouter_service.kernels.aligned import aligned
 from shaperouter_service.kernels.calls import linear, look_up
 from shaperouter_service.kernels.choosing import KernelsChoice, choose
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
-from shaperouter_service.kernels.panels import PANEL_COLUMNS, Panels, pack
+from shaperouter_service.kernels.panels import Panels, pack
 
 __all__ = [
-    "PANEL_COLUMNS",
     "VERSION",
     "KernelsChoice",
     "KernelsUnavailableError",

@@ -7,13 +7,13 @@
 namespace shaperouter {
 namespace {
 
-// Of what a thread reads of the weights at a time: long enough for the processor to see that it goes
-// on, and short enough for threads to end together.
+// Of what a thread reads of the weights at a time: long enough for the processor to see that it
+// goes on, and short enough for threads to end together.
 constexpr size_t kPieceBytes = 128 << 10;
 // Numbers below which blocks of rows are arranged sooner than a second thread begins.
 constexpr size_t kArrangedAlone = 64 << 10;
-// Panels that are multiplied one after the other where there are several blocks of rows: what is read of
-// these stays in the second cache meanwhile.
+// Panels that are multiplied one after the other where there are several blocks of rows: what is
+// read of these stays in the second cache meanwhile.
 constexpr size_t kMostPanels = 16;
 // Least panels of a piece, a multiple of those that kernels take at a time.
 constexpr size_t kLeastPanels = 4;

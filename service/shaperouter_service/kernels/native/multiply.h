@@ -8,8 +8,8 @@
 
 namespace shaperouter {
 
-// The kernels that run fastest on this processor, or those of the name that the environment variable
-// SHAPEROUTER_KERNELS_ISA has, if it can run them: so that tests reach all.
+// The kernels that run fastest on this processor, or those of the name that the environment
+// variable SHAPEROUTER_KERNELS_ISA has, if it can run them: so that tests reach all.
 const Kernels& ChosenKernels();
 
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool);

@@ -8,8 +8,8 @@
 namespace shaperouter {
 namespace {
 
-// Work that threads share. A thread of the pool may come when all is done and the caller gone: so
-// jobs are never freed, and one is used again only when everybody has left it.
+// Work that threads share. A thread of the pool may come when all is done and the caller gone:
+// so jobs are never freed, and one is used again only when everybody has left it.
 struct alignas(64) Job {
   std::atomic<size_t> users{0};
   std::atomic<size_t> next{0};       // Where the next piece begins.

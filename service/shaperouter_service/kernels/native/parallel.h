@@ -17,11 +17,11 @@ struct Pool {
   bool (*schedule)(void* handle, Task* task, void* data);
 };
 
-// Calls body(context, begin, end) for pieces of [0, count) of at most `piece`, on the calling thread
-// and on those of the pool that come by, and returns when all are done.
+// Calls body(context, begin, end) for pieces of [0, count) of at most `piece`, on the calling
+// thread and on those of the pool that come by, and returns when all are done.
 //
-// It waits for pieces that are being worked on, never for a thread to begin: the pool may have other
-// work, or its only thread may be the calling one. Allocates nothing.
+// It waits for pieces that are being worked on, never for a thread to begin: the pool may have
+// other work, or its only thread may be the calling one. Allocates nothing.
 void ForPieces(const Pool& pool, size_t count, size_t piece,
                void (*body)(const void* context, size_t begin, size_t end), const void* context);
 

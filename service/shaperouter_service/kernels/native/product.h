@@ -19,8 +19,8 @@ enum class WeightType { kFloat32, kBFloat16, kInt8 };
 
 // out = x * weights, times the scale of each column, plus its bias.
 //
-// Every sum is made in the order of the inputs, one after the other, whatever the number of rows: so
-// a row's results depend neither on the other rows nor on how the work was split.
+// Every sum is made in the order of the inputs, one after the other, whatever the number of rows:
+// so a row's results depend neither on the other rows nor on how the work was split.
 struct Product {
   size_t rows;     // M
   size_t inputs;   // I
