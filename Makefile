@@ -26,7 +26,7 @@ help: ## Lists these targets.
 
 setup: $(VENV)/.ready ## Installs everything into .venv, from hash-pinned locks.
 
-$(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml
+$(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml service/setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "==> Making $(VENV) and installing packages (about 1 GB, once)"
