@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,23 @@ def test_products_are_the_references_for_every_number_of_rows(
         assert np.all(np.abs(product - expected[:rows]) <= 1e-5 * size[:rows]), rows
         # To the last bit: a row does not know what other rows there are.
         np.testing.assert_array_equal(product, found[-1][:rows])
+
+
+def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
+    rng = np.random.default_rng(0)
+    panels = pack(rng.standard_normal((300, 500), np.float32), np.dtype(np.float32))
+    multiply = compiled(lambda x, values: kernels.linear(x, values, 500))
+    inputs = [tf.constant(rng.standard_normal((rows, 300), np.float32)) for rows in (1, 5, 13, 40)]
+    values = tf.constant(panels.values)
+    alone = [multiply(x, values).numpy() for x in inputs]
+
+    def repeat(x: tf.Tensor) -> list[np.ndarray]:
+        return [multiply(x, values).numpy() for _ in range(50)]
+
+    with ThreadPoolExecutor(len(inputs)) as threads:
+        for found, expected in zip(threads.map(repeat, inputs), alone, strict=True):
+            for product in found:
+                np.testing.assert_array_equal(product, expected)
 
 
 def test_what_is_no_number_stays_in_its_row() -> None:
