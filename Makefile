@@ -5,6 +5,7 @@ SHELL := bash
 
 PYTHON ?= python3.11
 VENV := .venv
+KERNELS := service/shaperouter_service/kernels
 BIN := $(VENV)/bin
 PROTO_VENV := .venvs/protos
 PROTO_BIN := $(PROTO_VENV)/bin
@@ -15,7 +16,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-whisper serve test test-whisper fuzz lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +25,7 @@ help: ## Lists these targets.
 
 setup: $(VENV)/.ready ## Installs everything into .venv, from hash-pinned locks.
 
-$(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml
+$(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml service/setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "==> Making $(VENV) and installing packages (about 1 GB, once)"
@@ -32,7 +33,11 @@ $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps \
 		-e client -e service
+	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8; 'make kernels' says why"
 	@touch $@
+
+kernels: setup ## Builds the native kernels again, after a change or with a compiler that was not there.
+	$(BIN)/python service/setup.py build_ext --inplace
 
 $(PROTO_VENV)/.ready: protos/requirements.lock
 	@echo "==> Making $(PROTO_VENV)"
@@ -76,6 +81,16 @@ test: setup $(TOOLS)/.ready ## Runs all tests.
 test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's.
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python
+
+NATIVE := $(KERNELS)/native
+NATIVE_SOURCES := $(filter-out %/handlers.cc,$(wildcard $(NATIVE)/*.cc))
+
+build/sanitized/%: tests/native/kernels_test.cc $(wildcard $(NATIVE)/*)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O1 -g -fsanitize=$* -I$(NATIVE) -pthread $< $(NATIVE_SOURCES) -o $@
+
+sanitize: build/sanitized/address,undefined build/sanitized/thread ## Runs the native kernels under the address and thread sanitizers.
+	for program in $^; do $$program; done
 
 fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
@@ -140,6 +155,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
 
+rounding: setup ## Measures what weights of fewer bits cost the demo model in perplexity.
+	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/rounding.py
+
 bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
@@ -196,10 +214,10 @@ g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phon
 		--output $(BUILTIN)/g2p
 	$(EVALUATE_G2P) --work build/g2p-model/run
 
-g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words.
+g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words; BENCH='--dtype int8'.
 	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
 	$(EVALUATE_G2P)
-	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl
+	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl $(BENCH)
 
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter

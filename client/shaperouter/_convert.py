@@ -189,6 +189,8 @@ def model(message: model_pb2.Model) -> Model:
         max_source_length=message.max_source_length,
         languages=tuple(sorted(message.transcripts.language_token_ids)),
         window_seconds=message.transcripts.window_seconds,
+        weight_dtype=message.weight_dtype,
+        kernels=message.kernels,
     )
 
 

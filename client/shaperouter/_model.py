@@ -69,7 +69,7 @@ class Model:
             encoder.
         default_options: What requests get that do not say otherwise; every option that has a
             default.
-        dtype: Type the weights and caches are computed in, such as ``float32``.
+        dtype: Type of the caches and of most computations, such as ``float32``.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights on one device, in bytes.
         kv_cache_bytes: Memory of the key/value caches on one device, in bytes; of the beam widths
@@ -81,6 +81,9 @@ class Model:
         max_source_length: Most tokens of a source, or places of a window; 0 without an encoder.
         languages: Codes of the languages that a transcriber knows; empty if it is English-only.
         window_seconds: Of a recording, what a transcriber hears at a time; 0 of other models.
+        weight_dtype: Type the weights are held in, such as ``int8``.
+        kernels: Instruction set of the native kernels that multiply by the weights, such as
+            ``avx512``; empty where XLA multiplies.
     """
 
     name: str
@@ -100,3 +103,5 @@ class Model:
     max_source_length: int = 0
     languages: tuple[str, ...] = ()
     window_seconds: float = 0.0
+    weight_dtype: str = ""
+    kernels: str = ""

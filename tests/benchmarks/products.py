@@ -1,7 +1,8 @@
-"""What multiplying in blocks gains, for the products of a step of GPT-2's small size on a CPU.
+"""What the native kernels gain, for the products of a step of GPT-2's small size on a CPU.
 
-The products of all layers, of few rows by the weights, as XLA multiplies them whole and as
-`models.layers.linear` has it multiply them; in turn in one run. They read 340 MB of weights.
+The products of all layers and of the vocabulary, of so many rows by the weights: as XLA makes them,
+whole and in the blocks that `models.layers.linear` has it use for few rows, and as the kernels do,
+with weights of each type; in turn in one run. In float32 they read 494 MB of weights.
 
 Run by ``make bench-products``.
 """
@@ -14,12 +15,14 @@ from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.kernels import choose, pack
 from shaperouter_service.models import DeviceKind, Weights
-from shaperouter_service.models.layers import linear
+from shaperouter_service.models.layers import linear, output_logits
 
-WIDTH, LAYERS = 768, 12
+WIDTH, LAYERS, VOCABULARY = 768, 12, 50257
 # Of a layer: queries, keys and values; attention's output; the feed-forward layer in and out.
 SHAPES = {
     "qkv": (WIDTH, 3 * WIDTH),
@@ -27,64 +30,88 @@ SHAPES = {
     "up": (WIDTH, 4 * WIDTH),
     "down": (4 * WIDTH, WIDTH),
 }
-ROWS = (1, 2, 4, 8, 16, 32)
-ROUNDS = 9
-STEPS = 3
+ROWS = (1, 2, 4, 8, 16, 32, 128, 512)
+PACKED = (tf.float32, tf.bfloat16, tf.int8)
+ROUNDS = 7
 
 
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
-    rounds = parser.parse_args().rounds
-    variables = {
-        f"{layer}.{name}.{part}": tf.Variable(0.02 * tf.random.normal(size), trainable=False)
-        for layer in range(LAYERS)
-        for name, shape in SHAPES.items()
-        for part, size in (("weight", shape), ("bias", shape[1:]))
-    }
-    print(f"Milliseconds for the products of {LAYERS} layers; medians of {rounds}:")
-    print("| rows | whole | in blocks | ratio |")
-    print("|---|---|---|---|")
-    for rows in ROWS:
-        # Products for a GPU are whole.
-        whole, blocks = (
-            _step(Weights(variables, device), rows) for device in (DeviceKind.GPU, DeviceKind.CPU)
-        )
-        times: dict[Callable[[], None], list[float]] = {whole: [], blocks: []}
-        for _ in range(rounds):
-            for run, found in times.items():
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="rows of the products")
+    arguments = parser.parse_args()
+    print(f"Kernels: {choose('auto')}")
+    contestants = _contestants()
+    print(f"Milliseconds for the products of {LAYERS} layers and the vocabulary; medians of")
+    print(f"{arguments.rounds} rounds in turn, and what the last but one takes of XLA's best:")
+    print(f"| rows | {' | '.join(contestants)} | float32: ratio |")
+    print(f"|---|{'---|' * len(contestants)}---|")
+    for rows in arguments.rows:
+        steps = {name: _step(weights, rows) for name, weights in contestants.items()}
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(arguments.rounds):
+            for name, run in steps.items():
                 started = time.perf_counter()
                 run()
-                found.append(1000 * (time.perf_counter() - started) / STEPS)
-        medians = {run: statistics.median(found) for run, found in times.items()}
-        ratio = medians[blocks] / medians[whole]
-        print(
-            f"| {rows} | {medians[whole]:.1f} | {medians[blocks]:.1f} | {ratio:.2f} |", flush=True
-        )
+                times[name].append(1000 * (time.perf_counter() - started))
+        medians = {name: statistics.median(found) for name, found in times.items()}
+        xla = min(value for name, value in medians.items() if name.startswith("XLA"))
+        ratio = medians["kernels, float32"] / xla
+        figures = " | ".join(f"{value:.1f}" for value in medians.values())
+        print(f"| {rows} | {figures} | {ratio:.2f} |", flush=True)
+
+
+def _contestants() -> dict[str, Weights]:
+    """The same weights, as each holds them."""
+    rng = np.random.default_rng(0)
+    matrices = {
+        f"{layer}.{name}.weight": rng.normal(0, 0.02, shape).astype(np.float32)
+        for layer in range(LAYERS)
+        for name, shape in SHAPES.items()
+    }
+    matrices["wte"] = rng.normal(0, 0.02, (VOCABULARY, WIDTH)).astype(np.float32)
+    biases = {
+        f"{layer}.{name}.bias": tf.Variable(tf.zeros(shape[1:]), trainable=False)
+        for layer in range(LAYERS)
+        for name, shape in SHAPES.items()
+    }
+    plain = {name: tf.Variable(matrix, trainable=False) for name, matrix in matrices.items()}
+    # Products for a GPU are whole.
+    found = {
+        "XLA, whole": Weights(plain | biases, DeviceKind.GPU),
+        "XLA, in blocks": Weights(plain | biases, DeviceKind.CPU),
+    }
+    for dtype in PACKED:
+        tensors, packed = dict(biases), {}
+        for name, matrix in matrices.items():
+            panels = pack(matrix.T if name == "wte" else matrix, np.dtype(dtype.as_numpy_dtype))
+            tensors[name] = tf.Variable(panels.values, trainable=False)
+            if panels.scales is not None:
+                tensors[name + Weights.SCALES] = tf.Variable(panels.scales, trainable=False)
+            packed[name] = panels.columns
+        found[f"kernels, {dtype.name}"] = Weights(tensors, DeviceKind.CPU, packed)
+    return found
 
 
 def _step(weights: Weights, rows: int) -> Callable[[], None]:
-    """A call of STEPS steps, compiled."""
+    """A call of all products, compiled."""
 
     @tf.function(jit_compile=True, autograph=False)
-    def multiply(x: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    def multiply(x: tf.Tensor) -> tf.Tensor:
         values = weights.read()
+        for layer in range(LAYERS):
+            qkv = linear(values, f"{layer}.qkv", x)
+            x += linear(values, f"{layer}.out", qkv[:, :WIDTH] * qkv[:, -WIDTH:])
+            inner = tf.maximum(linear(values, f"{layer}.up", x), 0.0)
+            x += linear(values, f"{layer}.down", inner)
+        # As in a model, of the last tokens alone where rows are many.
+        return output_logits(values, "wte", x[:16])
 
-        def step(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            for layer in range(LAYERS):
-                qkv = linear(values, f"{layer}.qkv", x)
-                x += linear(values, f"{layer}.out", qkv[:, :WIDTH] * qkv[:, -WIDTH:])
-                inner = tf.maximum(linear(values, f"{layer}.up", x), 0.0)
-                x += linear(values, f"{layer}.down", inner)
-            return index + 1, x / tf.reduce_max(tf.abs(x))
-
-        return tf.while_loop(lambda index, x: index < steps, step, (tf.constant(0), x))[1]
-
-    x, steps = tf.random.normal([rows, WIDTH]), tf.constant(STEPS)
-    call = multiply.get_concrete_function(x, steps)
-    call(x, steps)
-    return lambda: call(x, steps).numpy()
+    x = tf.random.normal([rows, WIDTH])
+    call = multiply.get_concrete_function(x)
+    call(x)
+    return lambda: call(x).numpy()
 
 
 if __name__ == "__main__":

@@ -98,12 +98,15 @@ def main() -> int:
     """Runs it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("answers", type=Path, help="what service/training/g2p/evaluate.py wrote")
-    with parser.parse_args().answers.open(encoding="utf-8") as lines:
+    parser.add_argument("--dtype", default="auto", help="type that the service holds weights in")
+    arguments = parser.parse_args()
+    with arguments.answers.open(encoding="utf-8") as lines:
         words = [Word(**json.loads(line)) for line in lines]
     found = []
     # How long they wait matters to nobody.
     patient = "--max-queue-seconds=3600"
-    with serving(f"--model={MODEL}", patient) as service, Client(service.address) as client:
+    settings = (f"--model={MODEL}", f"--dtype={arguments.dtype}", patient)
+    with serving(*settings) as service, Client(service.address) as client:
         for beams in words[0].answers:
             each = compare(client, words, int(beams))
             console.print(

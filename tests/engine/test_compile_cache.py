@@ -12,6 +12,7 @@ import tensorflow as tf
 import shaperouter_service
 from harness import cached_engine
 from harness.engine import GOLDENS
+from shaperouter_service import kernels
 from shaperouter_service.cache import CompileCache, Part, sealed
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
@@ -187,6 +188,19 @@ def test_the_key_knows_the_type_and_the_flags_of_xla(
     before = cache_key(model).name
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     assert cache_key(model).name != before
+
+
+def test_the_key_knows_what_products_are_made_by(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs that call the kernels are never found where there are none, or others."""
+    names = {cache_key(model).name}
+    for dtype in ("float32", "int8"):
+        packed = load_model("tiny", GOLDENS / "gpt2-odd-heads", dtype, packed=True)
+        names.add(cache_key(packed).name)
+    monkeypatch.setattr(kernels, "VERSION", kernels.VERSION + 1)
+    names.add(cache_key(packed).name)
+    assert len(names) == 4
 
 
 def test_the_key_knows_how_many_threads_compute_a_graph(

@@ -24,7 +24,9 @@ def tight_signatures(model: str, ladders: Ladders, together: Sequence[Case]) -> 
     if source_tokens:
         yield ladders.encode(model, rows=len(together), source_tokens=source_tokens)
     if read := max(ladders.read_tokens(case.prompt_tokens) for case in together):
-        yield ladders.prefill(model, rows=len(together), prompt_tokens=read)
+        # Long prompts are read in several calls.
+        most = ladders.prompts_together(ladders.prefill_lengths.cover(read)).maximum
+        yield ladders.prefill(model, rows=min(len(together), most), prompt_tokens=read)
     places = [
         ladders.places(
             prompt_tokens=case.prompt_tokens,

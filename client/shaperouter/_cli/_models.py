@@ -35,7 +35,7 @@ def _row(model: Model) -> tuple[str, ...]:
     return (
         model.name,
         model.family,
-        model.dtype,
+        model.weight_dtype or model.dtype,
         human_count(model.parameters),
         str(model.max_source_length) if model.max_source_length else "",
         str(model.max_length),

@@ -82,6 +82,7 @@ def worker(
         listen=listen,
         metrics_listen=None if common.metrics_listen == OFF else common.metrics_listen,
         dtype=engine.dtype,
+        kernels=engine.kernels,
         slots=engine.slots,
         queue_limit=engine.queue_limit,
         compile_threads=engine.compile_threads or default_compile_threads(usable_cores()),

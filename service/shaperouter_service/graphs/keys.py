@@ -9,13 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 import shaperouter_service
+from shaperouter_service import kernels
 from shaperouter_service.cache import CacheKey
 from shaperouter_service.cache.host import processor
 from shaperouter_service.devices import usable_cores
 from shaperouter_service.models import DeviceKind, Model
 
 # The code that makes graphs; a test holds it to importing nothing else of ours that matters.
-SOURCES = ("decoding", "models", "audio", "limits.py")
+SOURCES = ("decoding", "kernels", "models", "audio", "limits.py")
 
 
 def cache_key(model: Model) -> CacheKey:
@@ -23,13 +24,17 @@ def cache_key(model: Model) -> CacheKey:
     device, family = model.weights.device, model.family
     size = f"{model.parameters / 1e6:.0f}m"
     return CacheKey(
-        label=f"{family.name}-{size}-{model.dtype.name}-{device.lower()}",
+        label=f"{family.name}-{size}-{model.weight_dtype.name}-{device.lower()}",
         parts={
             "family": family.name,
             # Families are dataclasses of their dimensions.
             "dimensions": dataclasses.asdict(family),  # type: ignore[call-overload]
             "dtype": model.dtype.name,
-            "weights": {name: weight.shape.as_list() for name, weight in model.weights.items()},
+            "weights": {
+                name: [weight.dtype.name, *weight.shape] for name, weight in model.weights.items()
+            },
+            # What custom calls in graphs mean; without packed weights there are none.
+            "kernels": kernels.VERSION if model.weights.packed else None,
             "code": _code(),
             "service": shaperouter_service.__version__,
             "tensorflow": [

@@ -7,6 +7,7 @@ V vocabulary, L layers.
 
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
+    DType,
     Model,
     Outline,
     load_model,
@@ -14,14 +15,16 @@ from shaperouter_service.models.loading import (
     resolve_dtype,
 )
 from shaperouter_service.models.transcripts import Transcripts
-from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.weights import DeviceKind, Role, Weights
 
 __all__ = [
+    "DType",
     "DeviceKind",
     "EncoderDecoder",
     "Family",
     "Model",
     "Outline",
+    "Role",
     "Transcripts",
     "Weights",
     "load_model",

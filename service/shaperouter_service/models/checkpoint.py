@@ -1,6 +1,5 @@
 """Reading a model directory in the Hugging Face layout: config.json and safetensors."""
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.json_files import read_json
+from shaperouter_service.kernels import aligned
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -21,8 +21,6 @@ FLOATING = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 # Tensors are copied in pieces of about this size: they stay in the processor's cache on their way.
 PIECE_BYTES = 2**20
-# Of memory for tensors, in bytes: what TensorFlow's own allocator gives.
-ALIGNMENT = 64
 
 
 class Checkpoint:
@@ -141,11 +139,3 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except (OSError, SafetensorError) as error:
         raise StartupError(f"{path}: cannot be read: {error}") from error
-
-
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """An array at an address at which TensorFlow and XLA take memory over instead of copying it."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)

@@ -1,7 +1,7 @@
 """What a family of models supplies."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.layers import Attend, AttendWithSource
-from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.weights import Role, Weights
 
 
 class Family(abc.ABC):
@@ -23,12 +23,14 @@ class Family(abc.ABC):
         name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
         default_eos_token_id: End token of a config that names none, as in Transformers.
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
+        roles: Of matrices among its weights that are none of a linear layer.
         vocab_size: V, token ids.
     """
 
     name: ClassVar[str]
     default_eos_token_id: ClassVar[int]
     has_transcript: ClassVar[bool] = False
+    roles: ClassVar[Mapping[str, Role]]
     vocab_size: int
 
     @classmethod

@@ -1,8 +1,8 @@
 """GPT-2 (Radford et al. 2019), as in Transformers' `GPT2LMHeadModel`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +13,14 @@ from shaperouter_service.models.family import Family
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
     Attend,
+    embedding,
     layer_norm,
     linear,
     merge_heads,
     output_logits,
     split_heads,
 )
-from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.weights import Role, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,11 @@ class GPT2(Family):
 
     name = "gpt2"
     default_eos_token_id = 50256
+    roles: ClassVar[Mapping[str, Role]] = {
+        "wte.weight": Role.VOCABULARY,
+        "lm_head.weight": Role.VOCABULARY,
+        "wpe.weight": Role.PLAIN,
+    }
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -135,7 +141,7 @@ class GPT2(Family):
         positions: tf.Tensor,
         attend: Attend,
     ) -> tf.Tensor:
-        x = tf.gather(weights["wte.weight"], token_ids)
+        x = embedding(weights, "wte.weight", token_ids)
         x += tf.gather(weights["wpe.weight"], positions)
         for layer in range(self.n_layer):
             x = self._block(weights, layer, x, attend)
@@ -143,7 +149,7 @@ class GPT2(Family):
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         head = "wte.weight" if self.tie_word_embeddings else "lm_head.weight"
-        return output_logits(hidden, weights[head])
+        return output_logits(weights, head, hidden)
 
     def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
         h = f"h.{layer}"

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla import xla_data_pb2
 
+from shaperouter_service import kernels
 from shaperouter_service.models.weights import DeviceKind, Weights
 
 # Products of at most so many rows are computed in blocks of so many inputs, the first number that
@@ -118,6 +119,9 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
 def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
     """Multiplies the last axis of `x`, [..., I], by a weight.
 
+    How a product is computed is decided here, and for the vocabulary's in `output_logits`: by the
+    native kernels where the weight is packed for them, and by XLA where it is not.
+
     Args:
         weights: Have `{name}.weight` of [I, O], and may have a bias, `{name}.bias` of [O].
         name: Of the layer.
@@ -126,15 +130,27 @@ def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
     Returns:
         [..., O].
     """
-    weight = weights[f"{name}.weight"]
-    rows = tf.reshape(x, [-1, weight.shape[0]])
-    if weights.device is DeviceKind.CPU:
-        product = _product_on_cpu(rows, weight)
+    rows = tf.reshape(x, [-1, x.shape[-1]])
+    bias = weights.get(f"{name}.bias")
+    if f"{name}.weight" in weights.packed:
+        product = _packed_product(weights, f"{name}.weight", rows, bias)
     else:
-        product = tf.matmul(rows, weight)
-    if f"{name}.bias" in weights:
-        product += weights[f"{name}.bias"]
-    return tf.reshape(product, [*x.shape[:-1], weight.shape[1]])
+        weight = weights[f"{name}.weight"]
+        if weights.device is DeviceKind.CPU:
+            product = _product_on_cpu(rows, weight)
+        else:
+            product = tf.matmul(rows, weight)
+        if bias is not None:
+            product += bias
+    return tf.reshape(product, [*x.shape[:-1], product.shape[1]])
+
+
+def _packed_product(
+    weights: Weights, name: str, x: tf.Tensor, bias: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Multiplies [M, I] by a packed weight."""
+    scales = weights.get(name + Weights.SCALES)
+    return kernels.linear(x, weights[name], weights.packed[name], scales=scales, bias=bias)
 
 
 def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -160,14 +176,35 @@ def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     return tf.reshape(total, [rows, outputs])
 
 
-def output_logits(hidden: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
+def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of embeddings.
+
+    Args:
+        weights: Have embeddings [V, E] of this name.
+        name: Of the weight.
+        ids: [...] int32.
+
+    Returns:
+        [..., E].
+    """
+    if name not in weights.packed:
+        return tf.gather(weights[name], ids)
+    scales = weights.get(name + Weights.SCALES)
+    rows = kernels.look_up(tf.reshape(ids, [-1]), weights[name], scales=scales)
+    return tf.reshape(rows, [*ids.shape, rows.shape[1]])
+
+
+def output_logits(weights: Weights, name: str, hidden: tf.Tensor) -> tf.Tensor:
     """Multiplies hidden states [..., E] by output embeddings [V, E]: [..., V] float32.
 
     One product of two matrices, which reads the embeddings as they lie. Types other than float32
     are XLA's alone: they need `jit_compile`.
     """
-    rows = tf.reshape(hidden, [-1, embeddings.shape[1]])
-    if embeddings.dtype == tf.float32:
+    rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
+    embeddings = weights[name]
+    if name in weights.packed:
+        product = _packed_product(weights, name, rows)
+    elif embeddings.dtype == tf.float32:
         product = tf.matmul(rows, embeddings, transpose_b=True)
     else:
         # Sums of float32 that are never rounded to the shorter type; XLA alone can say so.
@@ -175,7 +212,7 @@ def output_logits(hidden: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
             lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1]
         )
         product = xla.dot_general(rows, embeddings, last_axes, preferred_element_type=tf.float32)
-    return tf.reshape(product, [*hidden.shape[:-1], embeddings.shape[0]])
+    return tf.reshape(product, [*hidden.shape[:-1], product.shape[1]])
 
 
 def attention(

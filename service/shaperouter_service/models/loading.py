@@ -11,7 +11,9 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.models.checkpoint import Checkpoint, aligned
+from shaperouter_service.errors import StartupError
+from shaperouter_service.kernels import aligned, pack
+from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
@@ -19,14 +21,14 @@ from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
 from shaperouter_service.models.t5 import MT5, T5
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
-from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
 
 FAMILIES: Mapping[str, type[Family]] = {
     family.name: family for family in (GPT2, OPT, T5, MT5, Whisper)
 }
 
-DType = Literal["float32", "bfloat16"]
+DType = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +38,20 @@ class Outline:
     Attributes:
         name: As requests call the model.
         family: Its dimensions and forward pass.
-        dtype: Type of the weights and caches.
+        dtype: Type of caches, and of most computations.
+        weight_dtype: Type that the matrices among the weights are held in.
         weights: Their shapes and types by name.
+        packed: As of `Weights`.
+        parameters: Number of parameters.
     """
 
     name: str
     family: Family
     dtype: tf.DType
+    weight_dtype: tf.DType
     weights: Mapping[str, tf.TensorSpec]
+    packed: Mapping[str, int]
+    parameters: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +62,8 @@ class Model:
         name: As requests call it.
         family: Its dimensions and forward pass.
         weights: Variables on the device; never written after loading.
-        dtype: Type of the weights and caches, and of most computations.
+        dtype: Type of caches, and of most computations.
+        weight_dtype: Type that the matrices among the weights are held in.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights.
         encoder_weight_bytes: Of that, memory of weights that only an encoder reads.
@@ -68,6 +77,7 @@ class Model:
     family: Family
     weights: Weights
     dtype: tf.DType
+    weight_dtype: tf.DType
     parameters: int
     weight_bytes: int
     encoder_weight_bytes: int
@@ -88,30 +98,46 @@ class Model:
             name=self.name,
             family=self.family,
             dtype=self.dtype,
+            weight_dtype=self.weight_dtype,
             weights={
                 name: tf.TensorSpec(weight.shape, weight.dtype)
                 for name, weight in self.weights.items()
             },
+            packed=self.weights.packed,
+            parameters=self.parameters,
         )
 
 
-def resolve_dtype(choice: Literal["auto"] | DType) -> DType:
-    """Chooses a type for `auto`: bfloat16 on a GPU, float32 elsewhere.
+def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
+    """Chooses a type for `auto`, bfloat16 on a GPU and float32 elsewhere, or checks the choice.
 
-    XLA on CPU converts shorter types before each product, which costs several times the product.
+    Args:
+        choice: What was asked for.
+        packed: Whether weights can be packed for the native kernels.
+
+    Raises:
+        StartupError: Nothing here computes with that type.
     """
+    if choice == "int8" and not packed:
+        raise StartupError(
+            "dtype int8 needs a CPU and the native kernels, which are not in use here; "
+            "float32 and bfloat16 do without"
+        )
     if choice != "auto":
         return choice
     return "bfloat16" if DeviceKind.present() is DeviceKind.GPU else "float32"
 
 
-def load_model(name: str, directory: Path, dtype: DType) -> Model:
+def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False) -> Model:
     """Reads a checkpoint onto the device.
 
     Args:
         name: As requests will call the model.
         directory: A model directory in the Hugging Face layout.
-        dtype: Type to hold the weights in, whatever type the checkpoint has.
+        dtype: Type to hold the weights in, whatever type the checkpoint has. With the native
+            kernels it is that of matrices alone, and all else is held and computed in float32;
+            otherwise everything has it.
+        packed: Pack matrices for the native kernels.
 
     Raises:
         StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
@@ -132,30 +158,70 @@ def load_model(name: str, directory: Path, dtype: DType) -> Model:
         family = FAMILIES[model_type].from_config(config)
         default_options = read_default_options(checkpoint, family)
         transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
-        tf_dtype = tf.as_dtype(dtype)
-        weights = {
-            weight_name: _variable(weight_name, array)
-            for weight_name, array in family.read_weights(
-                checkpoint, np.dtype(tf_dtype.as_numpy_dtype)
-            )
-        }
-    sizes = {name: variable.shape.num_elements() for name, variable in weights.items()}
-    parameters = sum(sizes.values())
+        weight_dtype = tf.as_dtype(dtype)
+        computing_dtype = tf.float32 if packed else weight_dtype
+        held = _Held(weight_dtype if packed else None)
+        for weight, array in family.read_weights(
+            checkpoint, np.dtype(computing_dtype.as_numpy_dtype)
+        ):
+            held.add(weight, array, family.roles.get(weight, Role.LINEAR))
     of_encoder = 0
     if isinstance(family, EncoderDecoder):
-        of_encoder = sum(size for name, size in sizes.items() if family.is_of_encoder(name))
+        of_encoder = sum(
+            size for weight, size in held.sizes.items() if family.is_of_encoder(weight)
+        )
     return Model(
         name=name,
         family=family,
-        weights=Weights(weights, DeviceKind.present()),
-        dtype=tf_dtype,
-        parameters=parameters,
-        weight_bytes=parameters * tf_dtype.size,
-        encoder_weight_bytes=of_encoder * tf_dtype.size,
+        weights=Weights(held.variables, DeviceKind.present(), held.packed),
+        dtype=computing_dtype,
+        weight_dtype=weight_dtype,
+        parameters=held.parameters,
+        weight_bytes=sum(held.sizes.values()),
+        encoder_weight_bytes=of_encoder,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
         transcripts=transcripts,
     )
+
+
+class _Held:
+    """Weights on their way into memory, one at a time.
+
+    Attributes:
+        variables: What holds them, by name.
+        packed: As of `Weights`.
+        sizes: Bytes of each.
+        parameters: Numbers that there were in all.
+    """
+
+    def __init__(self, packed_dtype: tf.DType | None) -> None:
+        """Packs matrices in a type; with None, none is packed."""
+        self._packed_dtype = packed_dtype
+        self.variables: dict[str, tf.Variable] = {}
+        self.packed: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        self.parameters = 0
+
+    def add(self, name: str, array: np.ndarray, role: Role) -> None:
+        """Holds one, and takes over its memory."""
+        self.parameters += array.size
+        if self._packed_dtype is None or array.ndim != 2 or role is Role.PLAIN:
+            self._hold(name, name, array)
+            return
+        # Of embeddings, too, there is no other copy: their rows are looked up in panels.
+        panels = pack(
+            array.T if role is Role.VOCABULARY else array,
+            np.dtype(self._packed_dtype.as_numpy_dtype),
+        )
+        self.packed[name] = panels.columns
+        self._hold(name, name, panels.values)
+        if panels.scales is not None:
+            self._hold(name, name + Weights.SCALES, panels.scales)
+
+    def _hold(self, weight: str, name: str, array: np.ndarray) -> None:
+        self.sizes[weight] = self.sizes.get(weight, 0) + array.nbytes
+        self.variables[name] = _variable(name, array)
 
 
 def make_hollow(outline: Outline) -> Model:
@@ -169,14 +235,14 @@ def make_hollow(outline: Outline) -> Model:
         name: _variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))
         for name, spec in outline.weights.items()
     }
-    parameters = sum(spec.shape.num_elements() for spec in outline.weights.values())
     return Model(
         name=outline.name,
         family=outline.family,
-        weights=Weights(weights, DeviceKind.CPU),
+        weights=Weights(weights, DeviceKind.CPU, outline.packed),
         dtype=outline.dtype,
-        parameters=parameters,
-        weight_bytes=parameters * outline.dtype.size,
+        weight_dtype=outline.weight_dtype,
+        parameters=outline.parameters,
+        weight_bytes=0,
         encoder_weight_bytes=0,
         decoder_start_token_id=None,
         default_options=generation_pb2.GenerationOptions(),

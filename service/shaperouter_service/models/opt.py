@@ -1,8 +1,8 @@
 """OPT (Zhang et al. 2022), as in Transformers' `OPTForCausalLM`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +13,14 @@ from shaperouter_service.models.family import Family
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
     Attend,
+    embedding,
     layer_norm,
     linear,
     merge_heads,
     output_logits,
     split_heads,
 )
-from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.weights import Role, Weights
 
 # Position 0 is row 2 of the position embeddings.
 POSITION_OFFSET = 2
@@ -68,6 +69,11 @@ class OPT(Family):
 
     name = "opt"
     default_eos_token_id = 2
+    roles: ClassVar[Mapping[str, Role]] = {
+        "embed_tokens.weight": Role.VOCABULARY,
+        "lm_head.weight": Role.VOCABULARY,
+        "embed_positions.weight": Role.PLAIN,
+    }
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -172,7 +178,7 @@ class OPT(Family):
         positions: tf.Tensor,
         attend: Attend,
     ) -> tf.Tensor:
-        x = tf.gather(weights["embed_tokens.weight"], token_ids)
+        x = embedding(weights, "embed_tokens.weight", token_ids)
         if self._projects_embeddings:
             x = linear(weights, "project_in", x)
         x += tf.gather(weights["embed_positions.weight"], positions + POSITION_OFFSET)
@@ -184,7 +190,7 @@ class OPT(Family):
         if self._projects_embeddings:
             hidden = linear(weights, "project_out", hidden)
         head = "embed_tokens.weight" if self.tie_word_embeddings else "lm_head.weight"
-        return output_logits(hidden, weights[head])
+        return output_logits(weights, head, hidden)
 
     def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
         h = f"layers.{layer}"

@@ -4,7 +4,7 @@ As in Transformers' `T5ForConditionalGeneration` and `MT5ForConditionalGeneratio
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,13 +18,14 @@ from shaperouter_service.models.layers import (
     ACTIVATIONS,
     AttendWithSource,
     attention,
+    embedding,
     linear,
     merge_heads,
     output_logits,
     rms_norm,
     split_heads,
 )
-from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.weights import Role, Weights
 
 GATED = "gated-"
 # The activation that Transformers takes for `gated-gelu`, as the models were trained with it.
@@ -32,6 +33,8 @@ GATED_GELU = "gelu_new"
 # By which of these names a checkpoint has the embeddings depends on what saved it.
 EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 HEAD = "lm_head.weight"
+# Of a stack, what its heads add to scores for distances.
+DISTANCE_BIASES = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,11 @@ class T5(EncoderDecoder):
     default_eos_token_id = 1
     default_decoder_start_token_id = 0
     prompt_piece = 8
+    roles: ClassVar[Mapping[str, Role]] = {
+        EMBEDDINGS[0]: Role.VOCABULARY,
+        HEAD: Role.VOCABULARY,
+        **dict.fromkeys(map(DISTANCE_BIASES.format, ("encoder", "decoder")), Role.PLAIN),
+    }
     # What a config leaves out, as in Transformers.
     _defaults: ClassVar[dict[str, Any]] = {
         "vocab_size": 32128,
@@ -179,8 +187,8 @@ class T5(EncoderDecoder):
             ("encoder", self.num_layers, ["SelfAttention"]),
             ("decoder", self.num_decoder_layers, ["SelfAttention", "EncDecAttention"]),
         ):
-            first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            yield read(first, self.relative_attention_num_buckets, self.num_heads)
+            biases = DISTANCE_BIASES.format(stack)
+            yield read(biases, self.relative_attention_num_buckets, self.num_heads)
             for block in range(layers):
                 for index, attention_name in enumerate(attentions):
                     layer = f"{stack}.block.{block}.layer.{index}"
@@ -208,7 +216,7 @@ class T5(EncoderDecoder):
         visible = (place < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
         ahead = place[tf.newaxis] - place[:, tf.newaxis]
         bias = self._bias(weights, "encoder", ahead[tf.newaxis], bidirectional=True)
-        x = tf.gather(weights[EMBEDDINGS[0]], source)
+        x = embedding(weights, EMBEDDINGS[0], source)
         for block in range(self.num_layers):
             h = f"encoder.block.{block}.layer"
             query, key, value = self._projected(weights, f"{h}.0", "SelfAttention", "qkv", x)
@@ -237,7 +245,7 @@ class T5(EncoderDecoder):
     ) -> tf.Tensor:
         ahead = attend.positions[:, tf.newaxis] - positions[..., tf.newaxis]  # [R, P, T]
         bias = self._bias(weights, "decoder", ahead, bidirectional=False)
-        x = tf.gather(weights[EMBEDDINGS[0]], token_ids)
+        x = embedding(weights, EMBEDDINGS[0], token_ids)
         for block in range(self.num_decoder_layers):
             h = f"decoder.block.{block}.layer"
             query, key, value = self._projected(weights, f"{h}.0", "SelfAttention", "qkv", x)
@@ -252,7 +260,7 @@ class T5(EncoderDecoder):
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         if self.scale_decoder_outputs:
             hidden *= self.d_model**-0.5
-        return output_logits(hidden, weights[HEAD if HEAD in weights else EMBEDDINGS[0]])
+        return output_logits(weights, HEAD if HEAD in weights else EMBEDDINGS[0], hidden)
 
     def _projected(
         self, weights: Weights, layer: str, name: str, parts: str, x: tf.Tensor
@@ -290,7 +298,7 @@ class T5(EncoderDecoder):
             bidirectional=bidirectional,
         )
         farthest = self.relative_attention_max_distance
-        biases = weights[f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+        biases = weights[DISTANCE_BIASES.format(stack)]
         # Looked up twice, so that what is as large as the scores is looked up in one small table.
         by_distance = tf.gather(tf.cast(biases, tf.float32), buckets)
         distance = tf.clip_by_value(ahead, -farthest, farthest) + farthest

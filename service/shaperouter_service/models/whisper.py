@@ -1,8 +1,8 @@
 """Whisper (Radford et al. 2022), as in Transformers' `WhisperForConditionalGeneration`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -21,13 +21,14 @@ from shaperouter_service.models.layers import (
     ACTIVATIONS,
     AttendWithSource,
     attention,
+    embedding,
     layer_norm,
     linear,
     merge_heads,
     output_logits,
     split_heads,
 )
-from shaperouter_service.models.weights import Weights
+from shaperouter_service.models.weights import Role, Weights
 from shaperouter_service.models.whisper_features import features, log_mel
 
 # Of PyTorch's `LayerNorm`; no config names another.
@@ -81,6 +82,12 @@ class Whisper(EncoderDecoder):
     name = "whisper"
     default_eos_token_id = 50256
     default_decoder_start_token_id = 50257
+    roles: ClassVar[Mapping[str, Role]] = {
+        EMBEDDINGS: Role.VOCABULARY,
+        HEAD: Role.VOCABULARY,
+        "encoder.embed_positions.weight": Role.PLAIN,
+        "decoder.embed_positions.weight": Role.PLAIN,
+    }
     has_whole_source = True
     has_transcript = True
     # Prompts begin with what was said before.
@@ -242,7 +249,7 @@ class Whisper(EncoderDecoder):
             loudest=source[:, 0],
             frames=tf.cast(source[:, 1], tf.int32),
         )
-        x = tf.cast(spectrogram, weights["encoder.conv1.weight"].dtype)
+        x = tf.cast(spectrogram, weights["encoder.conv1.bias"].dtype)
         x = activation(_convolution(weights, "encoder.conv1", x, stride=1))
         x = activation(_convolution(weights, "encoder.conv2", x, stride=FRAMES_PER_PLACE))
         x += weights["encoder.embed_positions.weight"][: x.shape[1]]
@@ -266,7 +273,7 @@ class Whisper(EncoderDecoder):
         attend: AttendWithSource,  # type: ignore[override]  # see EncoderDecoder
     ) -> tf.Tensor:
         scale = self.head_size**-0.5
-        x = tf.gather(weights[EMBEDDINGS], token_ids)
+        x = embedding(weights, EMBEDDINGS, token_ids)
         x += tf.gather(weights["decoder.embed_positions.weight"], positions)
         for layer in range(self.decoder_layers):
             h = f"decoder.layers.{layer}"
@@ -282,7 +289,7 @@ class Whisper(EncoderDecoder):
         return _norm(weights, "decoder.layer_norm", x)
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
-        return output_logits(hidden, weights[EMBEDDINGS if self.tie_word_embeddings else HEAD])
+        return output_logits(weights, EMBEDDINGS if self.tie_word_embeddings else HEAD, hidden)
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
         return split_heads(x, self.heads)

@@ -48,7 +48,8 @@ class WorkerConfig:
         models: Directory of each model by name.
         listen: Address of the gRPC server.
         metrics_listen: Address of /metrics; None where the router shows this worker's metrics.
-        dtype: Type of weights and caches; auto is bfloat16 on a GPU, float32 elsewhere.
+        dtype: Type of weights; auto is bfloat16 on a GPU, float32 elsewhere.
+        kernels: Whether products on a CPU are made by the native kernels, if they are there.
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
@@ -74,7 +75,8 @@ class WorkerConfig:
     models: Mapping[str, Path]
     listen: str
     metrics_listen: str | None
-    dtype: Literal["auto", "float32", "bfloat16"]
+    dtype: Literal["auto", "float32", "bfloat16", "int8"]
+    kernels: Literal["auto", "off"]
     slots: int
     queue_limit: int
     compile_threads: int
@@ -125,6 +127,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 Engine,
                 config.models,
                 dtype=config.dtype,
+                kernels=config.kernels,
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,

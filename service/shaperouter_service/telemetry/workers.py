@@ -257,6 +257,8 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
         "shaperouter_compile_queue_depth", "Signatures that wait for a compile thread.", depth
     )
 
+    yield _weights(connected)
+
     cache_bytes: dict[str, int] = defaultdict(int)
     for worker in connected:
         for model in worker.models:
@@ -268,6 +270,22 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
         caches.add_metric([model_name], size)
     yield caches
     yield _startup(connected)
+
+
+def _weights(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
+    sizes: dict[tuple[str, str, str], int] = defaultdict(int)
+    for worker in connected:
+        for model in worker.models:
+            sizes[model.name, model.weight_dtype, model.kernels or "none"] += model.weight_bytes
+    family = GaugeMetricFamily(
+        "shaperouter_weight_bytes",
+        "Memory of the weights, in bytes, by their type and by the instruction set of the native "
+        "kernels that multiply by them (none: XLA does).",
+        labels=["model", "dtype", "kernels"],
+    )
+    for labels, size in sizes.items():
+        family.add_metric(labels, size)
+    return family
 
 
 def _startup(connected: Collection[worker_pb2.WatchResponse]) -> Metric:

@@ -29,8 +29,10 @@ from shaperouter_service.graphs import (
     cache_key,
     lower_here,
 )
+from shaperouter_service.kernels import KernelsChoice, choose
 from shaperouter_service.models import (
     DeviceKind,
+    DType,
     EncoderDecoder,
     Model,
     load_model,
@@ -66,7 +68,7 @@ class Engine:
         self,
         models: Mapping[str, Path],
         *,
-        dtype: Literal["auto", "float32", "bfloat16"],
+        dtype: Literal["auto"] | DType,
         slots: int,
         queue_limit: int,
         compile_threads: int,
@@ -86,12 +88,14 @@ class Engine:
         record: Path | None = None,
         make_recorded: bool = True,
         trace_apart: bool = False,
+        kernels: KernelsChoice = "auto",
     ) -> None:
         """Loads the models and starts the threads.
 
         Args:
             models: Directory of each model by name.
-            dtype: Type of weights and caches; auto is bfloat16 on a GPU, float32 elsewhere.
+            dtype: Type of weights, and of caches without the native kernels; auto is bfloat16 on a
+                GPU, float32 elsewhere.
             slots: Requests without beam search that run at a time, for each model.
             queue_limit: Requests that wait for a slot, for each model and beam width.
             compile_threads: Compilations at a time.
@@ -116,6 +120,7 @@ class Engine:
             make_recorded: Whether to make what the record says before anybody asks.
             trace_apart: Whether to trace in a process of its own while requests run, which tracing
                 in this one would hold up; on a CPU only.
+            kernels: Whether products on a CPU are made by the native kernels, if they are there.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -125,6 +130,10 @@ class Engine:
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         self._device = _device_name()
+        on_cpu = DeviceKind.present() is DeviceKind.CPU
+        self._kernels = choose(kernels) if on_cpu else None
+        packed = self._kernels is not None
+        resolved = resolve_dtype(dtype, packed=packed)
         self._on_change = on_change
         self._covers: list[Signature] = []
         self._first: list[Signature] = []
@@ -133,7 +142,7 @@ class Engine:
         self._ladders: dict[str, Ladders] = {}
         for name, directory in models.items():
             log.info("loading model", model=name, directory=str(directory))
-            model = load_model(name, directory, resolve_dtype(dtype))
+            model = load_model(name, directory, resolved, packed=packed)
             prepare_caches(model)
             family = model.family
             is_whole, piece = False, prefill_piece
@@ -159,17 +168,14 @@ class Engine:
             log.info(
                 "model loaded",
                 model=name,
-                dtype=model.dtype.name,
+                dtype=model.weight_dtype.name,
+                kernels=self._kernels,
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
         self._start_times.loaded()
         # TensorFlow lowers only for a device it has, and two processes would share a GPU's memory.
-        self._tracing = (
-            TracingProcess(self._models.values())
-            if trace_apart and DeviceKind.present() is DeviceKind.CPU
-            else None
-        )
+        self._tracing = TracingProcess(self._models.values()) if trace_apart and on_cpu else None
         self._recorder = TrafficRecorder(record, self._ladders)
         self._graphs = GraphTable(
             self._build,
@@ -234,7 +240,9 @@ class Engine:
         if name not in self._models:
             raise UnknownModelError(name, list(self._models))
         lanes = [lane for (model, _), lane in self._lanes.items() if model == name]
-        return model_message(self._models[name], self._ladders[name], lanes)
+        return model_message(
+            self._models[name], self._ladders[name], lanes, kernels=self._kernels or ""
+        )
 
     def snapshot(self, worker: str, incarnation: str) -> worker_pb2.WatchResponse:
         """Tells the whole state."""

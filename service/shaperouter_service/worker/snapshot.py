@@ -23,7 +23,7 @@ _MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
 
 
 def model_message(
-    model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler]
+    model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler], *, kernels: str
 ) -> model_pb2.Model:
     """Describes a model; what only a router knows is left out."""
     return model_pb2.Model(
@@ -33,6 +33,8 @@ def model_message(
         max_length=model.family.max_length,
         default_options=model.default_options,
         dtype=model.dtype.name,
+        weight_dtype=model.weight_dtype.name,
+        kernels=kernels,
         parameters=model.parameters,
         weight_bytes=model.weight_bytes,
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),

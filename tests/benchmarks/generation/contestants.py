@@ -41,6 +41,22 @@ ENGINE = Entry(
     module="peer_shaperouter",
     options=[f"--slots={SLOTS}"],
 )
+# With XLA's own products, as where there was no compiler.
+ENGINE_XLA = Entry(
+    name="shaperouter-xla",
+    label="Shaperouter, engine without kernels",
+    environment=".venv",
+    module="peer_shaperouter",
+    options=[f"--slots={SLOTS}", "--kernels=off"],
+)
+# Its weights are rounded, so its tokens may be others.
+ENGINE_INT8 = Entry(
+    name="shaperouter-int8",
+    label="Shaperouter, engine, int8",
+    environment=".venv",
+    module="peer_shaperouter",
+    options=[f"--slots={SLOTS}", "--dtype=int8"],
+)
 SERVICE = Entry(
     name="shaperouter-grpc",
     label="Shaperouter, gRPC",
@@ -87,11 +103,15 @@ CTRANSLATE2_INT8 = Entry(
     options=["--compute-type=int8"],
     converted=True,
 )
+# What has weights of fewer bits, and other tokens.
+ROUNDED = (ENGINE_INT8, CTRANSLATE2_INT8)
 # Its `generate` is the behaviour that Shaperouter promises to equal.
 REFERENCE = TRANSFORMERS_TORCH
 
 ENTRIES = (
     ENGINE,
+    ENGINE_XLA,
+    ENGINE_INT8,
     SERVICE,
     TRANSFORMERS_XLA,
     TRANSFORMERS_EAGER,

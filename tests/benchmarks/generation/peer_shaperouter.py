@@ -26,8 +26,8 @@ class ShaperouterEngine(Contestant):
 
     packages = ("tensorflow-cpu",)
 
-    def __init__(self, model: Path, *, slots: int) -> None:
-        self._bench = Bench({MODEL: model}, slots=slots)
+    def __init__(self, model: Path, *, slots: int, dtype: str, kernels: str) -> None:
+        self._bench = Bench({MODEL: model}, slots=slots, dtype=dtype, kernels=kernels)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
@@ -72,8 +72,12 @@ class ShaperouterEngine(Contestant):
 def load() -> Iterator[Contestant]:
     parser = argparse.ArgumentParser()
     parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--kernels", default="auto")
     given = arguments(parser)
-    yield ShaperouterEngine(given.model, slots=given.slots)
+    yield ShaperouterEngine(
+        given.model, slots=given.slots, dtype=given.dtype, kernels=given.kernels
+    )
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def make_model(config: dict[str, Any], seed: int, dtype: tf.DType) -> Model:
         family=family,
         weights=Weights(weights, DeviceKind.GPU),
         dtype=dtype,
+        weight_dtype=dtype,
         parameters=parameters,
         weight_bytes=parameters * dtype.size,
         encoder_weight_bytes=0,

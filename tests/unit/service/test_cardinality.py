@@ -39,6 +39,8 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
         "length": {str(signature.length) for signature in signatures},
         "beams": {str(signature.beams) for signature in signatures},
         "device": {"CPU:0"},
+        "dtype": {model.weight_dtype},
+        "kernels": {model.kernels or "none"},
         "worker": {worker.name},
         "phase": set(worker_pb2.StartTimes.DESCRIPTOR.fields_by_name),
         "code": {code.name for code in grpc.StatusCode},

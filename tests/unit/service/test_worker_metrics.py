@@ -43,6 +43,7 @@ def snapshot(
     worker: str = "worker-0",
     incarnation: str = "1",
     device: str = "CPU:0",
+    kernels: str = "avx512",
     **fields: Any,
 ) -> worker_pb2.WatchResponse:
     for each in graphs:
@@ -57,7 +58,15 @@ def snapshot(
         decode_padding_tokens=20,
     )
     defaults: dict[str, Any] = {
-        "models": [model_pb2.Model(name="gpt2", kv_cache_bytes=1000)],
+        "models": [
+            model_pb2.Model(
+                name="gpt2",
+                kv_cache_bytes=1000,
+                weight_bytes=500,
+                weight_dtype="int8",
+                kernels=kernels,
+            )
+        ],
         "lanes": [lane],
         "compile_queue_depth": 2,
     }
@@ -310,7 +319,16 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "compile_queue_depth": set(),
         "slots": {"model", "state"},
         "kv_cache_bytes": {"model"},
+        "weight_bytes": {"model", "dtype", "kernels"},
     }
+
+
+def test_weights_are_told_by_their_type_and_by_what_multiplies_by_them(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(worker="worker-0"))
+    scraped.metrics.observe(snapshot(worker="worker-1", kernels=""))
+    name, labels = "shaperouter_weight_bytes", {"model": "gpt2", "dtype": "int8"}
+    assert scraped.value(name, **labels, kernels="avx512") == 500
+    assert scraped.value(name, **labels, kernels="none") == 500
 
 
 def test_the_start_of_a_worker_is_told_by_phase_as_far_as_it_has_come(scraped: Scraped) -> None:

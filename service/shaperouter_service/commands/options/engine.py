@@ -18,7 +18,8 @@ CompileModeName = Literal["lazy", "warm", "frozen"]
 class EngineOptions:
     """Values of `engine_options`, whose help says what each is."""
 
-    dtype: Literal["auto", "float32", "bfloat16"]
+    dtype: Literal["auto", "float32", "bfloat16", "int8"]
+    kernels: Literal["auto", "off"]
     slots: int
     queue_limit: int
     compile_threads: int | None
@@ -67,10 +68,18 @@ engine_options = options_of(
     "engine",
     option(
         "--dtype",
-        type=click.Choice(["auto", "float32", "bfloat16"]),
+        type=click.Choice(["auto", "float32", "bfloat16", "int8"]),
         default="auto",
-        help="Type that weights and caches are held and computed in; auto is bfloat16 on a GPU and "
-        "float32 elsewhere, where bfloat16 is slower.",
+        help="Type that weights are held in; auto is bfloat16 on a GPU and float32 elsewhere. On a "
+        "CPU with the native kernels all else is float32; without them caches and computations "
+        "have this type, too, bfloat16 is slower, and there is no int8.",
+    ),
+    option(
+        "--kernels",
+        type=click.Choice(["auto", "off"]),
+        default="auto",
+        help="Whether products on a CPU are made by the native kernels, if they were built when "
+        "the service was installed; off leaves them to XLA.",
     ),
     option(
         "--slots",

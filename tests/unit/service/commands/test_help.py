@@ -18,6 +18,7 @@ COMMON = [
 ]
 ENGINE = [
     "--dtype",
+    "--kernels",
     "--slots",
     "--queue-limit",
     "--compile-threads",

@@ -1,0 +1,105 @@
+"""Operations of TensorFlow that call the kernels, for graphs that XLA compiles.
+
+Each is a module of StableHLO with one custom call. What is lowered from it names the kernel, and
+needs the library only where it is compiled and run.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from shaperouter_service.kernels.library import VERSION
+
+# Of the XlaCallModule operation: what its arguments and attributes mean.
+_CALL_MODULE_VERSION = 9
+
+_TYPES = {
+    tf.float32: "f32",
+    tf.bfloat16: "bf16",
+    tf.int8: "i8",
+    tf.int32: "i32",
+}
+
+
+def linear(
+    x: tf.Tensor,
+    panels: tf.Tensor,
+    columns: int,
+    *,
+    scales: tf.Tensor | None = None,
+    bias: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Multiplies rows by a packed matrix.
+
+    Args:
+        x: [M, I] float32.
+        panels: Of a matrix [I, O]; see `Panels`.
+        columns: O.
+        scales: [O] float32, what columns are multiplied by.
+        bias: [O] float32, what is added then.
+
+    Returns:
+        [M, O] float32. A row's result does not depend on what other rows there are.
+    """
+    # The second result is memory that the kernel works in.
+    out = [tf.TensorSpec([x.shape[0], columns]), tf.TensorSpec(x.shape)]
+    return _call("shaperouter_linear", [x, panels, _or_none(scales), _or_none(bias)], out)
+
+
+def look_up(ids: tf.Tensor, panels: tf.Tensor, *, scales: tf.Tensor | None = None) -> tf.Tensor:
+    """Takes columns of a packed matrix.
+
+    Args:
+        ids: [M] int32, which.
+        panels: Of a matrix [I, O]; see `Panels`.
+        scales: [O] float32, what columns are multiplied by.
+
+    Returns:
+        [M, I] float32.
+    """
+    out = [tf.TensorSpec([ids.shape[0], panels.shape[1]])]
+    return _call("shaperouter_look_up", [ids, panels, _or_none(scales)], out)
+
+
+def _or_none(values: tf.Tensor | None) -> tf.Tensor:
+    return tf.zeros([0]) if values is None else values
+
+
+def _call(
+    target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec]
+) -> tf.Tensor:
+    """Calls a kernel, and returns its first result."""
+    arguments = ", ".join(f"%{index}: {_type(x)}" for index, x in enumerate(operands))
+    names = ", ".join(f"%{index}" for index in range(len(operands)))
+    operand_types = ", ".join(_type(x) for x in operands)
+    result_types = ", ".join(_type(spec) for spec in results)
+    count = f":{len(results)}" if len(results) > 1 else ""
+    first = "%out#0" if count else "%out"
+    module = (
+        f"module {{ func.func public @main({arguments}) -> {_type(results[0])} {{\n"
+        f"%out{count} = stablehlo.custom_call @{target}_{VERSION}({names}) {{\n"
+        "api_version = 4 : i32, backend_config = {},\n"
+        f"operand_layouts = [{_layouts(operands)}], result_layouts = [{_layouts(results)}]\n"
+        f"}} : ({operand_types}) -> ({result_types})\n"
+        f"return {first} : {_type(results[0])} }} }}"
+    )
+    (result,) = xla.call_module(
+        operands,
+        version=_CALL_MODULE_VERSION,
+        module=module,
+        Tout=[results[0].dtype],
+        Sout=[results[0].shape],
+        platforms=["CPU"],
+    )
+    return result
+
+
+def _type(tensor: tf.Tensor | tf.TensorSpec) -> str:
+    return f"tensor<{'x'.join([*map(str, tensor.shape), _TYPES[tensor.dtype]])}>"
+
+
+def _layouts(tensors: Sequence[tf.Tensor | tf.TensorSpec]) -> str:
+    """Row-major order, of each."""
+    ranks = [tensor.shape.rank for tensor in tensors]
+    return ", ".join(f"dense<{[*reversed(range(rank))]}> : tensor<{rank}xindex>" for rank in ranks)

@@ -1,0 +1,34 @@
+"""Whether this process computes products by the native kernels."""
+
+from typing import Literal
+
+import structlog
+
+from shaperouter_service.kernels.library import KernelsUnavailableError
+from shaperouter_service.kernels.trusted import require
+
+# As `--kernels` names it.
+KernelsChoice = Literal["auto", "off"]
+
+log = structlog.get_logger(__name__)
+
+
+def choose(choice: KernelsChoice) -> str | None:
+    """Finds the kernels, unless they are switched off; for a process that computes on a CPU.
+
+    Returns:
+        The instruction set that they use here; None where products are left to XLA. If nobody asked
+        for that, the log says what is lost, and why.
+    """
+    if choice == "off":
+        return None
+    try:
+        return require()
+    except KernelsUnavailableError as error:
+        log.warning(
+            "no native kernels: products are left to XLA",
+            why=str(error),
+            lost="decoding takes up to twice as long, and there are no int8 weights",
+            remedy="install a C++17 compiler (g++), and then the service again (make setup)",
+        )
+        return None

@@ -1,0 +1,216 @@
+// What XLA calls, and how TensorFlow's process gets to know of it.
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "multiply.h"
+#include "xla/ffi/api/ffi.h"
+
+
+namespace ffi = xla::ffi;
+
+namespace shaperouter {
+
+// XLA's own class for its pool allocates for each task; this is the same without.
+struct XlaPool {
+  const XLA_FFI_Api* api;
+  XLA_FFI_ExecutionContext* context;
+
+  bool Schedule(Task* task, void* data) const {
+    XLA_FFI_ThreadPool_Schedule_Args args{};
+    args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
+    args.ctx = context;
+    args.task = task;
+    args.data = data;
+    return Succeeded(api->XLA_FFI_ThreadPool_Schedule(&args));
+  }
+
+  size_t Threads() const {
+    int64_t threads = 0;
+    XLA_FFI_ThreadPool_NumThreads_Args args{};
+    args.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
+    args.ctx = context;
+    args.num_threads = &threads;
+    return Succeeded(api->XLA_FFI_ThreadPool_NumThreads(&args)) ? std::max<int64_t>(threads, 1) : 1;
+  }
+
+ private:
+  bool Succeeded(XLA_FFI_Error* error) const {
+    if (error == nullptr) return true;
+    XLA_FFI_Error_Destroy_Args args{};
+    args.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
+    args.error = error;
+    api->XLA_FFI_Error_Destroy(&args);
+    return false;
+  }
+};
+
+}  // namespace shaperouter
+
+template <>
+struct xla::ffi::CtxDecoding<shaperouter::XlaPool> {
+  using Type = shaperouter::XlaPool;
+  static std::optional<Type> Decode(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* context,
+                                    DiagnosticEngine&) {
+    return Type{api, context};
+  }
+};
+
+namespace shaperouter {
+namespace {
+
+using Floats = ffi::Buffer<ffi::F32>;
+using Matrix = ffi::BufferR2<ffi::F32>;
+
+std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
+  switch (weights.element_type()) {
+    case ffi::F32:
+      return WeightType::kFloat32;
+    case ffi::BF16:
+      return WeightType::kBFloat16;
+    case ffi::S8:
+      return WeightType::kInt8;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool ArePanels(const ffi::AnyBuffer& weights, int64_t inputs, int64_t columns) {
+  const auto dimensions = weights.dimensions();
+  return dimensions.size() == 3 && dimensions[1] == inputs && dimensions[2] == kPanelColumns &&
+         dimensions[0] == static_cast<int64_t>(PanelCount(columns));
+}
+
+// What is not there has no elements.
+bool IsColumnsOrNone(const Floats& values, int64_t columns) {
+  const int64_t count = values.element_count();
+  return count == columns || count == 0;
+}
+
+const float* OrNull(const Floats& values) {
+  return values.element_count() == 0 ? nullptr : values.typed_data();
+}
+
+// x [M, I] by weights [ceil(O / 16), I, 16] with scales and bias of [O] or of none: [M, O], beside
+// [M, I] to work in.
+ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales, Floats bias,
+                  ffi::Result<Matrix> out, ffi::Result<Matrix> arranged) {
+  const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
+  const int64_t columns = out->dimensions()[1];
+  const auto type = TypeOf(weights);
+  if (!type || inputs == 0 || !ArePanels(weights, inputs, columns) ||
+      !IsColumnsOrNone(scales, columns) || !IsColumnsOrNone(bias, columns) ||
+      out->dimensions()[0] != rows || arranged->element_count() != x.element_count()) {
+    return ffi::Error::InvalidArgument("linear: operands and results do not fit together");
+  }
+  const Product product{
+      static_cast<size_t>(rows), static_cast<size_t>(inputs), static_cast<size_t>(columns),
+      x.typed_data(),            weights.untyped_data(),      *type,
+      OrNull(scales),            OrNull(bias),                arranged->typed_data(),
+      out->typed_data()};
+  const auto schedule = [](void* handle, Task* task, void* data) {
+    return static_cast<const XlaPool*>(handle)->Schedule(task, data);
+  };
+  Multiply(product, ChosenKernels(), Pool{&pool, pool.Threads(), schedule});
+  return ffi::Error::Success();
+}
+
+float Widened(const void* weights, WeightType type, size_t at) {
+  switch (type) {
+    case WeightType::kFloat32:
+      return static_cast<const float*>(weights)[at];
+    case WeightType::kBFloat16: {
+      const uint32_t bits = uint32_t{static_cast<const uint16_t*>(weights)[at]} << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    case WeightType::kInt8:
+      return static_cast<const int8_t*>(weights)[at];
+  }
+  return 0;
+}
+
+// Columns of weights, as rows: of each id of [M] the inputs [I]. So embeddings are in memory once,
+// in the order that the product with all of them needs.
+ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats scales,
+                  ffi::Result<Matrix> out) {
+  const int64_t inputs = out->dimensions()[1];
+  const auto type = TypeOf(weights);
+  const auto dimensions = weights.dimensions();
+  if (!type || dimensions.size() != 3 || dimensions[0] == 0 || dimensions[1] != inputs ||
+      dimensions[2] != kPanelColumns || out->dimensions()[0] != ids.dimensions()[0]) {
+    return ffi::Error::InvalidArgument("look_up: operands and results do not fit together");
+  }
+  const int64_t filled = dimensions[0] * static_cast<int64_t>(kPanelColumns);
+  const bool is_scaled = scales.element_count() != 0;
+  const int64_t columns = is_scaled ? scales.element_count() : filled;
+  if (columns > filled || columns == 0) {
+    return ffi::Error::InvalidArgument("look_up: scales do not fit the weights");
+  }
+  for (int64_t row = 0; row < ids.dimensions()[0]; ++row) {
+    // As XLA's own gather: what is out of bounds is the nearest that is not.
+    const int64_t id = std::clamp<int64_t>(ids.typed_data()[row], 0, columns - 1);
+    const size_t panel = id / kPanelColumns, column = id % kPanelColumns;
+    const float scale = is_scaled ? scales.typed_data()[id] : 1.0f;
+    float* to = out->typed_data() + row * inputs;
+    for (int64_t input = 0; input < inputs; ++input) {
+      const size_t at = (panel * inputs + input) * kPanelColumns + column;
+      to[input] = scale * Widened(weights.untyped_data(), *type, at);
+    }
+  }
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
+                       ffi::Ffi::Bind()
+                           .Ctx<XlaPool>()
+                           .Arg<Matrix>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Ret<Matrix>()
+                           .Ret<Matrix>());
+
+XLA_FFI_DEFINE_HANDLER(kLookUp, LookUp,
+                       ffi::Ffi::Bind()
+                           .Arg<ffi::BufferR1<ffi::S32>>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<Floats>()
+                           .Ret<Matrix>());
+
+XLA_FFI_Error* Register(const XLA_FFI_Api* api, const char* name, XLA_FFI_Handler* handler) {
+  // The version is part of the name: a graph that was compiled for another is not run with this.
+  const auto versioned = std::string(name) + "_" + std::to_string(kVersion);
+  return ffi::Ffi::RegisterStaticHandler(api, versioned, "Host", handler);
+}
+
+}  // namespace
+}  // namespace shaperouter
+
+#define SHAPEROUTER_EXPORT extern "C" __attribute__((visibility("default")))
+
+SHAPEROUTER_EXPORT int shaperouter_kernels_version() { return shaperouter::kVersion; }
+
+// The instruction set in use.
+SHAPEROUTER_EXPORT const char* shaperouter_kernels_name() {
+  return shaperouter::ChosenKernels().name;
+}
+
+// Makes the handlers known to the XLA that the API is of. Returns why it can't, or null.
+SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* api) {
+  if (api->api_version.major_version != XLA_FFI_API_MAJOR ||
+      api->api_version.minor_version < XLA_FFI_API_MINOR) {
+    return "it was built for another version of XLA's FFI";
+  }
+  for (const auto& [name, handler] : {std::pair{"shaperouter_linear", shaperouter::kLinear},
+                                      std::pair{"shaperouter_look_up", shaperouter::kLookUp}}) {
+    if (shaperouter::Register(api, name, handler) != nullptr) {
+      return "XLA refused its handlers";
+    }
+  }
+  return nullptr;
+}

@@ -1,0 +1,82 @@
+#include "multiply.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace shaperouter {
+namespace {
+
+// Of what a thread reads of the weights at a time: long enough for the processor to see that it
+// goes on, and short enough for threads to end together.
+constexpr size_t kPieceBytes = 128 << 10;
+// Numbers below which blocks of rows are arranged sooner than a second thread begins.
+constexpr size_t kArrangedAlone = 64 << 10;
+// Panels that are multiplied one after the other where there are several blocks of rows: what is
+// read of these stays in the second cache meanwhile.
+constexpr size_t kMostPanels = 16;
+// Least panels of a piece, a multiple of those that kernels take at a time.
+constexpr size_t kLeastPanels = 4;
+
+size_t WeightSize(WeightType type) {
+  switch (type) {
+    case WeightType::kFloat32:
+      return 4;
+    case WeightType::kBFloat16:
+      return 2;
+    case WeightType::kInt8:
+      return 1;
+  }
+  return 0;
+}
+
+// Panels that a thread takes at a time.
+size_t PiecePanels(const Product& product, const Kernels& kernels, size_t threads) {
+  size_t panels;
+  if (product.rows <= kernels.block_rows) {
+    panels = kPieceBytes / (product.inputs * kPanelColumns * WeightSize(product.type));
+  } else {
+    panels = std::min(PanelCount(product.columns) / (4 * threads), kMostPanels);
+  }
+  return std::max(panels / kLeastPanels * kLeastPanels, kLeastPanels);
+}
+
+const Kernels& Choose() {
+  const char* wanted = std::getenv("SHAPEROUTER_KERNELS_ISA");
+  const auto may = [wanted](const Kernels& kernels) {
+    return wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, kernels.name) == 0;
+  };
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (may(kAvx512Kernels) && __builtin_cpu_supports("avx512f")) return kAvx512Kernels;
+  if (may(kAvx2Kernels) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return kAvx2Kernels;
+  }
+#endif
+  return kPortableKernels;
+}
+
+}  // namespace
+
+const Kernels& ChosenKernels() {
+  static const Kernels& chosen = Choose();
+  return chosen;
+}
+
+void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
+  if (product.rows == 0) return;
+  if (product.rows > 1) {
+    const size_t blocks = (product.rows + kernels.block_rows - 1) / kernels.block_rows;
+    const auto arrange = [&](size_t first, size_t last) { kernels.arrange(product, first, last); };
+    if (product.rows * product.inputs <= kArrangedAlone) {
+      arrange(0, blocks);
+    } else {
+      ForPieces(pool, blocks, 1, arrange);
+    }
+  }
+  const size_t piece = PiecePanels(product, kernels, std::max<size_t>(pool.threads, 1));
+  ForPieces(pool, PanelCount(product.columns), piece,
+            [&](size_t first, size_t last) { kernels.multiply(product, first, last); });
+}
+
+}  // namespace shaperouter

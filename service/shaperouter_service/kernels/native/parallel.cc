@@ -1,0 +1,92 @@
+#include "parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <thread>
+
+namespace shaperouter {
+namespace {
+
+// Work that threads share. A thread of the pool may come when all is done and the caller gone:
+// so jobs are never freed, and one is used again only when everybody has left it.
+struct alignas(64) Job {
+  std::atomic<size_t> users{0};
+  std::atomic<size_t> next{0};       // Where the next piece begins.
+  std::atomic<size_t> unfinished{0};  // Of the range, what is not done.
+  size_t count = 0;
+  size_t piece = 0;
+  void (*body)(const void*, size_t, size_t) = nullptr;
+  const void* context = nullptr;
+
+  void Work() {
+    for (;;) {
+      const size_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+      if (begin >= count) return;
+      const size_t end = std::min(begin + piece, count);
+      body(context, begin, end);
+      unfinished.fetch_sub(end - begin, std::memory_order_release);
+    }
+  }
+
+  void Leave() { users.fetch_sub(1, std::memory_order_release); }
+};
+
+// More than graphs that run at a time, by far; where all are taken, a caller works alone.
+Job jobs[256];
+std::atomic<size_t> last_taken{0};
+
+Job* Take(size_t users) {
+  for (size_t attempt = 0; attempt < std::size(jobs); ++attempt) {
+    Job& job = jobs[last_taken.fetch_add(1, std::memory_order_relaxed) % std::size(jobs)];
+    size_t nobody = 0;
+    if (job.users.compare_exchange_strong(nobody, users, std::memory_order_acquire)) return &job;
+  }
+  return nullptr;
+}
+
+// Pieces take some 10 to 100 µs: to sleep would take longer than most waits do.
+void WaitFor(const std::atomic<size_t>& unfinished) {
+  constexpr int kSpins = 2000;
+  for (int spin = 0; unfinished.load(std::memory_order_acquire) != 0; ++spin) {
+    if (spin < kSpins) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+void ForPieces(const Pool& pool, size_t count, size_t piece,
+               void (*body)(const void* context, size_t begin, size_t end), const void* context) {
+  const size_t pieces = (count + piece - 1) / piece;
+  const size_t helpers = std::min(pieces, std::max<size_t>(pool.threads, 1)) - (pieces > 0);
+  Job* job = helpers > 0 ? Take(1 + helpers) : nullptr;
+  if (job == nullptr) {
+    if (count > 0) body(context, 0, count);
+    return;
+  }
+  job->next.store(0, std::memory_order_relaxed);
+  job->unfinished.store(count, std::memory_order_relaxed);
+  job->count = count;
+  job->piece = piece;
+  job->body = body;
+  job->context = context;
+  for (size_t helper = 0; helper < helpers; ++helper) {
+    const auto help = [](void* data) {
+      Job* job = static_cast<Job*>(data);
+      job->Work();
+      job->Leave();
+    };
+    if (!pool.schedule(pool.handle, help, job)) job->Leave();
+  }
+  job->Work();
+  WaitFor(job->unfinished);
+  job->Leave();
+}
+
+}  // namespace shaperouter

@@ -1,0 +1,69 @@
+"""Weights in the layout of the kernels: panels of some columns, each a piece of memory of its own.
+
+A product of few rows reads each weight once, so it is as fast as memory, if what one thread reads
+lies in a row, and what the processor multiplies at a time lies side by side.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shaperouter_service.kernels.aligned import aligned
+
+# Columns of a panel; kPanelColumns of native/product.h.
+PANEL_COLUMNS = 16
+
+# Columns that are packed at a time: what they take besides the result stays small.
+_SLAB = 64 * PANEL_COLUMNS
+
+_MOST_INT8 = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """A packed matrix.
+
+    Attributes:
+        values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; zeros in columns that there are not.
+        scales: [O] float32, what columns are multiplied by; None where that is 1.
+        columns: O.
+    """
+
+    values: np.ndarray
+    scales: np.ndarray | None
+    columns: int
+
+
+def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:
+    """Packs a matrix.
+
+    Args:
+        matrix: [I, O] float32; may be a view of another order.
+        dtype: To hold it in: float32, bfloat16 or int8. The last is rounded to 255 steps for each
+            column, the outermost of which is the column's largest value.
+    """
+    inputs, columns = matrix.shape
+    is_quantized = dtype == np.int8
+    values = aligned((math.ceil(columns / PANEL_COLUMNS), inputs, PANEL_COLUMNS), dtype)
+    scales = aligned((columns,), np.dtype(np.float32)) if is_quantized else None
+    for start in range(0, columns, _SLAB):
+        slab = matrix[:, start : start + _SLAB]
+        width = slab.shape[1]
+        if scales is not None:
+            scale = np.abs(slab).max(axis=0) / np.float32(_MOST_INT8)
+            scales[start : start + width] = scale
+            slab = np.rint(slab / np.where(scale > 0, scale, 1))
+        panels = values[start // PANEL_COLUMNS :][: math.ceil(width / PANEL_COLUMNS)]
+        whole = width // PANEL_COLUMNS
+        panels[:whole] = (
+            slab[:, : whole * PANEL_COLUMNS]
+            .reshape(inputs, whole, PANEL_COLUMNS)
+            .transpose(1, 0, 2)
+        )
+        if whole < len(panels):
+            rest = width % PANEL_COLUMNS
+            panels[whole, :, :rest] = slab[:, whole * PANEL_COLUMNS :]
+            panels[whole, :, rest:] = 0
+    return Panels(values=values, scales=scales, columns=columns)

@@ -1,0 +1,77 @@
+"""Whether the kernels compute what they should, before any answer depends on them."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.kernels.calls import linear, look_up
+from shaperouter_service.kernels.library import KernelsUnavailableError, register
+from shaperouter_service.kernels.panels import Panels, pack
+
+# Of a small matrix, no side of which is a multiple of anything that kernels are written in.
+_INPUTS, _COLUMNS = 97, 43
+_ROWS = (1, 5, 37)
+_TYPES = (tf.float32, tf.bfloat16, tf.int8)
+
+
+@functools.cache
+def require() -> str:
+    """Loads the kernels and compares them with a reference, once in a process.
+
+    Returns:
+        The instruction set that they use on this processor.
+
+    Raises:
+        KernelsUnavailableError: There are none that can be used; the message says why.
+    """
+    name = register()
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((_INPUTS, _COLUMNS), np.float32)
+    bias = rng.standard_normal(_COLUMNS, np.float32)
+    x = rng.standard_normal((max(_ROWS), _INPUTS), np.float32)
+    ids = np.arange(_COLUMNS, dtype=np.int32)[::-3]
+    panels = [pack(matrix, np.dtype(dtype.as_numpy_dtype)) for dtype in _TYPES]
+    try:
+        found = _computed(x, bias, ids, panels)
+    except tf.errors.OpError as error:
+        raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
+    for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
+        held = unpack(of_type)
+        expected = [*(x[:rows] @ held + bias for rows in _ROWS), held.T[ids]]
+        for result, reference in zip(results, expected, strict=True):
+            if not np.allclose(result, reference, rtol=1e-5, atol=1e-5):
+                raise KernelsUnavailableError(
+                    f"a product of {dtype.name} weights, {list(reference.shape)}, is not the "
+                    "reference's"
+                )
+    return name
+
+
+def unpack(panels: Panels) -> np.ndarray:
+    """The matrix, [I, O] float32."""
+    _, inputs, _ = panels.values.shape
+    matrix = panels.values.astype(np.float32).transpose(1, 0, 2).reshape(inputs, -1)
+    matrix = matrix[:, : panels.columns]
+    return matrix if panels.scales is None else matrix * panels.scales
+
+
+def _computed(
+    x: np.ndarray, bias: np.ndarray, ids: np.ndarray, panels: list[Panels]
+) -> list[list[np.ndarray]]:
+    """Products of some numbers of rows, and rows looked up, for each; in one graph."""
+
+    def compute(x: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor) -> list[list[tf.Tensor]]:
+        results = []
+        for one in panels:
+            values = tf.constant(one.values)
+            scales = None if one.scales is None else tf.constant(one.scales)
+            products = [
+                linear(x[:rows], values, one.columns, scales=scales, bias=bias) for rows in _ROWS
+            ]
+            results.append([*products, look_up(ids, values, scales=scales)])
+        return results
+
+    graph = tf.function(compute, jit_compile=True, autograph=False)
+    computed = graph(tf.constant(x), tf.constant(bias), tf.constant(ids))
+    return [[tensor.numpy() for tensor in of_type] for of_type in computed]

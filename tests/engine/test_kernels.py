@@ -1,0 +1,208 @@
+"""The native kernels compute what XLA does, and where they can't be used, XLA does it."""
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import structlog
+import tensorflow as tf
+
+from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs
+from shaperouter_service import kernels
+from shaperouter_service.errors import StartupError
+from shaperouter_service.kernels import KernelsUnavailableError, choosing, library, pack
+from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
+from shaperouter_service.kernels.trusted import require, unpack
+from shaperouter_service.models import load_model
+
+MOST_ROWS = 70
+TYPES = (tf.float32, tf.bfloat16, tf.int8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _there_are_kernels() -> None:
+    try:
+        require()
+    except KernelsUnavailableError as error:
+        pytest.skip(f"no kernels: {error}")
+
+
+def compiled(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+# One of one, less than a panel, whole panels, odd ones, and more inputs than are taken at a time.
+@pytest.mark.parametrize(("inputs", "columns"), [(1, 1), (7, 5), (64, 48), (97, 131), (600, 33)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_products_are_the_references_for_every_number_of_rows(
+    inputs: int, columns: int, dtype: tf.DType
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((MOST_ROWS, inputs), np.float32)
+    matrix = rng.standard_normal((inputs, columns), np.float32)
+    bias = rng.standard_normal(columns, np.float32)
+    panels = pack(matrix, np.dtype(dtype.as_numpy_dtype))
+    scales = None if panels.scales is None else tf.constant(panels.scales)
+
+    @compiled
+    def products(x: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            kernels.linear(x[:rows], values, columns, scales=scales, bias=tf.constant(bias))
+            for rows in range(1, MOST_ROWS + 1)
+        ]
+
+    found = products(x, panels.values)
+    held = unpack(panels).astype(np.float64)
+    expected = x.astype(np.float64) @ held + bias
+    # Relative to what is summed, not to a sum that may be next to nothing.
+    size = np.abs(x).astype(np.float64) @ np.abs(held) + np.abs(bias)
+    for rows, product in enumerate(found, 1):
+        assert np.all(np.abs(product - expected[:rows]) <= 1e-5 * size[:rows]), rows
+        # To the last bit: a row does not know what other rows there are.
+        np.testing.assert_array_equal(product, found[-1][:rows])
+
+
+def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
+    rng = np.random.default_rng(0)
+    panels = pack(rng.standard_normal((300, 500), np.float32), np.dtype(np.float32))
+    multiply = compiled(lambda x, values: kernels.linear(x, values, 500))
+    inputs = [tf.constant(rng.standard_normal((rows, 300), np.float32)) for rows in (1, 5, 13, 40)]
+    values = tf.constant(panels.values)
+    alone = [multiply(x, values).numpy() for x in inputs]
+
+    def repeat(x: tf.Tensor) -> list[np.ndarray]:
+        return [multiply(x, values).numpy() for _ in range(50)]
+
+    with ThreadPoolExecutor(len(inputs)) as threads:
+        for found, expected in zip(threads.map(repeat, inputs), alone, strict=True):
+            for product in found:
+                np.testing.assert_array_equal(product, expected)
+
+
+def test_what_is_no_number_stays_in_its_row() -> None:
+    x = np.ones((5, 40), np.float32)
+    x[1, 7], x[3, 39] = np.nan, np.inf
+    panels = pack(np.ones((40, 35), np.float32), np.dtype(np.float32))
+    product = compiled(lambda x, values: kernels.linear(x, values, 35))(x, panels.values).numpy()
+    assert np.isnan(product[1]).all()
+    assert np.isinf(product[3]).all()
+    assert (product[[0, 2, 4]] == 40).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_are_looked_up_in_what_products_are_made_of(dtype: tf.DType) -> None:
+    table = np.random.default_rng(0).standard_normal((43, 20), np.float32)
+    panels = pack(table.T, np.dtype(dtype.as_numpy_dtype))
+    scales = None if panels.scales is None else tf.constant(panels.scales)
+    ids = np.asarray([0, 42, 15, 16, 42], np.int32)
+    found = compiled(lambda ids, values: kernels.look_up(ids, values, scales=scales))(
+        ids, panels.values
+    )
+    np.testing.assert_array_equal(found, unpack(panels).T[ids])
+
+
+def test_int8_is_as_near_as_its_steps_are_small() -> None:
+    matrix = np.random.default_rng(0).standard_normal((50, 30), np.float32)
+    matrix[:, 3] = 0
+    panels = pack(matrix, np.dtype(np.int8))
+    assert panels.scales is not None
+    assert np.all(np.abs(unpack(panels) - matrix) <= 0.5001 * panels.scales)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for path in (LIBRARY, Path(f"{LIBRARY}{DIGEST_SUFFIX}")):
+        shutil.copy(path, tmp_path)
+    return tmp_path / LIBRARY.name
+
+
+def test_a_library_that_is_missing_is_not_used(copied: Path) -> None:
+    copied.unlink()
+    with pytest.raises(KernelsUnavailableError, match="is missing"):
+        register(copied)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:1000], lambda content: content + b"x"])
+def test_a_damaged_library_is_not_loaded(copied: Path, damage: Callable[[bytes], bytes]) -> None:
+    copied.write_bytes(damage(copied.read_bytes()))
+    with pytest.raises(KernelsUnavailableError, match="is damaged"):
+        register(copied)
+
+
+def test_a_library_that_is_none_is_not_used(copied: Path) -> None:
+    copied.write_bytes(b"nothing")
+    Path(f"{copied}{DIGEST_SUFFIX}").write_text(digest(copied), encoding="ascii")
+    with pytest.raises(KernelsUnavailableError, match="can't be loaded"):
+        register(copied)
+
+
+def test_a_library_of_another_version_is_not_used(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
+    with pytest.raises(KernelsUnavailableError, match=f"is of version {library.VERSION - 1}"):
+        register(copied)
+
+
+def test_kernels_that_compute_something_else_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "shaperouter_service.kernels.trusted.unpack", lambda panels: 1 + unpack(panels)
+    )
+    require.cache_clear()
+    with pytest.raises(KernelsUnavailableError, match="is not the reference"):
+        require()
+
+
+def test_without_kernels_the_log_says_what_is_lost_and_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> str:
+        raise KernelsUnavailableError("it was not built")
+
+    monkeypatch.setattr(choosing, "require", refuse)
+    with structlog.testing.capture_logs() as lines:
+        assert kernels.choose("auto") is None
+    (line,) = lines
+    assert line["why"] == "it was not built"
+    assert "int8" in line["lost"]
+    assert "g++" in line["remedy"]
+
+
+def test_switched_off_nothing_is_logged() -> None:
+    with structlog.testing.capture_logs() as lines:
+        assert kernels.choose("off") is None
+    assert not lines
+
+
+# One of each family; all other tests run with the kernels.
+@pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "t5-gated"])
+def test_answers_are_the_references_without_kernels(name: str) -> None:
+    golden = Golden.read(name)
+    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
+    assert bench.engine.model(name).kernels == ""
+    runs = [(bench.submit_case(golden, case), case) for case in golden.cases[:4]]
+    for run, case in runs:
+        assert_equals(run, case)
+
+
+@pytest.mark.parametrize("name", ["gpt2-untied", "t5-gated"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_weights_of_fewer_bits_are_served_and_told_of(name: str, dtype: str) -> None:
+    golden = Golden.read(name)
+    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, dtype=dtype)
+    run = bench.submit_case(golden, golden.cases[0])
+    run.wait()
+    message = bench.engine.model(name)
+    assert (message.weight_dtype, message.dtype) == (dtype, "float32")
+    assert message.kernels == require()
+    full = load_model(name, golden.directory, "float32", packed=True)
+    assert message.weight_bytes < full.weight_bytes
+    assert message.parameters == full.parameters
+
+
+def test_int8_without_kernels_is_refused_with_the_reason() -> None:
+    with pytest.raises(StartupError, match="dtype int8 needs a CPU and the native kernels"):
+        Bench({"m": GOLDENS / "gpt2-bare"}, dtype="int8", kernels="off")

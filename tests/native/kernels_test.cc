@@ -1,0 +1,283 @@
+// The kernels without XLA, for the sanitizers: `make sanitize` builds and runs this.
+//
+// Every buffer has exactly the size that it must have, so that whatever is read or written beside
+// it is found; rows and results begin at odd addresses.
+
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "multiply.h"
+
+namespace {
+
+using shaperouter::kPanelColumns;
+using shaperouter::Kernels;
+using shaperouter::PanelCount;
+using shaperouter::Pool;
+using shaperouter::Product;
+using shaperouter::Task;
+using shaperouter::WeightType;
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      std::exit(1);                                                           \
+    }                                                                         \
+  } while (false)
+
+// Floats that begin four bytes behind an address that vectors like.
+class Floats {
+ public:
+  explicit Floats(size_t size) : memory_(new float[size + 1]), size_(size) {}
+  float* data() { return memory_.get() + 1; }
+  float& operator[](size_t index) { return data()[index]; }
+  size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  size_t size_;
+};
+
+class Threads {
+ public:
+  explicit Threads(size_t count) {
+    for (size_t index = 0; index < count; ++index) threads_.emplace_back([this] { Run(); });
+  }
+  ~Threads() {
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
+  Pool pool() {
+    return {this, threads_.size(), [](void* handle, Task* task, void* data) {
+              auto* self = static_cast<Threads*>(handle);
+              {
+                std::lock_guard lock(self->mutex_);
+                self->tasks_.push_back({task, data});
+              }
+              self->changed_.notify_one();
+              return true;
+            }};
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return ended_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      const auto [task, data] = tasks_.front();
+      tasks_.pop_front();
+      lock.unlock();
+      task(data);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<Task*, void*>> tasks_;
+  bool ended_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// A pool that has no thread for anything.
+constexpr Pool kNoThreads = {nullptr, 4, [](void*, Task*, void*) { return false; }};
+
+// A product of random numbers, and what it should come to.
+class Case {
+ public:
+  Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed)
+      : x_(rows * inputs),
+        weights_(PanelCount(columns) * inputs * kPanelColumns),
+        bytes_(new unsigned char[weights_.size() * 4]),
+        scales_(columns),
+        bias_(columns),
+        arranged_(rows * inputs),
+        out_(rows * columns) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> number(-1, 1);
+    for (size_t at = 0; at < x_.size(); ++at) x_[at] = number(random);
+    for (size_t at = 0; at < columns; ++at) {
+      scales_[at] = type == WeightType::kInt8 ? 0.01f : 1;
+      bias_[at] = number(random);
+    }
+    for (size_t panel = 0; panel < PanelCount(columns); ++panel) {
+      for (size_t input = 0; input < inputs; ++input) {
+        for (size_t lane = 0; lane < kPanelColumns; ++lane) {
+          const bool there = panel * kPanelColumns + lane < columns;
+          const size_t at = (panel * inputs + input) * kPanelColumns + lane;
+          weights_[at] = there ? Rounded(number(random), type, at) : Rounded(0, type, at);
+        }
+      }
+    }
+    product_ = {rows,           inputs,       columns,          x_.data(),   bytes_.get(), type,
+                scales_.data(), bias_.data(), arranged_.data(), out_.data()};
+  }
+
+  const Product& product() const { return product_; }
+  Floats& x() { return x_; }
+  Floats& out() { return out_; }
+
+  void Check() {
+    for (size_t row = 0; row < product_.rows; ++row) {
+      for (size_t column = 0; column < product_.columns; ++column) {
+        double sum = 0, size = 0;
+        for (size_t input = 0; input < product_.inputs; ++input) {
+          const double term = static_cast<double>(x_[row * product_.inputs + input]) *
+                              weights_[At(input, column)] * scales_[column];
+          sum += term;
+          size += std::abs(term);
+        }
+        sum += bias_[column];
+        CHECK(std::abs(sum - out_[row * product_.columns + column]) <= 1e-5 * (size + 1));
+      }
+    }
+  }
+
+ private:
+  size_t At(size_t input, size_t column) const {
+    return (column / kPanelColumns * product_.inputs + input) * kPanelColumns +
+           column % kPanelColumns;
+  }
+
+  // Writes a weight in its type, and returns what that holds.
+  float Rounded(float value, WeightType type, size_t at) {
+    switch (type) {
+      case WeightType::kFloat32:
+        std::memcpy(bytes_.get() + 4 * at, &value, 4);
+        return value;
+      case WeightType::kBFloat16: {
+        uint32_t bits;
+        std::memcpy(&bits, &value, 4);
+        const auto half = static_cast<uint16_t>(bits >> 16);
+        std::memcpy(bytes_.get() + 2 * at, &half, 2);
+        bits = uint32_t{half} << 16;
+        std::memcpy(&value, &bits, 4);
+        return value;
+      }
+      case WeightType::kInt8: {
+        const auto byte = static_cast<int8_t>(std::lround(value * 127));
+        std::memcpy(bytes_.get() + at, &byte, 1);
+        return byte;
+      }
+    }
+    return 0;
+  }
+
+  Floats x_, weights_;
+  std::unique_ptr<unsigned char[]> bytes_;
+  Floats scales_, bias_, arranged_, out_;
+  Product product_;
+};
+
+std::vector<const Kernels*> RunnableKernels() {
+  std::vector<const Kernels*> found = {&shaperouter::kPortableKernels};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    found.push_back(&shaperouter::kAvx2Kernels);
+  }
+  if (__builtin_cpu_supports("avx512f")) found.push_back(&shaperouter::kAvx512Kernels);
+#endif
+  return found;
+}
+
+constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, WeightType::kInt8};
+
+void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kShapes[][2] = {{1, 1}, {3, 17}, {64, 48}, {97, 131}, {300, 33}};
+  for (const WeightType type : kTypes) {
+    for (size_t rows = 1; rows <= 70; ++rows) {
+      for (const auto [inputs, columns] : kShapes) {
+        Case one(rows, inputs, columns, type, static_cast<unsigned>(rows));
+        Multiply(one.product(), kernels, pool);
+        one.Check();
+      }
+    }
+  }
+}
+
+void ManyRows(const Kernels& kernels, const Pool& pool) {
+  for (const size_t rows : {128, 511}) {
+    Case one(rows, 513, 70, WeightType::kFloat32, 1);
+    Multiply(one.product(), kernels, pool);
+    one.Check();
+  }
+}
+
+// A row is the same alone and among others, to the last bit.
+void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
+  for (const WeightType type : kTypes) {
+    Case all(31, 300, 83, type, 7);
+    Multiply(all.product(), kernels, pool);
+    for (size_t row = 0; row < 31; ++row) {
+      Floats arranged(300), out(83);
+      Product alone = all.product();
+      alone.rows = 1;
+      alone.x += row * 300;
+      alone.arranged = arranged.data();
+      alone.out = out.data();
+      Multiply(alone, kernels, pool);
+      CHECK(std::memcmp(out.data(), &all.out()[row * 83], 83 * sizeof(float)) == 0);
+    }
+  }
+}
+
+void WhatIsNoNumberStaysInItsRow(const Kernels& kernels, const Pool& pool) {
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
+    Case one(9, 40, 35, WeightType::kFloat32, 3);
+    one.x()[4 * 40 + 11] = odd;
+    Multiply(one.product(), kernels, pool);
+    for (size_t row = 0; row < 9; ++row) {
+      for (size_t column = 0; column < 35; ++column) {
+        CHECK(std::isfinite(one.out()[row * 35 + column]) == (row != 4));
+      }
+    }
+  }
+}
+
+void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
+  std::vector<std::thread> callers;
+  for (unsigned caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&kernels, &pool, caller] {
+      for (unsigned round = 0; round < 40; ++round) {
+        Case one(1 + (caller + round) % 14, 257, 400, kTypes[round % 3], caller * 100 + round);
+        Multiply(one.product(), kernels, pool);
+        one.Check();
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+}
+
+}  // namespace
+
+int main() {
+  Threads two(2), one(1);
+  for (const Kernels* kernels : RunnableKernels()) {
+    std::printf("%s\n", kernels->name);
+    EveryNumberOfRows(*kernels, two.pool());
+    ManyRows(*kernels, two.pool());
+    ManyRows(*kernels, kNoThreads);
+    RowsDoNotDependOnOthers(*kernels, two.pool());
+    WhatIsNoNumberStaysInItsRow(*kernels, two.pool());
+    SeveralAtATime(*kernels, two.pool());
+    SeveralAtATime(*kernels, one.pool());
+  }
+  return 0;
+}
