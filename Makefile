@@ -16,11 +16,10 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- Environments --------------------------------------------------------------------------------
 
@@ -111,8 +110,11 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
-check-dashboard: setup $(TOOLS)/.ready ## Asks every query of the dashboard of a real Prometheus, after a load (minutes).
-	PYTHONPATH=tests $(BIN)/python tests/cluster/dashboard.py --save build/dashboard.json
+test-cluster: setup $(TOOLS)/.ready ## Rehearses a day in production, in namespaces of this machine (root; minutes).
+	@PYTHONPATH=tests $(BIN)/python -m cluster
+
+check-dashboard: setup $(TOOLS)/.ready ## Asks a real Prometheus for all that is shown, after a load (minutes).
+	PYTHONPATH=tests $(BIN)/python -m cluster.dashboard --save build/dashboard.json
 
 draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from what check-dashboard saw.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg

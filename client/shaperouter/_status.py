@@ -29,6 +29,9 @@ _STATUS_KEY = "grpc-status-details-bin"
 # What gRPC says where one end takes the other's first words for none, or does not trust it.
 _HANDSHAKE = re.compile(r"Socket closed|[Hh]andshake|SSL_|[Vv]erification [Cc]heck")
 
+# What gRPC says of calls that this side has cancelled, or whose channel it has closed.
+_CANCELLED_HERE = re.compile(r"Locally cancelled|Channel closed")
+
 _Detail = TypeVar("_Detail", bound=Message)
 
 
@@ -76,8 +79,13 @@ def error_of(  # noqa: PLR0911 (one for each error)
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineError(_deadline(details, deadline), code=code, request_id=request_id)
-        case grpc.StatusCode.CANCELLED:
+        case grpc.StatusCode.CANCELLED if _CANCELLED_HERE.search(details):
             return cancelled()
+        case grpc.StatusCode.CANCELLED:
+            # What gRPC says to calls that meet a server in the moment it stops.
+            return UnavailableError(
+                f"{address} ended the call, as it does when it stops", request_id=request_id
+            )
         case grpc.StatusCode.UNIMPLEMENTED:
             return InternalError(
                 f"{address} does not know this call: it is not a Shaperouter, or of another "

@@ -1,195 +1,146 @@
-"""What compilations cost those who stream meanwhile, by how they are made.
+"""What compilations cost those who stream meanwhile, by the priority that they are made at.
 
-Of GPT-2's small size with random weights, in turn in one run: the time of a token of running
-streams while one or two decode graphs are made as a worker's compile threads make them, at the
-same priority as everything else or at a lower one, traced in the process that serves or in one of
-its own; and how long these take.
+Of GPT-2's small size with random weights, in turn in one run: the tokens a second of streams while
+decode graphs are made as a worker makes them, at the priority of everything else (nice 0) or at a
+lower one, compared with the same streams just before; and how long the graphs take. Each
+measurement has a process of its own: XLA's threads have the priority that the first compilation of
+a process had.
 
 Run by ``make bench-compiling``.
 """
 
 import argparse
 import itertools
+import json
 import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common.checkpoint import make_checkpoint
-from harness.engine import Bench, Collected
-from harness.tight import Case
-from harness.waiting import wait_until
-from shaperouter_service.decoding import DecodeProgram
-from shaperouter_service.graphs import TracingProcess
-from shaperouter_service.graphs.table import COMPILE_STACK_BYTES
-from shaperouter_service.models import Model
-from shaperouter_service.worker.run import Ended, NewTokens
 
 BUILD = Path(__file__).parents[2] / "build" / "bench"
 MODEL = "gpt2-small"
-STREAM_TOKENS = 1000
-IDLE_SECONDS = 5.0
-# A tenth of the weight of a thread that serves, where both want a core.
-NICE = 10
-ROUNDS = 4
-FOREVER = 1e6
-
-_names = itertools.count()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is done beside the streams: nothing where `threads` is 0."""
-
-    threads: int
-    nice: int = 0
-    apart: bool = False
-
-    def __str__(self) -> str:
-        if not self.threads:
-            return "0"
-        return f"{self.threads}, nice {self.nice}{', traced apart' if self.apart else ''}"
-
-
-SETTINGS = (
-    Setting(0),
-    Setting(1),
-    Setting(1, apart=True),
-    Setting(1, NICE),
-    Setting(2),
-    Setting(2, apart=True),
-    Setting(2, NICE),
-)
+PROMPT, STREAM_TOKENS = [1, 2, 3], 100
+ALONE_SECONDS = 8.0
+# Rows and length of what is made meanwhile.
+GRAPHS = ((2, 512), (8, 256))
+NICE = (0, 5, 10)
+STREAMS = (1, 4)
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of one measurement, in seconds: a token's time in the median and at the longest, and the time
-    until all was compiled."""
+    """Of one measurement.
 
-    typical: float
+    Attributes:
+        alone: Tokens a second of all streams with nothing beside them.
+        beside: The same while graphs were made.
+        longest: Seconds for which a stream got nothing meanwhile, at most.
+        seconds: That the graphs took, in all.
+    """
+
+    alone: float
+    beside: float
     longest: float
-    compiling: float
+    seconds: float
 
 
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
-    parser.add_argument(
-        "--threads", type=int, nargs="*", default=[1, 2], help="how many compile meanwhile"
-    )
-    parser.add_argument("--streams", type=int, nargs="*", default=[1], help="how many run")
+    parser.add_argument("--streams", type=int, nargs="*", default=STREAMS, help="how many run")
+    parser.add_argument("--nice", type=int, nargs="*", default=NICE, help="at which priorities")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.one:
+        [streams], [nice] = arguments.streams, arguments.nice
+        print(json.dumps(asdict(_measure(streams, nice))), flush=True)
+        # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+        os._exit(0)
     make_checkpoint(BUILD / MODEL)
-    bench = Bench({MODEL: BUILD / MODEL}, slots=8)
-    settings = [one for one in SETTINGS if one.threads in (0, *arguments.threads)]
-    tracing = TracingProcess([bench.engine._models[MODEL]], idle=FOREVER)
-    tracing.lower(_program(bench.engine._models[MODEL]))
-    case = Case(prompt_tokens=3, new_tokens=STREAM_TOKENS)
     for streams in arguments.streams:
-        bench.make_tight(MODEL, [case], [case] * streams)
-        _measure(bench, streams, Setting(0), tracing)
-        found: dict[Setting, list[Found]] = {setting: [] for setting in settings}
+        found: dict[int, list[Found]] = {nice: [] for nice in arguments.nice}
         for _ in range(arguments.rounds):
-            for setting in settings:
-                found[setting].append(_measure(bench, streams, setting, tracing))
+            for nice in arguments.nice:
+                found[nice].append(_measured_apart(streams, nice))
         _print(streams, found, arguments.rounds)
 
 
-def _print(streams: int, found: dict[Setting, list[Found]], rounds: int) -> None:
-    print(f"\n{streams} running; medians of {rounds}, and the largest deviation of a ratio:")
-    print("| compile threads | ms a token | longest | times as long | seconds to compile |")
-    print("|---|---|---|---|---|")
-    alone = found[Setting(0)]
-    for setting, measured in found.items():
-        ratios = [one.typical / base.typical for one, base in zip(measured, alone, strict=True)]
-        ratio = statistics.median(ratios)
-        spread = max(abs(one / ratio - 1) for one in ratios)
-        typical = 1000 * statistics.median(one.typical for one in measured)
+def _print(streams: int, found: dict[int, list[Found]], rounds: int) -> None:
+    print(f"\n{streams} running; medians of {rounds}, and the largest deviation of a share:")
+    print("| compiled at | share of the tokens | longest, ms | seconds to compile |")
+    print("|---|---|---|---|")
+    for nice, measured in found.items():
+        shares = [one.beside / one.alone for one in measured]
+        share = statistics.median(shares)
+        spread = max(abs(one / share - 1) for one in shares)
         longest = 1000 * statistics.median(one.longest for one in measured)
-        compiling = statistics.median(one.compiling for one in measured)
-        took = f"{compiling:.1f}" if setting.threads else ""
+        seconds = statistics.median(one.seconds for one in measured)
         print(
-            f"| {setting} | {typical:.0f} | {longest:.0f} | {ratio:.2f} ±{spread:.0%} | {took} |",
+            f"| nice {nice} | {share:.2f} ±{spread:.0%} | {longest:.0f} | {seconds:.1f} |",
             flush=True,
         )
 
 
-def _measure(bench: Bench, streams: int, setting: Setting, tracing: TracingProcess) -> Found:
-    """Runs streams beside what is compiled."""
-    running = _streaming(bench, streams)
-    model = bench.engine._models[MODEL]
-    started = time.perf_counter()
-    compiling = _compile(model, setting, tracing)
-    times, before = [], time.perf_counter()
-    while (
-        any(thread.is_alive() for thread in compiling)
-        if compiling
-        else time.perf_counter() - started < IDLE_SECONDS
-    ):
-        tokens = _tokens(running[0])
-        if not tokens:
-            running = _streaming(bench, streams)
-        now = time.perf_counter()
-        if tokens:
-            times.append((now - before) / tokens)
-        before = now
-    for stream in running:
-        bench.engine.cancel(stream.run, MODEL)
-    # What was cancelled says nothing any more: the next measurement starts when its slots are free.
-    wait_until(lambda: not any(lane.active_slots for lane in bench.engine._lanes.values()))
-    return Found(statistics.median(times), max(times), time.perf_counter() - started)
+def _measured_apart(streams: int, nice: int) -> Found:
+    command = [sys.executable, __file__, "--one", f"--streams={streams}", f"--nice={nice}"]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Found(**json.loads(output.splitlines()[-1]))
 
 
-def _streaming(bench: Bench, streams: int) -> list[Collected]:
-    """Streams that run in one batch."""
-    running = [bench.submit(MODEL, [1, 2, 3], max_new_tokens=STREAM_TOKENS) for _ in range(streams)]
-    for stream in running:
-        _tokens(stream)
-    for _ in range(3):
-        _tokens(running[0])
-    return running
+def _measure(streams: int, nice: int) -> Found:
+    """Runs streams, alone and beside what is compiled."""
+    # They import TensorFlow, which the process that prints has no use for.
+    from harness.engine import Bench
+    from harness.tight import Case
+    from shaperouter_service.graphs import priority
+    from shaperouter_service.worker.run import Ended, NewTokens
 
+    priority.NICE = nice
+    bench = Bench({MODEL: BUILD / MODEL}, slots=8)
+    case = Case(prompt_tokens=len(PROMPT), new_tokens=STREAM_TOKENS)
+    bench.make_tight(MODEL, [case], [case] * streams)
+    times: list[tuple[float, int]] = []
 
-def _tokens(stream: Collected) -> int:
-    """Waits for tokens of a stream; returns how many, 0 at its end."""
-    while True:
-        match stream.next():
-            case NewTokens(token_ids=token_ids):
-                return len(token_ids)
-            case Ended():
-                return 0
+    def stream() -> None:
+        while True:
+            running = bench.submit(MODEL, PROMPT, max_new_tokens=STREAM_TOKENS)
+            while not isinstance(event := running.next(), Ended):
+                if isinstance(event, NewTokens):
+                    times.append((time.perf_counter(), len(event.token_ids)))
 
+    for _ in range(streams):
+        threading.Thread(target=stream, daemon=True).start()
 
-def _program(model: Model) -> DecodeProgram:
-    return DecodeProgram(f"beside{next(_names)}", model, rows=2, beams=1, length=256)
+    def rate(until: Callable[[float], bool]) -> tuple[float, float, float]:
+        """Tokens a second, the longest pause, and the seconds that it took."""
+        times.clear()
+        started = time.perf_counter()
+        while not until(time.perf_counter() - started):
+            time.sleep(0.02)
+        seconds, seen = time.perf_counter() - started, list(times)
+        ends = [started, *(at for at, _ in seen)]
+        longest = max((after - before for before, after in itertools.pairwise(ends)))
+        return sum(tokens for _, tokens in seen) / seconds, longest, seconds
 
-
-def _compile(model: Model, setting: Setting, tracing: TracingProcess) -> list[threading.Thread]:
-    """Makes a graph on each of some threads; as a worker does, one is traced at a time."""
-    one_at_a_time = threading.Lock()
-
-    def make() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), setting.nice)
-        program = _program(model)
-        with one_at_a_time:
-            program.load(tracing.lower(program) if setting.apart else program.lower())
-        program.compile()
-
-    default_stack = threading.stack_size(COMPILE_STACK_BYTES)
-    threads = [threading.Thread(target=make, daemon=True) for _ in range(setting.threads)]
-    for thread in threads:
-        thread.start()
-    threading.stack_size(default_stack)
-    return threads
+    rate(lambda seconds: seconds > ALONE_SECONDS / 2)
+    alone, _, _ = rate(lambda seconds: seconds > ALONE_SECONDS)
+    ladders, table = bench.engine._ladders[MODEL], bench.engine._graphs
+    graphs = [
+        table.want(ladders.decode(MODEL, rows=rows, length=length, beams=1), urgent=False)
+        for rows, length in GRAPHS
+    ]
+    beside, longest, seconds = rate(lambda _: all(graph.has_ended for graph in graphs))
+    return Found(alone=alone, beside=beside, longest=longest, seconds=seconds)
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
-    os._exit(0)

@@ -5,61 +5,73 @@ asked over gRPC. Nobody tells words, and nobody tries higher temperatures.
 """
 
 import argparse
+import contextlib
 import statistics
 import sys
 import time
-import wave
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import soxr
 from speech import espeak, weights
 from speech.peers import Peer, peer
+from speech.samples import resample
 
-from harness.service import serving
+from harness.service import Service, serving
+from harness.waiting import wait_until
 from shaperouter import Client
 
-SECONDS, RATE = 30, 16_000
+SECONDS = 30
 BEAMS = (1, 5)
+WARM_ROUNDS = 3
+
+# Seconds and text of a recording, with so many beams.
+Measure = Callable[[Path, int], tuple[float, str]]
 
 
-def speech(work: Path) -> Path:
-    """Just a window of it, as everybody takes it: one channel at 16 kHz."""
+def speech(work: Path, number: int) -> Path:
+    """Just a window of it, as everybody takes it: one channel at 16 kHz.
+
+    Each number has another sample, since the service encodes equal windows once.
+    """
     source, target = work / "long.wav", work / "window.wav"
     espeak.say(" ".join(3 * espeak.SENTENCES), source)
-    with wave.open(str(source)) as file:
-        rate = file.getframerate()
-        content = file.readframes(SECONDS * rate)
-    samples = np.frombuffer(content, "<i2").astype(np.float32) / 2**15
-    resampled = soxr.resample(samples, rate, RATE)[: SECONDS * RATE]
-    with wave.open(str(target), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(np.round(resampled * (2**15 - 1)).astype("<i2").tobytes())
+    resample(source, target, SECONDS, first=number)
     return target
 
 
-def of_peer(one: Peer, path: Path) -> Callable[[int], tuple[float, str]]:
+def of_peer(one: Peer) -> Measure:
     """How long another implementation takes with so many beams, and what it hears."""
 
-    def measure(beams: int) -> tuple[float, str]:
+    def measure(path: Path, beams: int) -> tuple[float, str]:
         found = one.transcribe(path, num_beams=beams, words=False, fallback=False)
         return found.seconds, found.text
 
     return measure
 
 
-def of_service(client: Client, path: Path) -> Callable[[int], tuple[float, str]]:
-    """How long the service takes."""
+def of_service(client: Client, spent: Counter[str]) -> Measure:
+    """How long the service takes; on what, is added to `spent`."""
 
-    def measure(beams: int) -> tuple[float, str]:
+    def measure(path: Path, beams: int) -> tuple[float, str]:
         started = time.monotonic()
         found = client.transcribe(path, num_beams=beams, temperatures=[0.0])
-        return time.monotonic() - started, found.text
+        seconds = time.monotonic() - started
+        for use in found.graphs:
+            spent[use.served.shape] += use.device_seconds
+        spent["the rest"] += seconds - found.device_seconds
+        return seconds, found.text
 
     return measure
+
+
+def settled(service: Service) -> None:
+    """Waits until nothing is being compiled."""
+    states = ("queued", "tracing", "compiling")
+    wait_until(
+        lambda: not any(service.metric("shaperouter_graphs", state=state) for state in states),
+        timeout=300,
+    )
 
 
 def main() -> None:
@@ -67,44 +79,53 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
     parser.add_argument("--faster-whisper", type=Path, required=True, help="Its Python.")
-    parser.add_argument("--transformers", type=Path, required=True, help="Its Python.")
+    parser.add_argument("--transformers", type=Path, help="Its Python; left out without.")
     parser.add_argument("--rounds", type=int, default=7, help="In turn. Default: 7.")
     arguments = parser.parse_args()
     work: Path = arguments.work
     work.mkdir(parents=True, exist_ok=True)
     espeak.have_espeak()
     original, converted = weights.fetch(work)
-    path = speech(work)
     cache = {"SHAPEROUTER_COMPILE_CACHE": str((work / "cache").resolve())}
     with (
         serving(f"--model=tiny.en={converted.resolve()}", env=cache) as service,
         Client(service.address) as client,
         peer("peer_faster_whisper", arguments.faster_whisper, original) as faster_whisper,
-        peer("peer_transformers", arguments.transformers, converted) as transformers,
+        contextlib.ExitStack() as stack,
     ):
+        spent: Counter[str] = Counter()
         contestants = {
-            "Shaperouter over gRPC": of_service(client, path),
-            "faster-whisper": of_peer(faster_whisper, path),
-            "Transformers, PyTorch": of_peer(transformers, path),
+            "Shaperouter over gRPC": of_service(client, spent),
+            "faster-whisper": of_peer(faster_whisper),
         }
+        if arguments.transformers:
+            transformers = peer("peer_transformers", arguments.transformers, converted)
+            contestants["Transformers, PyTorch"] = of_peer(stack.enter_context(transformers))
         print(f"| {SECONDS} s of speech | {' | '.join(contestants)} |")
         print("|---" * (1 + len(contestants)) + "|")
         for beams in BEAMS:
             times: dict[str, list[float]] = {name: [] for name in contestants}
-            # The first round is of nobody: graphs are compiled, and caches filled.
-            for round_ in range(1 + arguments.rounds):
+            # Some rounds are of nobody: graphs are compiled, and caches filled.
+            for round_ in range(-WARM_ROUNDS, arguments.rounds):
+                path = speech(work, 10 * beams + round_)
+                if round_ == 0:
+                    settled(service)
+                    spent.clear()
                 for name, measure in contestants.items():
-                    seconds, text = measure(beams)
-                    if round_:
+                    seconds, text = measure(path, beams)
+                    if round_ >= 0:
                         times[name].append(seconds)
-                    else:
-                        print(f"{name} hears: {text.strip()[:70]}…", file=sys.stderr)
+                    elif round_ == -1:
+                        print(f"{name} hears: {text.strip()[-70:]}", file=sys.stderr)
             ours, *_ = medians = [statistics.median(found) for found in times.values()]
             cells = [
                 f"{median:.3f} s ({min(found):.3f}–{max(found):.3f}), {median / ours:.2f}"
                 for median, found in zip(medians, times.values(), strict=True)
             ]
-            print(f"| {'greedy' if beams == 1 else f'{beams} beams'} | {' | '.join(cells)} |")
+            search = "greedy" if beams == 1 else f"{beams} beams"
+            print(f"| {search} | {' | '.join(cells)} |")
+            parts = (f"{part} {spent[part] / arguments.rounds:.3f} s" for part in spent)
+            print(f"{search}, of Shaperouter's mean: {', '.join(parts)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

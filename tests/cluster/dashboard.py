@@ -1,10 +1,11 @@
-"""Asks every query of the dashboard and of the rules from a real Prometheus, after a load.
+"""Asks for everything that is shown of the service, of a real Prometheus after a load.
 
-Starts the service with two workers and a file of tokens, and a Prometheus that scrapes it with the
-rules of deploy/; sends requests of many shapes, some with beam search, some over their client's
-limit, one without a token; ends each worker once under way. Then it tells which panels have no
-data, and exits with 1 if any has none. With --save, what panels would show is written to a file, of
-which draw_dashboard.py makes a picture.
+Starts the service with two workers, a model that continues text, one that hears, and a file of
+tokens, and a Prometheus that scrapes it with the rules of deploy/; sends requests of many shapes,
+some with beam search, some over their client's limit, one without a token, and a recording; ends
+each worker once under way. Then it tells which queries of the dashboard, which recording rules and
+which metrics have no data, and exits with 1 if any has none. With --save, what panels would show is
+written to a file, of which draw_dashboard.py makes a picture.
 
     make check-dashboard
 """
@@ -18,25 +19,23 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cluster.prometheus import RULES, Prometheus, running
+from harness.registry import metrics
 from harness.service import Service, serving
-from harness.tools import TOOLS
+from harness.whispers import noise, wav, with_tokenizer
 from shaperouter import Client, ShaperouterError
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "shaperouter.json"
-RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 
 # Seconds of load: several scrapes in each of Prometheus' ranges.
 LOAD = 90.0
@@ -46,42 +45,8 @@ VARIABLES = {"__rate_interval": "30s", "__range": "5m", "model": ".*", "instance
 
 TOKENS = {"web": "a-token-of-web-0123456789", "batch": "a-token-of-batch-0123456789"}
 
-
-@contextlib.contextmanager
-def prometheus(directory: Path, target: str) -> Iterator[str]:
-    """Runs a Prometheus over a service; yields its address."""
-    config = {
-        "global": {"scrape_interval": f"{SCRAPE}s", "evaluation_interval": f"{SCRAPE}s"},
-        "rule_files": [str(RULES)],
-        "scrape_configs": [
-            {"job_name": "shaperouter", "static_configs": [{"targets": [target]}]},
-        ],
-    }
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    address = "127.0.0.1:19090"
-    process = subprocess.Popen(
-        [
-            str(TOOLS / "prometheus"),
-            f"--config.file={directory / 'prometheus.yml'}",
-            f"--storage.tsdb.path={directory / 'data'}",
-            f"--web.listen-address={address}",
-            "--log.level=warn",
-        ]
-    )
-    try:
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def ask(address: str, expression: str, **over: float) -> list[dict[str, Any]]:
-    """What Prometheus answers: now, or over a range if it has start, end and step."""
-    path = "query_range" if over else "query"
-    query = urllib.parse.urlencode({"query": expression} | over)
-    with urllib.request.urlopen(f"http://{address}/api/v1/{path}?{query}", timeout=30) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-    return found
+# Beside a Prometheus that may run here anyway.
+PORT = 19090
 
 
 def write_clients(path: Path) -> None:
@@ -105,10 +70,17 @@ def load(service: Service, until: float, seed: int) -> None:
             with contextlib.suppress(ShaperouterError):
                 client.generate(
                     [shapes.randrange(1, 1000) for _ in range(shapes.choice([3, 10, 30, 90, 200]))],
+                    model="demo",
                     max_new_tokens=shapes.choice([4, 16, 48]),
                     # One alone, since the first with beams waits for compilations.
                     num_beams=2 if seed == 1 else 1,
                 )
+
+
+def hear(service: Service) -> None:
+    """Has a recording transcribed, with the times of its words."""
+    with Client(service.address, token=TOKENS["web"]) as client:
+        client.transcribe(wav(noise(1.0)), model="hearing", language="l1", word_timestamps=True)
 
 
 def end_worker(service: Service, name: str) -> None:
@@ -121,9 +93,10 @@ def plain(expression: str) -> str:
     return re.sub(r"\$(\w+)", lambda match: VARIABLES[match[1]], expression)
 
 
-def shown(address: str, start: float, end: float) -> list[dict[str, Any]]:
+def shown(prometheus: Prometheus, start: float, end: float) -> list[dict[str, Any]]:
     """What each panel would show of a time, in seconds since 1970."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    over = {"start": start, "end": end, "step": SCRAPE}
     return [
         {
             "title": panel["title"],
@@ -132,9 +105,9 @@ def shown(address: str, start: float, end: float) -> list[dict[str, Any]]:
             "targets": [
                 {
                     "legend": target["legendFormat"],
-                    "series": ask(address, plain(target["expr"]))
-                    if target.get("instant")
-                    else ask(address, plain(target["expr"]), start=start, end=end, step=SCRAPE),
+                    "series": prometheus.ask(
+                        plain(target["expr"]), **({} if target.get("instant") else over)
+                    ),
                 }
                 for target in panel["targets"]
             ],
@@ -144,8 +117,8 @@ def shown(address: str, start: float, end: float) -> list[dict[str, Any]]:
     ]
 
 
-def without_data(address: str) -> list[str]:
-    """Queries of the dashboard, and recorded rules, that have no data."""
+def without_data(prometheus: Prometheus) -> list[str]:
+    """Queries of the dashboard, recorded rules and metrics that have no data."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     queries = {
         f"panel {panel['title']!r}: {target['expr']}": plain(target["expr"])
@@ -155,7 +128,11 @@ def without_data(address: str) -> list[str]:
     for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         rules = (rule["record"] for rule in group["rules"] if "record" in rule)
         queries |= {f"rule {name}": name for name in rules}
-    return [what for what, query in queries.items() if not ask(address, query)]
+    # Of those of any Python process the dashboard asks for what it shows.
+    ours = ("shaperouter_", "grpc_server_")
+    names = (series for metric in metrics().values() for series in metric.series)
+    queries |= {f"metric {name}": name for name in names if name.startswith(ours)}
+    return [what for what, query in queries.items() if not prometheus.ask(query)]
 
 
 def main(save: Path | None) -> int:
@@ -163,26 +140,36 @@ def main(save: Path | None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         write_clients(directory / "clients.toml")
-        with (
-            serving("--workers=2", f"--tokens={directory / 'clients.toml'}") as service,
-            prometheus(directory, urllib.parse.urlsplit(service.metrics_url).netloc) as address,
-        ):
+        models = ["--model=demo", f"--model=hearing={with_tokenizer(directory)}"]
+        rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+        with contextlib.ExitStack() as stack:
+            service = stack.enter_context(
+                serving("--workers=2", f"--tokens={directory / 'clients.toml'}", *models)
+            )
+            scraped = [urllib.parse.urlsplit(service.metrics_url).netloc]
+            job = {"job_name": "shaperouter", "static_configs": [{"targets": scraped}]}
+            prometheus = stack.enter_context(
+                running(directory / "prometheus", [job], rules, interval=SCRAPE, port=PORT)
+            )
             with contextlib.suppress(ShaperouterError), Client(service.address) as nobody:
                 nobody.models()
             began = time.time()
             until = time.monotonic() + LOAD
-            with concurrent.futures.ThreadPoolExecutor(9) as threads:
+            with concurrent.futures.ThreadPoolExecutor(10) as threads:
+                heard = threads.submit(hear, service)
                 for seed in range(8):
                     threads.submit(load, service, until, seed)
                 # One of them at least has runs then.
                 for name in ("worker-0", "worker-1"):
                     time.sleep(LOAD / 3)
                     end_worker(service, name)
-            empty = without_data(address)
+            heard.result()
+            empty = without_data(prometheus)
             if save:
                 save.parent.mkdir(parents=True, exist_ok=True)
-                save.write_text(json.dumps(shown(address, began, time.time())), encoding="utf-8")
-            firing = sorted({each["metric"]["alertname"] for each in ask(address, "ALERTS")})
+                panels = shown(prometheus, began, time.time())
+                save.write_text(json.dumps(panels), encoding="utf-8")
+            firing = sorted({each["metric"]["alertname"] for each in prometheus.ask("ALERTS")})
     print("alerts that are pending or fire:", ", ".join(firing) or "none")
     print(f"{len(empty)} without data", *empty, sep="\n  ")
     return 1 if empty else 0

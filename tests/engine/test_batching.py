@@ -189,17 +189,17 @@ class Order:
     ) -> None:
         """`costs` says how long the lane is to think that a piece took."""
         self.calls: list[tuple[str, set[str]]] = []
-        read, decode = lane._read, lane._decode
+        read, decode = lane.reader._prefill, lane._decode
 
-        def noted_read(reading: Any) -> float:
-            self.calls.append(("piece", {str(run.token_ids) for run in reading.runs}))
-            return costs(read(reading))
+        def noted_read(prompts: Any) -> float:
+            self.calls.append(("piece", {str(run.token_ids) for run in prompts.runs}))
+            return costs(read(prompts))
 
         def noted_decode(runs: Any, asked: Signature, graph: Graph, *, share: float) -> None:
             self.calls.append(("chunk", {str(run.token_ids) for run in runs}))
             decode(runs, asked, graph, share=share)
 
-        patch.setattr(lane, "_read", noted_read)
+        patch.setattr(lane.reader, "_prefill", noted_read)
         patch.setattr(lane, "_decode", noted_decode)
 
     def kinds(self, prompt: list[int]) -> list[str]:
@@ -264,17 +264,17 @@ def test_a_run_cancelled_between_two_pieces_is_read_no_further(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = []
-    read = lane._read
+    read = lane.reader._prefill
 
-    def read_and_cancel(reading: Any) -> float:
-        seconds = read(reading)
-        pieces.append(reading.start)
+    def read_and_cancel(prompts: Any) -> float:
+        seconds = read(prompts)
+        pieces.append(prompts.start)
         if len(pieces) == 2:
-            bench.engine.cancel(reading.runs[0], MODEL)
+            bench.engine.cancel(prompts.runs[0], MODEL)
         return seconds
 
     with monkeypatch.context() as patch:
-        patch.setattr(lane, "_read", read_and_cancel)
+        patch.setattr(lane.reader, "_prefill", read_and_cancel)
         run = bench.submit(MODEL, _prompt(120), max_new_tokens=4)
         wait_until(lambda: run.run.cancelled and lane.active_slots == 0)
     assert pieces == [PIECE, 2 * PIECE]

@@ -51,6 +51,21 @@ def test_a_full_queue_refuses_at_once_and_names_its_limit(
     waiting.wait()
 
 
+def test_the_backlog_expects_of_runs_what_others_have_made_lately(
+    small: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = small.submit(MODEL, [1], max_new_tokens=1)
+    one.wait()
+    for _ in range(64):
+        small.submit(MODEL, [1], max_new_tokens=LONG, eos_token_ids=one.token_ids).wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(small.engine._lanes[MODEL, 1], "_admit", lambda: None)
+        waiting = small.submit(MODEL, [1], max_new_tokens=LONG)
+        assert 0 < _lane(small).backlog_tokens < LONG / 2
+    small.engine._thread.wake()
+    waiting.wait()
+
+
 def test_a_cancelled_run_frees_its_slot(small: Bench) -> None:
     run = small.submit(MODEL, [1, 2], max_new_tokens=LONG)
     while not isinstance(run.next(), NewTokens):

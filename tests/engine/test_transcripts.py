@@ -65,14 +65,23 @@ def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: Gol
             assert found == pytest.approx(expected["logprobs"], abs=1e-4), case["name"]
 
 
+@pytest.mark.parametrize(("recipe", "beams"), [("greedy", 1), ("beams", 4), ("five beams", 5)])
 def test_every_graph_gives_the_references_tokens(
-    bench: Bench, uneven: GoldenSounds, monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
+    uneven: GoldenSounds,
+    recipe: str,
+    beams: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table, ready = bench.engine._graphs, bench.engine._graphs.ready
-    case = next(case for case in uneven.cases if "num_beams" not in case["options"])
-    for cover in bench.make_all_ready(uneven.name):
+    case = next(case for case in uneven.cases if case["name"].startswith(recipe))
+    places = len(case["prompt_token_ids"]) - 1 + beams * case["options"]["max_new_tokens"]
+    for cover in bench.make_all_ready(uneven.name, {1, beams}):
         signature = cover.signature
-        if signature.kind is GraphKind.ALIGN:
+        decodes = signature.kind is GraphKind.DECODE
+        if signature.kind is GraphKind.ALIGN or (decodes and signature.beams != beams):
+            continue
+        if decodes and signature.length < places:
             continue
         with monkeypatch.context() as patch:
             patch.setattr(

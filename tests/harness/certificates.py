@@ -23,12 +23,14 @@ class Authority:
         self.ca = directory / "ca.pem"
         self._ca.cert_pem.write_to_path(str(self.ca))
 
-    def issue(self, name: str = "server", *, expired: bool = False) -> tuple[Path, Path]:
-        """Writes a certificate for this machine, and its key, in place of those that were there."""
+    def issue(
+        self, name: str = "server", *, host: str = HOST, expired: bool = False
+    ) -> tuple[Path, Path]:
+        """Writes a certificate for a host, and its key, in place of those that were there."""
         now = dt.datetime.now(dt.UTC)
         day = dt.timedelta(days=1)
         issued = self._ca.issue_cert(
-            HOST, not_before=now - 2 * day, not_after=now - day if expired else now + day
+            host, not_before=now - 2 * day, not_after=now - day if expired else now + day
         )
         cert, key = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         cert.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))

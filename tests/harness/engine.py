@@ -294,6 +294,7 @@ class Bench:
         generated_token_ids: Sequence[int] = (),
         source: Sequence[Any] = (),
         source_length: int | None = None,
+        source_key: bytes = b"",
         aligns: bool = False,
         **options: Any,
     ) -> Collected:
@@ -307,6 +308,7 @@ class Bench:
             generated_token_ids=generated_token_ids,
             resumed=bool(generated_token_ids),
             source=source,
+            source_key=source_key,
             source_length=len(source) if source_length is None else source_length,
             aligns=aligns,
             max_new_tokens=max_new_tokens,

@@ -46,8 +46,9 @@ class KnownMetric:
 def metrics() -> Mapping[str, KnownMetric]:
     """All metrics of routers and workers, those of a Python process included, by name."""
     registry = make_registry("serve")
+    given = {"registry": registry, "services": _SERVICES, "models": ["demo"]}
     for owner in _owners():
-        made = owner(*(_SERVICES if p == "services" else registry for p in _parameters(owner)))
+        made = owner(*(given[name] for name in _parameters(owner)))
         if isinstance(made, WorkerMetrics):
             made.observe(_snapshot())
     labels = {
@@ -72,7 +73,7 @@ def metrics() -> Mapping[str, KnownMetric]:
 
 def _parameters(owner: type[object]) -> list[str]:
     names = list(inspect.signature(owner).parameters)
-    assert set(names) <= {"registry", "services"}, f"{owner}: tell this harness how to make one"
+    assert set(names) <= {"registry", "services", "models"}, f"{owner}: say how to make one"
     return names
 
 

@@ -1,14 +1,25 @@
 """The roles of `shaperouterd`, which do not start: what their commands would start is seen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import click
 from click.testing import Result
+
+from shaperouter_service.cli import cli
 
 # What the command line of a role must have.
 NEEDED = {"serve": [], "router": ["--worker=unix:/w"], "worker": []}
 
 Run = Callable[..., Result]
+
+
+def options_of(role: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """The values of a role's options, as `shaperouterd` reads them."""
+    # Below the group, as there: a command remembers the options of its first context.
+    with click.Context(cli, info_name="shaperouterd", **cli.context_settings) as parent:
+        context = cli.commands[role].make_context(role, list(arguments), parent=parent)
+    return dict(context.params)
 
 
 class Started:

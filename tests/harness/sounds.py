@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from harness.engine import GOLDENS, Bench, Collected
 from shaperouter_service.audio.spectrum import HOP_SAMPLES, source
-from shaperouter_service.decoding import TranscriptRules
+from shaperouter_service.decoding import EarlyStopping, TranscriptRules
 
 Case = dict[str, Any]
 
@@ -63,9 +63,13 @@ class GoldenSounds:
             **options,
         )
 
-    def submit_case(self, bench: Bench, case: Case, **rules: Any) -> Collected:
+    def submit_case(
+        self, bench: Bench, case: Case, *, source_key: bytes = b"", **rules: Any
+    ) -> Collected:
         """Runs a golden case, with further rules."""
         given = dict(case["options"])
+        if "early_stopping" in given:
+            given["early_stopping"] = EarlyStopping[given["early_stopping"].upper()]
         if given.pop("timestamps"):
             first = self.rules["no_timestamps_token_id"] + 1
             last = first + self.rules["max_initial_timestamp_index"]
@@ -77,6 +81,7 @@ class GoldenSounds:
             eos_token_ids=[self.rules["eos_token_id"]],
             biases=[((token,), -math.inf) for token in self.rules["suppress_tokens"]],
             logprobs=0,
+            source_key=source_key,
             transcript=TranscriptRules.of(
                 begin_suppressed=self.rules["begin_suppress_tokens"], **rules
             ),

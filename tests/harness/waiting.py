@@ -6,8 +6,10 @@ from collections.abc import Callable
 TIMEOUT = 120.0
 
 
-def wait_until(condition: Callable[[], object], *, timeout: float = TIMEOUT) -> None:
-    """Returns once the condition holds.
+def wait_until(
+    condition: Callable[[], object], *, timeout: float = TIMEOUT, pause: float = 0.01
+) -> None:
+    """Returns once the condition holds, which is asked for every `pause` seconds.
 
     Raises:
         TimeoutError: It does not within `timeout` seconds.
@@ -16,4 +18,4 @@ def wait_until(condition: Callable[[], object], *, timeout: float = TIMEOUT) -> 
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{condition} did not come true within {timeout} s")
-        time.sleep(0.01)
+        time.sleep(pause)

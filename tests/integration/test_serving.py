@@ -1,12 +1,14 @@
 """Requests through the real client, router and worker."""
 
 import json
+import os
 import random
 import threading
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
+import psutil
 import pytest
 from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -16,6 +18,7 @@ from harness.service import GOLDENS, Service, serving
 from harness.waiting import wait_until
 from shaperouter import Client, FinishReason, GenerationOptions
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
+from shaperouter_service.graphs.priority import NICE
 
 EXPECTED = json.loads((GOLDENS / "gpt2-many-eos.json").read_text())
 MAX_LENGTH = 128
@@ -189,6 +192,16 @@ def test_fifty_streams_with_cancellations_end_well_and_leave_no_slot_held(
     wait_until(lambda: service.metric("shaperouter_slots", model="endless", state="active") == 0)
     wait_until(lambda: service.metric("shaperouter_num_requests_running") == 0)
     assert service.metric("shaperouter_num_requests_waiting") == 0
+
+
+def test_those_who_compile_give_way_to_those_who_serve(service: Service) -> None:
+    worker = psutil.Process(service.worker_pid())
+    niceness = [
+        os.getpriority(os.PRIO_PROCESS, thread.id) - worker.nice() for thread in worker.threads()
+    ]
+    # Not the compile thread alone: XLA's own, which do most of the work.
+    assert niceness.count(NICE) > 1
+    assert set(niceness) == {0, NICE}
 
 
 def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(tmp_path: Path) -> None:

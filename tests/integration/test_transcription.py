@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from harness.bad_audio import BAD_AUDIO
 from harness.service import GOLDENS, Service, serving
 from harness.waiting import wait_until
 from harness.whispers import NAME, RATE, WINDOW_SAMPLES, noise, wav, with_tokenizer
@@ -123,37 +124,7 @@ def test_samples_are_transcribed_as_they_come(client: Client) -> None:
     assert segments == list(stream.result.segments)
 
 
-@pytest.mark.parametrize(
-    ("audio", "arguments", "message"),
-    [
-        (b"", {}, r"audio.content: must have 1 to \d+ bytes, got 0"),
-        (b"not a recording", {}, "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one"),
-        (wav(noise(1.0))[:-999], {}, "audio.content: .*cut off|must be a whole WAV"),
-        (wav(0 * noise(1.0)), {}, "audio.content: must have a sound, got 16000 samples"),
-        (
-            wav(noise(1.0)),
-            {"audio_format": "flac"},
-            "audio.format: must be what audio.content is, WAV, got FLAC",
-        ),
-        (
-            noise(1.0).tobytes(),
-            {"audio_format": "pcm_s16le", "sample_rate": 0},
-            "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
-        ),
-        (
-            noise(1.0).tobytes(),
-            {"audio_format": "pcm_s16le", "sample_rate": 16_000, "channels": 48},
-            "audio.channels: must have 1 to 8 channels, got 48",
-        ),
-        (wav(noise(1.0)), {"language": "klingon"}, "options.language: must be one of l0, l1, l2"),
-        (wav(noise(1.0)), {"num_beams": 9}, "options.num_beams: must be from 1 to 8, got 9"),
-        (
-            wav(noise(1.0)),
-            {"model": "continuing"},
-            "model: must be a model that transcribes recordings, got continuing",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("audio", "arguments", "message"), BAD_AUDIO)
 def test_what_cannot_be_transcribed_is_named(
     client: Client, audio: bytes, arguments: dict[str, Any], message: str
 ) -> None:
@@ -167,6 +138,23 @@ def test_what_cannot_be_transcribed_is_named(
 def test_a_model_that_hears_takes_no_text(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="model: must be a model that takes text, got"):
         client.generate([5, 6], model="hearing")
+
+
+def test_the_service_goes_on_after_bad_input(client: Client, hearing: Service) -> None:
+    worker, before = (
+        hearing.worker_pid(),
+        client.transcribe(wav(noise(1.0)), model="hearing", **BY_WINDOWS),
+    )
+    for audio, arguments, _ in BAD_AUDIO:
+        given: dict[str, Any] = {"model": "hearing"} | arguments
+        with pytest.raises(InvalidArgumentError):
+            client.transcribe(audio, **given)
+    assert (
+        client.transcribe(wav(noise(1.0)), model="hearing", **BY_WINDOWS).segments
+        == before.segments
+    )
+    assert hearing.worker_pid() == worker
+    wait_until(lambda: not hearing.metric("shaperouter_slots", model="hearing", state="active"))
 
 
 def test_a_model_tells_that_it_hears(client: Client) -> None:

@@ -16,11 +16,14 @@ from harness.service import serving
 from shaperouter import Client
 from speech import espeak, weights
 from speech.peers import Transcript, peer
+from speech.samples import resample
 from speech.scores import compare_times, word_error_rate
 
 # What may be worse than the reference's, in points of word error rate; how far words' times may be
 # apart in seconds, and of how many that must hold.
 MOST_WORSE, FAR, LEAST_NEAR = 0.005, 0.2, 0.95
+# Of timestamps, in seconds.
+STEP = 0.02
 REPEATED = 3
 BEAMS = (1, 5)
 # Least length of the long recording, in seconds.
@@ -43,13 +46,17 @@ class Recording:
 
 def recordings(work: Path) -> tuple[list[Recording], Recording]:
     """The sentences, and the long recording."""
+
+    def spoken(name: str, text: str) -> Recording:
+        said, path = work / f"{name}.wav", work / f"{name}-16k.wav"
+        espeak.say(text, said)
+        resample(said, path)
+        return Recording(path=path, text=text)
+
     sentences = [
-        Recording(path=work / f"sentence-{index:02}.wav", text=text)
-        for index, text in enumerate(espeak.SENTENCES, 1)
+        spoken(f"sentence-{index:02}", text) for index, text in enumerate(espeak.SENTENCES, 1)
     ]
-    long = Recording(path=work / "long.wav", text=" ".join(REPEATED * espeak.SENTENCES))
-    for each in (*sentences, long):
-        espeak.say(each.text, each.path)
+    long = spoken("long", " ".join(REPEATED * espeak.SENTENCES))
     if long.seconds < LONG:
         sys.exit(f"{long.path} must be longer than {LONG:g} s, and is {long.seconds:.1f} s long")
     return sentences, long
@@ -64,7 +71,8 @@ def ours(client: Client, spoken: Recording, beams: int) -> Transcript:
         for segment in found.segments
         for word in segment.words
     ]
-    return Transcript(text=found.text, words=words, seconds=time.monotonic() - started)
+    segments = [(each.text, each.start_seconds, each.end_seconds) for each in found.segments]
+    return Transcript(segments=segments, words=words, seconds=time.monotonic() - started)
 
 
 def report(
@@ -79,17 +87,18 @@ def report(
         word_error_rate([(text, each.text) for text, each in zip(said, found, strict=True)])
         for found in (mine, reference)
     )
-    pairs = [(one.words, other.words) for one, other in zip(mine, reference, strict=True)]
-    timing = compare_times(pairs)
-    near = timing.within(FAR)
-    texts = [[each.text.strip() for each in found] for found in (mine, reference)]
-    equal = sum(one == other for one, other in zip(*texts, strict=True))
+    both = list(zip(mine, reference, strict=True))
+    words = compare_times([(one.words, other.words) for one, other in both])
+    segments = compare_times([(one.segments, other.segments) for one, other in both])
+    near = words.within(FAR)
+    equal = sum(one.text.strip() == other.text.strip() for one, other in both)
     length = sum(each.seconds for each in spoken)
     factors = [sum(each.seconds for each in found) / length for found in (mine, reference)]
     print(
         f"{name} ({length:.0f} s): word error rate {rate:.2%} (reference {expected:.2%}), "
-        f"{equal} of {len(spoken)} texts equal; of {timing.words} words {near:.2%} within {FAR} s, "
-        f"{timing.within(0.02):.2%} within 0.02 s; real-time factor {factors[0]:.3f} "
+        f"{equal} of {len(spoken)} texts equal; of {words.count} words {near:.2%} within {FAR} s, "
+        f"{words.within(STEP):.2%} within {STEP} s; of {segments.count} segments "
+        f"{segments.within(STEP):.2%} within {STEP} s; real-time factor {factors[0]:.3f} "
         f"(reference {factors[1]:.3f})"
     )
     wrong = []

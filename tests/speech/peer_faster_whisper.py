@@ -27,8 +27,11 @@ def transcribed(model: WhisperModel, asked: dict[str, Any]) -> dict[str, Any]:
         for segment in found
         for word in segment.words or ()
     ]
-    text = "".join(segment.text for segment in found)
-    return {"text": text, "words": words, "seconds": seconds}
+    return {
+        "segments": [(each.text, float(each.start), float(each.end)) for each in found],
+        "words": words,
+        "seconds": seconds,
+    }
 
 
 def main() -> None:

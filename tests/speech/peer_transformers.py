@@ -1,4 +1,4 @@
-"""Transformers on PyTorch, in an environment of its own; see `peers`. It tells no words."""
+"""Transformers on PyTorch, in an environment of its own; see `peers`. It tells no times."""
 
 import json
 import sys
@@ -33,7 +33,8 @@ def main() -> None:
             )
         (text,) = processor.batch_decode(found, skip_special_tokens=True)
         seconds = time.monotonic() - started
-        print(json.dumps({"text": text, "words": [], "seconds": seconds}), flush=True)
+        answer = {"segments": [(text, 0.0, 0.0)], "words": [], "seconds": seconds}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

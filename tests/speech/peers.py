@@ -7,16 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from speech.scores import Word
+from speech.scores import Timed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
     """What was heard, when, and how long that took in seconds."""
 
-    text: str
-    words: Sequence[Word]
+    segments: Sequence[Timed]
+    words: Sequence[Timed]
     seconds: float
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(text for text, *_ in self.segments)
 
 
 class Peer:
@@ -47,7 +52,7 @@ class Peer:
         print(json.dumps(asked), file=self._process.stdin, flush=True)
         found = json.loads(self._process.stdout.readline())
         return Transcript(
-            text=found["text"],
+            segments=[tuple(segment) for segment in found["segments"]],
             words=[tuple(word) for word in found["words"]],
             seconds=found["seconds"],
         )

@@ -1,28 +1,53 @@
 """Comparing transcripts with a text, and words' times with one another."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
-# A word's text, and when it begins and ends, in seconds.
-Word = tuple[str, float, float]
+from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+# The one of Whisper's paper, so that "twelve" is "12"; without its list of American spellings,
+# which Transformers leaves to checkpoints.
+_normalizer = EnglishTextNormalizer({})
+
+# The text of a word or a segment, and when it begins and ends, in seconds.
+Timed = tuple[str, float, float]
 
 
 def normalized(text: str) -> list[str]:
-    """The words of a text, without case and marks."""
-    return re.sub(r"[^a-z0-9' ]", " ", text.lower()).split()
+    """The words of a text, as word error rates count them."""
+    return str(_normalizer(text)).split()
 
 
-def edits(said: Sequence[str], heard: Sequence[str]) -> int:
-    """Words that must be put in, left out or replaced to make one of the other (Levenshtein)."""
-    distances = list(range(len(heard) + 1))
+def edit_table(said: Sequence[str], heard: Sequence[str]) -> list[list[int]]:
+    """Least words to put in, leave out or replace between beginnings of both (Levenshtein)."""
+    table = [list(range(len(heard) + 1))]
     for row, word in enumerate(said, 1):
-        diagonal, distances[0] = distances[0], row
-        for column, other in enumerate(heard, 1):
-            best = min(distances[column] + 1, distances[column - 1] + 1, diagonal + (word != other))
-            diagonal, distances[column] = distances[column], best
-    return distances[-1]
+        above, line = table[-1], [row]
+        for column, other in enumerate(heard):
+            line.append(
+                min(above[column + 1] + 1, line[column] + 1, above[column] + (word != other))
+            )
+        table.append(line)
+    return table
+
+
+def matching(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Places of what two sequences have in common where the fewest edits are needed, backwards.
+
+    So a text that repeats itself is not matched with another of its repetitions.
+    """
+    table = edit_table(ours, theirs)
+    row, column = len(ours), len(theirs)
+    while row and column:
+        same = ours[row - 1] == theirs[column - 1]
+        if table[row][column] == table[row - 1][column - 1] + (not same):
+            row, column = row - 1, column - 1
+            if same:
+                yield row, column
+        elif table[row][column] == table[row - 1][column] + 1:
+            row -= 1
+        else:
+            column -= 1
 
 
 def word_error_rate(pairs: Sequence[tuple[str, str]]) -> float:
@@ -30,37 +55,36 @@ def word_error_rate(pairs: Sequence[tuple[str, str]]) -> float:
     wrong = words = 0
     for said, heard in pairs:
         right = normalized(said)
-        wrong += edits(right, normalized(heard))
+        wrong += edit_table(right, normalized(heard))[-1][-1]
         words += len(right)
     return wrong / words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How far the times of words are apart.
+    """How far the times of words, or of segments, are apart.
 
     Attributes:
-        words: That both transcripts have.
+        count: Of those that both transcripts have.
         distances: The larger one of beginning and end, of each, in seconds.
     """
 
-    words: int
+    count: int
     distances: Sequence[float]
 
     def within(self, seconds: float) -> float:
-        """The share of words that are no further apart."""
+        """The share of them that are no further apart."""
         near = sum(distance <= seconds + 1e-6 for distance in self.distances)
-        return near / max(1, self.words)
+        return near / max(1, self.count)
 
 
-def compare_times(pairs: Sequence[tuple[Sequence[Word], Sequence[Word]]]) -> Timing:
-    """Compares the words that two transcripts of a recording have in common."""
+def compare_times(pairs: Sequence[tuple[Sequence[Timed], Sequence[Timed]]]) -> Timing:
+    """Compares what two transcripts of a recording have in common: their words, or segments."""
     distances = []
     for ours, theirs in pairs:
-        texts = [[text.strip().lower() for text, *_ in words] for words in (ours, theirs)]
-        for block in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks():
-            for place in range(block.size):
-                _, *mine = ours[block.a + place]
-                _, *other = theirs[block.b + place]
-                distances.append(max(abs(a - b) for a, b in zip(mine, other, strict=True)))
-    return Timing(words=len(distances), distances=distances)
+        texts = [[text.strip().lower() for text, *_ in timed] for timed in (ours, theirs)]
+        for mine, other in matching(*texts):
+            distances.append(
+                max(abs(a - b) for a, b in zip(ours[mine][1:], theirs[other][1:], strict=True))
+            )
+    return Timing(count=len(distances), distances=distances)

@@ -95,7 +95,10 @@ class Accounts:
 
     def of(self, client: Client) -> Account:
         """That of a client."""
-        account = self._of.setdefault(client.name, Account(client, self._metrics))
+        account = self._of.get(client.name)
+        if account is None:
+            account = self._of[client.name] = Account(client, self._metrics)
+            self._metrics.knows(client.name)
         account.client = client
         return account
 

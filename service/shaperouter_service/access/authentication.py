@@ -31,6 +31,8 @@ class Authentication(aio.ServerInterceptor):
         self._clients = clients
         self._metrics = metrics
         self._accounts = Accounts(metrics)
+        for client in clients.known():
+            self._accounts.of(client)
 
     async def intercept_service(
         self,

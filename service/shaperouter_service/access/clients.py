@@ -15,7 +15,7 @@ no slow hash: tokens are drawn at random, and long.
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,10 @@ class Clients:
             StartupError: It is not as it must be.
         """
         self._reloaded = Reloaded([path], lambda: _read(path))
+
+    def known(self) -> Iterable[Client]:
+        """Those there are now."""
+        return self._reloaded.get().values()
 
     def of_token(self, token: str) -> Client | None:
         """The client that a token is of; None if it is nobody's."""

@@ -268,12 +268,12 @@ class FleetHearer:
         if completion.hypotheses:
             (best,) = completion.hypotheses
             token_ids = list(best.token_ids)
-            # The score is their mean.
-            sum_logprob = best.score * len(token_ids)
             self._record.tokens(len(token_ids), number)
-        end = self._of.settings.tokens.end
-        if token_ids[-1:] == [end]:
+        if token_ids[-1:] == [self._of.settings.tokens.end]:
             del token_ids[-1]
+        if completion.hypotheses:
+            # Their length is that of the score: without the end token.
+            sum_logprob = completion.hypotheses[0].score * max(1, len(token_ids))
         return _Heard(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
 
     def _routed(self, decision: Decision) -> None:

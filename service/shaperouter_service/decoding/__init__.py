@@ -2,7 +2,7 @@
 
 from shaperouter_service.decoding.align import Aligned, AlignProgram
 from shaperouter_service.decoding.batch import Batch
-from shaperouter_service.decoding.caches import Shape
+from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
 from shaperouter_service.decoding.encode import EncodeProgram
@@ -16,6 +16,7 @@ __all__ = [
     "AlignProgram",
     "Aligned",
     "Batch",
+    "Caches",
     "DecodeProgram",
     "EarlyStopping",
     "EncodeProgram",

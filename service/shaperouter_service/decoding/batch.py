@@ -31,13 +31,20 @@ class Batch:
     """
 
     def __init__(
-        self, model: Model, *, rows: int, beams: int, length: int, source_length: int = 0
+        self,
+        model: Model,
+        *,
+        rows: int,
+        beams: int,
+        length: int,
+        source_length: int = 0,
+        caches: Caches | None = None,
     ) -> None:
-        """Makes a batch of free rows."""
+        """Makes a batch of free rows, around caches of its shape if there are some already."""
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
         self.source_length = source_length
-        self.caches = Caches(model, self.shape)
+        self.caches = Caches(model, self.shape) if caches is None else caches
         self.state = self._empty_state()
         self.options = self._no_options()
         self.logits: np.ndarray | None = None
@@ -47,6 +54,20 @@ class Batch:
         """Makes a batch of free rows of a graph's shape."""
         rows, length, source_length = shape
         return cls(model, rows=rows, beams=beams, length=length, source_length=source_length)
+
+    @classmethod
+    def of_source(cls, model: Model, caches: Caches, *, beams: int, length: int) -> Self:
+        """Makes a batch of one free row, whose source has been encoded, around its caches."""
+        shape = caches.shape._replace(length=length)
+        caches.reshape([0], shape)
+        return cls(
+            model,
+            rows=shape.rows,
+            beams=beams,
+            length=length,
+            source_length=shape.source_length,
+            caches=caches,
+        )
 
     @property
     def shape(self) -> Shape:

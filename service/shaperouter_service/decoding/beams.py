@@ -7,7 +7,7 @@ A step, for each row, of B open hypotheses of which a request uses its first n =
    With sampling they are drawn, without replacement, instead.
 3. The best n candidates that do not end are the next open hypotheses.
 4. Those of the first n candidates that end compete with the ended hypotheses so far, by scores
-   divided by a power of their length; the best n stay.
+   divided by a power of their length, that of a transcript without its end token; the best n stay.
 5. The search stops when no open hypothesis can get among the ended ones, by the rule that
    `early_stopping` names, or when there is no room for another token.
 """
@@ -51,7 +51,8 @@ class BeamSearch(Search):
             tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active
         )  # [R, K] each
         parent, new = flat // vocab_size, flat % vocab_size
-        ends = is_end(new, options) | (state.remaining == 1)[:, tf.newaxis]
+        has_end = is_end(new, options)
+        ends = has_end | (state.remaining == 1)[:, tf.newaxis]
         new_logprobs = tf.gather(
             tf.reshape(logprobs, [rows, beams * vocab_size]), flat, batch_dims=1
         )
@@ -77,9 +78,7 @@ class BeamSearch(Search):
         lineage = of_parents(kept, before.lineage)
 
         # 4.
-        finals = (
-            scores / tf.pow(tf.cast(generated, tf.float32), options.length_penalty)[:, tf.newaxis]
-        )
+        finals = self._final_scores(scores, generated, has_end, options)
         may_end = ends & (tf.range(scores.shape[1]) < options.num_beams[:, tf.newaxis])
         full = tf.reduce_all(before.ended | ~used, axis=-1)
         first = options.early_stopping == EarlyStopping.FIRST
@@ -160,6 +159,20 @@ class BeamSearch(Search):
 
         scores = tf.cond(tf.reduce_any(sampled), warped, lambda: scores)
         return tf.reshape(scores, [rows, beams, vocab_size])
+
+    @staticmethod
+    def _final_scores(
+        scores: tf.Tensor, generated: tf.Tensor, has_end: tf.Tensor, options: Options
+    ) -> tf.Tensor:
+        """Scores of candidates [R, K] as ended hypotheses of `generated` [R] new tokens.
+
+        That the last token is one that ends says `has_end`, [R, K].
+        """
+        lengths = generated[:, tf.newaxis]
+        if options.transcript:
+            # As in openai/whisper and CTranslate2, where Transformers counts it.
+            lengths = tf.maximum(lengths - tf.cast(has_end, tf.int32), 1)
+        return scores / tf.pow(tf.cast(lengths, tf.float32), options.length_penalty[:, tf.newaxis])
 
     @staticmethod
     def _candidates(

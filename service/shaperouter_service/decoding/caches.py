@@ -40,17 +40,23 @@ class Caches:
         bytes: Memory they take.
     """
 
-    def __init__(self, model: Model, shape: Shape) -> None:
-        """Allocates them, as zeros."""
+    def __init__(
+        self, model: Model, shape: Shape, *, sources: Sequence[tf.Variable] | None = None
+    ) -> None:
+        """Allocates them, as zeros, but for sources that there are already."""
         self._model, self._shape = model, shape
-        # Of unknown shape, for `reshape` to change; graphs are compiled for the shape it has.
-        self._variables = [
-            tf.Variable(tf.zeros(each, model.dtype), shape=tf.TensorShape(None), trainable=False)
-            for each in (*tape_shapes(model, shape), *source_shapes(model, shape))
-        ]
+        tapes = _zeros(tape_shapes(model, shape), model.dtype)
+        self._sources = (
+            _zeros(source_shapes(model, shape), model.dtype) if sources is None else sources
+        )
+        self._variables = [*tapes, *self._sources]
         handles = [variable.handle for variable in self._variables]
-        tapes = len(tape_shapes(model, shape))
-        self.tape, self.source = handles[:tapes], handles[tapes:]
+        self.tape, self.source = handles[: len(tapes)], handles[len(tapes) :]
+
+    @property
+    def shape(self) -> Shape:
+        """That they have now."""
+        return self._shape
 
     @property
     def bytes(self) -> int:
@@ -79,12 +85,33 @@ class Caches:
                     *handles,
                 )
 
+    def copy_source(self, row: int) -> "Caches":
+        """Copies the source of a row to caches of one row, with a tape of one place."""
+        copied = Caches(self._model, Shape(1, 1, self._shape.source_length))
+        copied.copy_row(0, self, row)
+        return copied
+
+    def give_source(self, row: int) -> "Caches":
+        """Like `copy_source`, of a row that is used no more: the only one is not copied."""
+        if self._shape.rows > 1:
+            return self.copy_source(row)
+        shape = Shape(1, 1, self._shape.source_length)
+        return Caches(self._model, shape, sources=self._sources)
+
     def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
         """Copies a row of other caches, as many of its places as fit."""
         handles = [*self.tape, *self.source]
         _copy_row(len(handles), self._model.dtype)(
             tf.constant(row), tf.constant(other_row), *handles, *other.tape, *other.source
         )
+
+
+def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Variable]:
+    # Of unknown shape, for `reshape` to change; graphs are compiled for the shape they have.
+    return [
+        tf.Variable(tf.zeros(shape, dtype), shape=tf.TensorShape(None), trainable=False)
+        for shape in shapes
+    ]
 
 
 def tape_shapes(model: Model, shape: Shape) -> list[list[int]]:

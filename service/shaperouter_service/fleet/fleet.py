@@ -79,6 +79,8 @@ class Fleet:
         self._ignored: set[WorkerLink] = set()
         for loss in Loss:
             metrics.workers_lost.labels(loss)
+            for model in catalog.model_names:
+                metrics.runs_resumed.labels(model, loss)
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:

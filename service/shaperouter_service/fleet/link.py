@@ -236,8 +236,11 @@ class WorkerLink:
 
     def _loss(self, error: aio.AioRpcError) -> Loss | None:
         """What an error of a run says of the worker; None if the error is the run's own."""
-        # The second is what servers say that wait no longer for their runs.
-        if error.code() not in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED):
+        # What servers say that stop: of runs that they wait no longer for, and of those that come
+        # in this moment. That may be heard before it is heard that the worker drains.
+        if error.code() is StatusCode.CANCELLED:
+            return Loss.DRAINING
+        if error.code() is not StatusCode.UNAVAILABLE:
             return None
         if self._draining or reason_of(error) == StoppingError.reason:
             return Loss.DRAINING

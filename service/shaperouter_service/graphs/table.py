@@ -12,6 +12,7 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
+from shaperouter_service.graphs.priority import give_way
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.fading import FadingSum
@@ -276,6 +277,7 @@ class GraphTable:
         return saved / self._costs.compile_seconds(signature)
 
     def _work(self) -> None:
+        give_way()
         while True:
             graph = self._next()
             self._on_change()

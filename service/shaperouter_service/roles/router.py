@@ -40,7 +40,12 @@ from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.health import Health, serving_health
-from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
+from shaperouter_service.rpc.server import (
+    CONNECTION_AGE,
+    listen,
+    make_server,
+    stopped_at_end,
+)
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.access import AccessMetrics
@@ -113,9 +118,9 @@ async def run_router(
     """
     stop = stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
-    request_metrics = RequestMetrics(registry)
-    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     catalog = Catalog([model.name for model in config.models])
+    request_metrics = RequestMetrics(registry, catalog.model_names)
+    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
         catalog,
@@ -142,7 +147,7 @@ async def run_router(
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
     with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        server = make_server(SERVICES, admission, outer)
+        server = make_server(SERVICES, admission, outer, connection_age=CONNECTION_AGE)
         async with (
             serving_health(health, config.health_listen),
             fleet.connected(),

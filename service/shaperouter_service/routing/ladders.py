@@ -31,6 +31,8 @@ PREFILL_BATCH_TOKENS = 128
 
 # Widths of beam search. A request of another width runs on the next, with beams masked.
 BEAMS = (1, 2, 4, 8)
+# Of models that make transcripts, which everybody searches with 5 beams, as openai/whisper does.
+TRANSCRIPT_BEAMS = (1, 2, 4, 5, 8)
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class Ladders:
                     decode_rows=doubling_ladder(max(1, slots // beams)),
                     decode_lengths=_decode_lengths(max_length, beams, decode_lengths),
                 )
-                for beams in BEAMS
+                for beams in (TRANSCRIPT_BEAMS if has_transcript else BEAMS)
             ),
             encoder=EncoderLadders(
                 lengths=_encode_lengths(max_source_length, has_whole_source, encode_lengths),

@@ -19,6 +19,13 @@ from shaperouter_service.rpc.tls import ServerTls
 # gRPC's own default, said aloud: a prompt is far below it, and what is above is refused unread.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
+# Seconds after which a caller's connection is told to make its next calls on a new one; gRPC adds
+# or takes a tenth. What runs on it goes on. A new connection goes where routers are now: so callers
+# find those that were added, and leave those that are about to go before these take no more
+# requests. It is longer than the 30 s for which gRPC keeps what a name stood for, or callers might
+# come back.
+CONNECTION_AGE = 40.0
+
 # Seconds for the last words of calls that have ended to leave, and for calls that are no work to be
 # told to end.
 FLUSH = 1.0
@@ -28,6 +35,8 @@ def make_server(
     services: list[ServiceDescriptor],
     admission: Admission | None = None,
     outer: Sequence[aio.ServerInterceptor] = (),
+    *,
+    connection_age: float | None = None,
 ) -> aio.Server:
     """Makes a server that turns the errors of these services into statuses.
 
@@ -35,7 +44,9 @@ def make_server(
         services: What it serves.
         admission: Lets in the calls that are its work.
         outer: What sees calls first, before anything of them is parsed.
+        connection_age: Seconds after which connections are renewed; None leaves them as they are.
     """
+    age = [("grpc.max_connection_age_ms", int(connection_age * 1000))] if connection_age else []
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
         for service in services
@@ -51,6 +62,7 @@ def make_server(
             # Who waits long for a first token may well ask whether we are still there.
             ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_INTERVAL * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
+            *age,
         ],
     )
 

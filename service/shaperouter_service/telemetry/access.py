@@ -42,6 +42,11 @@ class AccessMetrics:
             registry=registry,
         )
 
+    def knows(self, client: str) -> None:
+        """A client may call from now on: what is counted of it begins at zero."""
+        for limit in Limit:
+            self._limited.labels(client, limit)
+
     def refused(self, reason: Refusal) -> None:
         """A call was not let in."""
         self._failures.labels(reason).inc()

@@ -55,6 +55,9 @@ class CallMetrics(aio.ServerInterceptor):
         }
         for labels in self._labels.values():
             self._started.labels(*labels)
+            self._seconds.labels(*labels)
+            for code in grpc.StatusCode:
+                self._handled.labels(*labels, code.name)
 
     async def intercept_service(
         self,

@@ -12,9 +12,11 @@ Time to first token and end-to-end latency are differences of these; queue time 
 worker, between the run's arrival there and its slot.
 """
 
+import itertools
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Self
 
 import grpc
@@ -24,6 +26,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
+from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.telemetry.payer import current_payer
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.tracing import start_span
@@ -43,6 +46,9 @@ _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 
 UNKNOWN_MODEL = "(unknown)"
 
 
+# Whether a graph was no larger than what was asked for.
+FITS = TIGHT, LOOSE = "tight", "loose"
+
 # What an operator should look at stands out.
 _LEVELS = {
     grpc.StatusCode.INTERNAL: logging.ERROR,
@@ -54,8 +60,14 @@ _LEVELS = {
 class RequestMetrics:
     """The metrics that are made of requests, for one router."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers them."""
+    def __init__(self, registry: CollectorRegistry, models: Iterable[str]) -> None:
+        """Registers them.
+
+        Args:
+            registry: Where they are shown.
+            models: That are served. Theirs begin at zero now, not with the first event: a rate
+                does not see what a series begins with.
+        """
         by_model = ["model"]
         self.requests = Counter(
             "shaperouter_requests",
@@ -134,6 +146,25 @@ class RequestMetrics:
             ["model", "kind", "fit"],
             registry=registry,
         )
+        for model in models:
+            self._begin(model)
+
+    def _begin(self, model: str) -> None:
+        for metric in (
+            self.running,
+            self.waiting,
+            self.queue_time,
+            self.time_to_first_token,
+            self.inter_token_latency,
+            self.e2e_latency,
+            self.prompt_tokens,
+            self.generation_tokens,
+        ):
+            metric.labels(model)
+        for code in grpc.StatusCode:
+            self.requests.labels(model, code.name)
+        for kind, fit in itertools.product(GraphKind, FITS):
+            self.cover_served.labels(model, kind, fit)
 
 
 class RequestRecord:
@@ -295,7 +326,7 @@ class RequestRecord:
             )
         for use in completion.graphs:
             asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
-            fit = "tight" if asked.covers(served) else "loose"
+            fit = TIGHT if asked.covers(served) else LOOSE
             metrics.cover_served.labels(model, served.kind, fit).inc(use.calls)
 
     def progress(self, sequence: int) -> SequenceProgress:

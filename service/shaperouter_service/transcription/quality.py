@@ -30,6 +30,11 @@ class Decoded:
         return self.sum_logprob / (len(self.token_ids) + 1)
 
     @property
+    def rank(self) -> float:
+        """By which candidates compare: as in openai/whisper, a mean without the end token."""
+        return self.sum_logprob / max(1, len(self.token_ids))
+
+    @property
     def compression_ratio(self) -> float:
         """How many times smaller zlib makes the text: a measure of repetition."""
         data = self.text.strip().encode()

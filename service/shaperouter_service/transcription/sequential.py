@@ -210,7 +210,7 @@ class Transcriber:
         if attempt is None:
             raise RuntimeError("nothing is being decoded")
         options = self._options
-        decoded = max(candidates, key=lambda one: one.mean_logprob)
+        decoded = max(candidates, key=lambda one: one.rank)
         verdict = judge(decoded, options.thresholds)
         self._tried.append(decoded)
         if verdict is Verdict.RETRY:

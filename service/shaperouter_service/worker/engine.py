@@ -44,6 +44,7 @@ from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.worth import worth_order
 from shaperouter_service.worker.device import DeviceThread
+from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import (
@@ -186,6 +187,7 @@ class Engine:
             making=self._making,
         )
         watchdog = Watchdog(hang_timeout, on_hang=on_defect)
+        encoded = {name: EncodedSources() for name in self._models}
         self._lanes = {
             (name, lane.beams): LaneScheduler(
                 self._models[name],
@@ -193,6 +195,7 @@ class Engine:
                 self._graphs,
                 beams=lane.beams,
                 queue_limit=queue_limit,
+                encoded=encoded[name],
                 watchdog=watchdog,
                 recorder=self._recorder,
             )

@@ -1,6 +1,6 @@
 """A run: one request on a worker, from its arrival to its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -170,6 +170,7 @@ class Run:
         lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
         token_ids: The prompt; the decoder's, if there is an encoder.
         source: What an encoder reads; empty without one.
+        source_key: Equal for equal sources; empty if it is not worth knowing.
         source_length: Places that it takes.
         heard_length: Of these, places of a recording; the rest of its window is padding.
         aligns: The tokens are a whole transcript, that is to be aligned with the source.
@@ -188,7 +189,7 @@ class Run:
         row: Its row there.
         generated: Tokens made so far, by each hypothesis, here and elsewhere.
         padded_prompt_tokens: Tokens that its prefill computed.
-        padded_source_tokens: Places that its encode computed.
+        padded_source_tokens: Places that its encode computed, if one did for it.
         uses: The graphs that served it, by what was asked and what served.
     """
 
@@ -212,6 +213,7 @@ class Run:
     padded_prompt_tokens: int = 0
     padded_source_tokens: int = 0
     source: Sequence[Any] = field(default=(), repr=False)
+    source_key: bytes = b""
     source_length: int = 0
     heard_length: int = 0
     aligns: bool = False
@@ -271,3 +273,13 @@ class Run:
         use = self.uses.setdefault((asked, served), GraphUse(asked=asked, served=served))
         use.calls += 1
         use.device_seconds += seconds
+
+
+def in_phase(runs: Iterable[Run], phase: Phase) -> list[Run]:
+    """Those of some runs that are in a phase."""
+    return [run for run in runs if run.phase is phase]
+
+
+def in_batches(runs: Iterable[Run]) -> list[Run]:
+    """Those of some runs that are in batches, beside which others may lie."""
+    return [run for run in runs if run.batch is not None]

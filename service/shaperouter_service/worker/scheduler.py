@@ -5,15 +5,13 @@ A run's life here:
 1. `submit` queues it, bounded; a full queue refuses at once.
 2. At the next chunk boundary it gets a free slot. A run that would stall there waits in the queue,
    so that those behind it need not wait for its compilation.
-3. If the model has an encoder, an encode graph reads its source, together with others of the same
-   rung.
-   A prefill graph reads its prompt: together with other prompts of the same rung, or a long one in
+3. `reader` has its source encoded, if the model has an encoder, and its prompt read: a long one in
    pieces, with chunks of the others' decoding between them.
 4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph
    that costs least for each run it covers; what it leaves is covered by further calls. The runs of
    a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
    nothing for longer than a chunk.
-   What is aligned has its tokens already: in place of 3's prompt and 4, an align graph reads it.
+   What is aligned has its tokens already: `reader` ends it.
 5. It leaves at its end, or at the next chunk boundary after it was cancelled.
 
 A run that no ready graph covers stalls, alone, until the first graph of its lane is there, which
@@ -22,40 +20,27 @@ who reads the counts decides (see `routing.policy`).
 """
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.decoding import (
-    MAX_STEPS,
-    AlignProgram,
-    Batch,
-    DecodeProgram,
-    EncodeProgram,
-    Logprobs,
-    PrefillProgram,
-)
-from shaperouter_service.errors import (
-    ServiceError,
-    StoppingError,
-)
-from shaperouter_service.graphs import Graph, GraphTable, NoCover
+from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs
+from shaperouter_service.errors import ServiceError, StoppingError
+from shaperouter_service.graphs import Graph, GraphTable
 from shaperouter_service.models import Model
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.covers import Covers
+from shaperouter_service.worker.early_ends import EarlyEnds
+from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.placement import place
-from shaperouter_service.worker.results import (
-    aligned,
-    finish_reason,
-    hypotheses,
-    new_tokens,
-    no_speech,
-)
-from shaperouter_service.worker.run import Ended, Failed, FinishReason, Phase, Run
+from shaperouter_service.worker.reader import Reader
+from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens, no_speech
+from shaperouter_service.worker.run import Ended, Failed, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
@@ -71,29 +56,12 @@ STREAMS_SHARE = 0.25
 LOOK_AHEAD = 32
 
 
-@dataclass(kw_only=True)
-class _Reading:
-    """Prompts that are being read: `start` tokens of each have been.
-
-    `together` is the tight cover of all that could have been read in one call, of which these are a
-    `share`.
-    """
-
-    graph: Graph
-    asked: Signature
-    together: Signature
-    share: float
-    runs: list[Run]
-    batch: Batch
-    start: int = 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
     """What is still to be done for the runs of a lane, those that wait included.
 
     Attributes:
-        tokens: To be made at most.
+        tokens: Expected to be made.
         sources: Places of each source that is to be read.
         prompts: Tokens of each prompt that is to be read.
     """
@@ -114,9 +82,7 @@ class LaneScheduler:
         ladders: The shapes its graphs can have.
         beams: Beam width of the lane, B.
         slots: Requests that run at a time.
-        encode_padding_tokens: Places of padding that encodes computed since the start.
-        prefill_padding_tokens: Tokens of padding that prefills computed since the start.
-        align_padding_tokens: Tokens of padding that aligning computed since the start.
+        reader: What reads for its runs.
         decode_padding_tokens: Sequences decoded for nobody since the start, one for each step.
         cache_bytes: Memory of the key/value caches now.
     """
@@ -129,6 +95,7 @@ class LaneScheduler:
         *,
         beams: int,
         queue_limit: int,
+        encoded: EncodedSources,
         watchdog: Watchdog,
         recorder: TrafficRecorder,
     ) -> None:
@@ -140,6 +107,7 @@ class LaneScheduler:
             graphs: The worker's graphs.
             beams: Beam width of the lane.
             queue_limit: Most runs that wait for a slot.
+            encoded: Sources of the model, which its lanes share.
             watchdog: Watches the calls of graphs.
             recorder: Told what is asked for.
         """
@@ -147,21 +115,29 @@ class LaneScheduler:
         self.ladders = ladders
         self.beams = beams
         self.slots = ladders.lane(beams).decode_rows.maximum
-        self.encode_padding_tokens = 0
-        self.prefill_padding_tokens = 0
-        self.align_padding_tokens = 0
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
         self._covers = Covers(model.name, ladders, graphs, beams=beams)
+        self._encoded = encoded
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
         self._draining = False
+        self._early_ends = EarlyEnds()
         # Those that have a slot, in order of admission.
         self._runs: list[Run] = []
-        self._reading: _Reading | None = None
+        self.reader = Reader(
+            model,
+            graphs,
+            self._covers,
+            beams=beams,
+            encoded=encoded,
+            watchdog=watchdog,
+            recorder=recorder,
+            end=self._end,
+        )
         # Device time that running streams are to get before the next prefill.
         self._owed_seconds = 0.0
 
@@ -184,7 +160,9 @@ class LaneScheduler:
             runs = [*self._queue, *self._runs]
         unread = [run for run in runs if run.phase is not Phase.DECODE]
         return Backlog(
-            tokens=sum(run.max_new_tokens - run.generated for run in runs),
+            tokens=math.ceil(
+                self._early_ends.share * sum(run.max_new_tokens - run.generated for run in runs)
+            ),
             sources=[
                 run.source_length
                 for run in unread
@@ -221,6 +199,7 @@ class LaneScheduler:
         self._drop_cancelled()
         self._give_back()
         self._admit()
+        self.reader.reuse_sources(self._runs)
         read = self._read_next()
         decoded = self._decode_chunk()
         if not read and not decoded:
@@ -229,20 +208,17 @@ class LaneScheduler:
             read = self._read_next()
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
+        if self.beams == 1:
+            # All lanes have them in common.
+            self.cache_bytes += self._encoded.size
         return read or decoded
-
-    def _in_phase(self, phase: Phase) -> list[Run]:
-        return [run for run in self._runs if run.phase is phase]
 
     def _drop_cancelled(self) -> None:
         with self._lock:
             dropped = self._queue.drop(lambda run: run.cancelled)
         for run in [*dropped, *(run for run in self._runs if run.cancelled)]:
             self._leave(run)
-        if self._reading is not None:
-            self._reading.runs = [run for run in self._reading.runs if not run.cancelled]
-            if not self._reading.runs:
-                self._reading = None
+        self.reader.drop_cancelled()
 
     def _give_back(self) -> None:
         with self._lock:
@@ -294,167 +270,20 @@ class LaneScheduler:
     # --- Reading -----------------------------------------------------------------------------
 
     def _read_next(self) -> bool:
-        """Makes one call that reads sources or prompts, if some wait and it is their turn."""
-        streams = self._in_phase(Phase.DECODE)
+        """Makes one call that reads, if something waits for it and it is its turn."""
+        streams = in_phase(self._runs, Phase.DECODE)
         if streams and self._owed_seconds > 0:
             return False
-        # What has been encoded takes memory until its run ends: so sources come last.
-        seconds = self._align()
-        if seconds is None and self._reading is None:
-            self._reading = self._begin_reading()
-        if seconds is None:
-            seconds = self._encode() if self._reading is None else self._read(self._reading)
+        seconds = self.reader.read(self._runs)
         if seconds is None:
             return False
         self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
 
-    def _encode(self) -> float | None:
-        """Reads some sources; returns how long it took in seconds, None if there are none."""
-        waiting = self._in_phase(Phase.ENCODE)
-        if not waiting:
-            return None
-        alike = self._covers.sources_alike(waiting)
-        together = self._covers.tight_encode(alike)
-        self._recorder.asked(together)
-        runs = alike[: self._covers.rows_to_read(together)]
-        asked = self._covers.tight_encode(runs)
-        graph = self._graphs.cover(asked)
-        # Always one, as for prompts.
-        if isinstance(graph, NoCover):
-            return None
-        signature, program = graph.signature, graph.program
-        if not isinstance(program, EncodeProgram):
-            raise TypeError(f"{signature} is no encode graph")
-        batch = Batch(
-            self.model,
-            rows=signature.rows,
-            beams=self.beams,
-            # No graph looks at the tape: it keeps the tokens until one does.
-            length=max(1, *(run.read_tokens for run in runs)),
-            source_length=signature.length,
-        )
-        started = time.monotonic()
-        for row, run in enumerate(runs):
-            self._begin(run, batch, row)
-            run.timings.prefill_started = started
-        with self._watchdog.watching(signature):
-            program(batch, {run.row: run.source for run in runs})
-        seconds = time.monotonic() - started
-        self._graphs.record(graph, seconds, steps=1)
-        self._covers.miss(together, graph, seconds, share=len(runs) / len(alike))
-        self.encode_padding_tokens += signature.rows * signature.length - sum(
-            run.heard_length or run.source_length for run in runs
-        )
-        for run in runs:
-            run.padded_source_tokens = signature.length
-            run.use(asked, signature, seconds)
-            if run.aligns:
-                run.phase = Phase.ALIGN
-            else:
-                run.phase = Phase.PREFILL if run.read_tokens else Phase.DECODE
-        return seconds
-
-    def _align(self) -> float | None:
-        """Aligns a transcript; returns how long it took in seconds, None if there is none."""
-        waiting = self._in_phase(Phase.ALIGN)
-        if not waiting:
-            return None
-        run = waiting[0]
-        asked = self._covers.tight_align(run)
-        self._recorder.asked(asked)
-        graph = self._graphs.cover(asked)
-        # Always one, as for prompts.
-        if isinstance(graph, NoCover):
-            return None
-        signature, program = graph.signature, graph.program
-        if not isinstance(program, AlignProgram):
-            raise TypeError(f"{signature} is no align graph")
-        batch = place([run], self._placed(), program.shape)
-        started = time.monotonic()
-        with self._watchdog.watching(signature):
-            found = program(batch, {run.row: run.token_ids})
-        now = time.monotonic()
-        self._graphs.record(graph, now - started, steps=1)
-        self._covers.miss(asked, graph, now - started, share=1.0)
-        self.align_padding_tokens += signature.length - len(run.token_ids)
-        run.use(asked, signature, now - started)
-        run.timings.first_token = now
-        self._end(run, Ended(FinishReason.EOS, aligned=aligned(run, found)), now)
-        return now - started
-
-    def _placed(self) -> list[Run]:
-        """The runs that are in batches, beside which others may lie."""
-        return [run for run in self._runs if run.batch is not None]
-
-    @staticmethod
-    def _begin(run: Run, batch: Batch, row: int) -> None:
-        """Puts a run into the first batch it is in."""
-        batch.begin(row, run.token_ids, run.options, run.generated_token_ids, run.source_length)
-        run.batch, run.row = batch, row
-
-    def _begin_reading(self) -> _Reading | None:
-        waiting = self._in_phase(Phase.PREFILL)
-        if not waiting:
-            return None
-        alike = self._covers.alike(waiting)
-        together = self._covers.tight_prefill(alike)
-        self._recorder.asked(together)
-        runs = alike[: self._covers.rows_to_read(together)]
-        asked = self._covers.tight_prefill(runs)
-        graph = self._graphs.cover(asked)
-        # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
-        if isinstance(graph, NoCover):
-            return None
-        program = graph.program
-        if not isinstance(program, PrefillProgram):
-            raise TypeError(f"{graph.signature} is no prefill graph")
-        if runs[0].has_source:
-            # They have been encoded.
-            batch = place(runs, self._placed(), program.shape, alone=True)
-        else:
-            batch = Batch.of_shape(self.model, program.shape, beams=self.beams)
-            now = time.monotonic()
-            for row, run in enumerate(runs):
-                self._begin(run, batch, row)
-                run.timings.prefill_started = now
-        return _Reading(
-            graph=graph,
-            asked=asked,
-            together=together,
-            share=len(runs) / len(alike),
-            runs=runs,
-            batch=batch,
-        )
-
-    def _read(self, reading: _Reading) -> float:
-        """Reads the next piece of some prompts; returns how long it took, in seconds."""
-        program, batch, runs = reading.graph.program, reading.batch, reading.runs
-        if not isinstance(program, PrefillProgram):
-            raise TypeError(f"{reading.graph.signature} is no prefill graph")
-        started = time.monotonic()
-        with self._watchdog.watching(reading.graph.signature):
-            is_read = program(batch, [run.row for run in runs], reading.start)
-        now = time.monotonic()
-        self._graphs.record(reading.graph, now - started, steps=1)
-        self._covers.miss(reading.together, reading.graph, now - started, share=reading.share)
-        reading.start += program.piece
-        for run in runs:
-            run.padded_prompt_tokens += program.piece
-            run.use(reading.asked, reading.graph.signature, now - started)
-        if is_read:
-            self._reading = None
-            self.prefill_padding_tokens += batch.rows * reading.start - sum(
-                run.read_tokens for run in runs
-            )
-            for run in runs:
-                run.phase = Phase.DECODE
-        return now - started
-
     # --- Decode ------------------------------------------------------------------------------
 
     def _decode_chunk(self) -> bool:
-        runs = self._in_phase(Phase.DECODE)
+        runs = in_phase(self._runs, Phase.DECODE)
         if not runs:
             return False
         asked = self._covers.tight_decode(runs)
@@ -479,7 +308,7 @@ class LaneScheduler:
             raise TypeError(f"{graph.signature} is no decode graph")
         began = time.monotonic()
         # Those whose prompts are still to be read may lie beside others that were encoded too.
-        batch = place(runs, self._placed(), program.shape)
+        batch = place(runs, in_batches(self._runs), program.shape)
         started = time.monotonic()
         # First tokens take no time to speak of, and are sent before anything else is done; those
         # with a source take a step like all others.
@@ -541,6 +370,8 @@ class LaneScheduler:
 
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now
+        if not run.aligns:
+            self._early_ends.ended(run.generated, run.max_new_tokens)
         self._leave(run)
         run.emit(end)
 
@@ -558,6 +389,7 @@ class LaneScheduler:
 
     def _leave(self, run: Run) -> None:
         run.resume(time.monotonic())
+        self.reader.keep_source(run)
         if run.phase is not Phase.QUEUED:
             self._runs.remove(run)
             with self._lock:

@@ -73,10 +73,10 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
         backlog_sources=len(backlog.sources),
         backlog_prompt_tokens=sum(backlog.prompts),
         backlog_prompts=len(backlog.prompts),
-        encode_padding_tokens=lane.encode_padding_tokens,
-        prefill_padding_tokens=lane.prefill_padding_tokens,
+        encode_padding_tokens=lane.reader.encode_padding_tokens,
+        prefill_padding_tokens=lane.reader.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
-        align_padding_tokens=lane.align_padding_tokens,
+        align_padding_tokens=lane.reader.align_padding_tokens,
     )
 
 

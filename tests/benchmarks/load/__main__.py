@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
     for name, seconds, what in (
         ("--seconds", 60.0, "of each open loop with a warm server"),
         ("--cold-seconds", 75.0, "of the open loop with a cold server"),
-        ("--warm-up-seconds", 45.0, "of traffic that warms a server up"),
+        ("--warm-up-seconds", 120.0, "of traffic that warms a server up"),
         ("--deadline", 60.0, "that a request may take"),
     ):
         parser.add_argument(

@@ -2,7 +2,8 @@
 
 The arrays of a checkpoint are sounds, and what the model makes of the first of them. Its JSON has
 transcripts: what Transformers' ``generate`` makes of the sounds, with the processors that Whisper's
-own ``generate`` puts together, but without what that does around it.
+own ``generate`` puts together, but without what that does around it. Hypotheses of beam search are
+scored as in openai/whisper.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from transformers import (
     WhisperTimeStampLogitsProcessor,
 )
 
-from .model import GoldenError
+from .model import EARLY_STOPPING, GoldenError
 
 SAMPLE_RATE = 16_000
 # Of the decoder's input in the arrays.
@@ -44,7 +45,19 @@ NOISE, NOISY_RUNS = 1e-3, 10
 RECIPES: dict[str, dict[str, Any]] = {
     "greedy": {"timestamps": True, "max_new_tokens": 24},
     "without timestamps": {"timestamps": False, "max_new_tokens": 12},
-    "beams": {"timestamps": True, "max_new_tokens": 20, "num_beams": 4, "num_return_sequences": 2},
+    "beams": {
+        "timestamps": True,
+        "max_new_tokens": 20,
+        "num_beams": 4,
+        "num_return_sequences": 2,
+        "early_stopping": "first",
+    },
+    "five beams": {
+        "timestamps": True,
+        "max_new_tokens": 20,
+        "num_beams": 5,
+        "early_stopping": "first",
+    },
     "no repetition": {"timestamps": True, "max_new_tokens": 24, "no_repeat_ngram_size": 2},
     "a penalty": {"timestamps": True, "max_new_tokens": 24, "repetition_penalty": 1.5},
 }
@@ -212,6 +225,35 @@ class Noise(LogitsProcessor):
         return scores + NOISE * (2 * noise - 1)
 
 
+def leave_the_end_out(model: WhisperForConditionalGeneration, end: int) -> None:
+    """Has beam search divide scores by lengths without the end token, as openai/whisper does."""
+    update = model._update_finished_beams
+
+    def updated(
+        *,
+        topk_running_sequences: torch.Tensor,
+        topk_log_probs: torch.Tensor,
+        cur_len: int,
+        decoder_prompt_len: int,
+        length_penalty: float,
+        **others: Any,
+    ) -> Any:
+        # What it is going to be divided by.
+        length = cur_len + 1 - decoder_prompt_len
+        has_end = topk_running_sequences[..., cur_len] == end
+        without_end = topk_log_probs * (length / max(1, length - 1)) ** length_penalty
+        return update(
+            topk_running_sequences=topk_running_sequences,
+            topk_log_probs=torch.where(has_end, without_end, topk_log_probs),
+            cur_len=cur_len,
+            decoder_prompt_len=decoder_prompt_len,
+            length_penalty=length_penalty,
+            **others,
+        )
+
+    model._update_finished_beams = updated
+
+
 class Reference:
     """A tiny checkpoint in the reference implementation."""
 
@@ -223,6 +265,7 @@ class Reference:
         # Weights of cross-attention are kept by this way of computing it alone.
         self.model.set_attn_implementation("eager")
         self.model.eval()
+        leave_the_end_out(self.model, self.model.generation_config.eos_token_id)
         self.random = np.random.default_rng(checkpoint.seed)
         window = 2 * self.model.config.max_source_positions * 160
         noise = 0.1 * self.random.standard_normal([SOUNDS, window])
@@ -261,6 +304,8 @@ class Reference:
             processors.append(WhisperTimeStampLogitsProcessor(rules, length))
         if noise is not None:
             processors.insert(0, Noise(noise))
+        if "early_stopping" in options:
+            options["early_stopping"] = EARLY_STOPPING[options["early_stopping"]]
         end = rules.eos_token_id
         with torch.no_grad():
             output = GenerationMixin.generate(

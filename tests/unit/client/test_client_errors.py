@@ -14,7 +14,6 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
 from shaperouter import (
     AsyncClient,
-    CallCancelledError,
     Client,
     DeadlineError,
     FieldViolation,
@@ -130,7 +129,6 @@ def test_lost_worker_is_unavailable_with_the_time_to_wait(
         (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError),
         (grpc.StatusCode.UNAVAILABLE, UnavailableError),
         (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineError),
-        (grpc.StatusCode.CANCELLED, CallCancelledError),
         (grpc.StatusCode.INTERNAL, InternalError),
         (grpc.StatusCode.UNKNOWN, InternalError),
         (grpc.StatusCode.FAILED_PRECONDITION, InternalError),
@@ -146,7 +144,16 @@ def test_codes_map_to_errors_that_keep_them(
     assert type(error) is kind
     assert error.code is code
     assert getattr(error, "retry_after", None) is None
-    assert "the reason" in str(error) or code is grpc.StatusCode.CANCELLED
+    assert "the reason" in str(error)
+
+
+@pytest.mark.parametrize("call", [generate, async_generate, stream, async_stream])
+def test_a_call_that_the_service_cancels_may_be_sent_again(
+    fake: FakeShaperouter, call: Call
+) -> None:
+    error = error_of(fake, call, fake.fail(grpc.StatusCode.CANCELLED, "CANCELLED"))
+    assert type(error) is UnavailableError
+    assert error.retriable
 
 
 def test_other_details_and_damaged_details_are_ignored(fake: FakeShaperouter) -> None:

@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from harness.roles import options_of
 from harness.tools import tool
 from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
@@ -33,7 +34,7 @@ def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         # ${NAME:-default}
         monkeypatch.setenv(name, value.rpartition(":-")[2].removesuffix("}"))
     command, *arguments = OURS["command"]
-    return cli.commands[command].make_context(command, arguments).params
+    return options_of(command, arguments)
 
 
 def mounts(service: dict[str, Any]) -> dict[str, str]:

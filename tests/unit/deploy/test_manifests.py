@@ -13,11 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from harness.manifests import BUILDS, KUBERNETES, OVERLAYS, Workload, built, of_kind, workloads
+from harness.roles import options_of
 from shaperouter._channel import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
 from shaperouter_service.cli import cli
 from shaperouter_service.rpc.health import Health, serving_health
+from shaperouter_service.rpc.server import CONNECTION_AGE
 from shaperouter_service.telemetry.requests import RequestMetrics
 
 # A combined pod is a worker with a router.
@@ -26,6 +28,9 @@ ALL = [(name, f"shaperouter-{role}") for name in BUILDS for role in ROLES[name]]
 
 # Seconds that a process needs to stop once its requests have ended.
 LAST_WORDS = 10
+
+# Seconds until everybody has heard that a pod is going.
+ROUTES_CHANGE = 5
 
 
 def workload_of(name: str, workload: str) -> Workload:
@@ -42,8 +47,7 @@ def options(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
     """The values of the command's options, as the program reads them from the manifest."""
     for name, value in workload.environment.items():
         monkeypatch.setenv(name, value)
-    command = cli.commands[workload.command]
-    return command.make_context(workload.command, list(workload.arguments)).params
+    return options_of(workload.command, workload.arguments)
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -132,8 +136,16 @@ def test_a_pod_has_time_to_finish_what_runs(workload: Workload, options: dict[st
     assert workload.pod["terminationGracePeriodSeconds"] >= needed
 
 
+@pytest.mark.parametrize("name", BUILDS)
+def test_callers_have_left_a_router_before_it_stops(name: str) -> None:
+    for workload in workloads(name):
+        if workload.command == "router":
+            # gRPC adds up to a tenth to the age at which a connection is renewed.
+            assert workload.sleep >= 1.1 * CONNECTION_AGE + ROUTES_CHANGE
+
+
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
-    metrics = RequestMetrics(CollectorRegistry())
+    metrics = RequestMetrics(CollectorRegistry(), ["demo"])
     metrics.e2e_latency.labels("demo").observe(0)
     [family] = metrics.e2e_latency.collect()
     bounds = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]
@@ -180,8 +192,7 @@ def test_routers_find_workers_by_their_service(name: str, monkeypatch: pytest.Mo
     for workload in workloads(name):
         if workload.command != "router":
             continue
-        context = cli.commands["router"].make_context("router", list(workload.arguments))
-        for address in context.params["workers"]:
+        for address in options_of("router", workload.arguments)["workers"]:
             host, port = split_address(address, option="worker")
             assert services[host]["clusterIP"] == "None"
             assert port in [each["port"] for each in services[host]["ports"]]

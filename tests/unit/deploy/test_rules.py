@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.prometheus import quickened
 from harness.promql import groupings_of, labels_of, series_of
 from harness.registry import metrics
 from harness.tools import tool
@@ -51,6 +53,21 @@ def test_alerts_fire_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
     text = TESTS.read_text(encoding="utf-8").replace("RULES", str(RULES))
     (tmp_path / "alerts.yml").write_text(text, encoding="utf-8")
     promtool("test", "rules", "alerts.yml", cwd=tmp_path)
+
+
+def test_rules_for_a_quick_day_differ_in_durations_alone(tmp_path: Path) -> None:
+    slow = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    quick = quickened(slow, 10)
+    (tmp_path / "quick.yml").write_text(yaml.safe_dump(quick), encoding="utf-8")
+    promtool("check", "rules", "quick.yml", cwd=tmp_path)
+    duration = re.compile(r"\b[0-9]+(ms|[smhd])\b|(?<=< )[0-9]+(?=\))")
+    assert duration.sub("", json.dumps(quick)) == duration.sub("", json.dumps(slow))
+    [down] = [r for g in quick["groups"] for r in g["rules"] if r.get("alert") == "ShaperouterDown"]
+    assert down["for"] == "12000ms"
+    [misses] = [
+        r for g in quick["groups"] for r in g["rules"] if r.get("alert") == "ShaperouterCacheMisses"
+    ]
+    assert "< 120)" in misses["expr"]
 
 
 def test_every_alert_is_seen_to_fire() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import grpc
 from grpc_health.v1 import health_pb2
 
 from harness.fake_worker import FakeWorker
@@ -36,6 +37,17 @@ def test_calls_are_counted_by_method_and_by_how_they_end(play: Play) -> None:
         assert count(router, "handling_seconds_count", generate) == 3
         stream = f"{GENERATION}/GenerateStream"
         assert count(router, "handled_total", stream, "OK", kind="server_stream") == 1
+
+    play(scenario)
+
+
+def test_every_way_to_end_is_counted_from_zero(play: Play) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        labels = {"grpc_type": "unary", "grpc_service": GENERATION, "grpc_method": "Generate"}
+        for code in grpc.StatusCode:
+            with_code = labels | {"grpc_code": code.name}
+            assert router.registry.get_sample_value("grpc_server_handled_total", with_code) == 0
+        assert router.registry.get_sample_value("grpc_server_handling_seconds_count", labels) == 0
 
     play(scenario)
 

@@ -409,6 +409,11 @@ def test_transcripts_are_aligned_one_at_a_time() -> None:
     assert HEARING.tight(aligns[2]) == aligns[2]
 
 
+def test_the_usual_search_of_transcripts_pads_no_beams() -> None:
+    assert [HEARING.lane(beams).beams for beams in (3, 4, 5, 6)] == [4, 4, 5, 8]
+    assert WHOLE.lane(5).beams == 8
+
+
 def test_an_align_graph_is_among_those_that_cover_everything() -> None:
     assert HEARING.first_align("m") in HEARING.first("m")
     # Words are asked for by few.

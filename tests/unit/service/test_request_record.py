@@ -22,7 +22,7 @@ class Measured:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = RequestMetrics(self.registry)
+        self.metrics = RequestMetrics(self.registry, ["gpt2"])
 
     def record(self) -> RequestRecord:
         record = RequestRecord(self.metrics, "request-7")
@@ -73,8 +73,7 @@ def test_a_request_waits_until_its_first_token_and_runs_after_it(measured: Measu
         running = measured.in_flight
         record.tokens(4)
         still_running = measured.in_flight
-    # Nothing is known of a gauge before its first change.
-    assert (waiting, running, still_running) == ((1, None), (0, 1), (0, 1))
+    assert (waiting, running, still_running) == ((1, 0), (0, 1), (0, 1))
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5], ids=["before tokens", "first token", "tokens"])
@@ -95,7 +94,7 @@ def test_gauges_return_to_zero_however_a_request_ends(
         for _ in range(tokens):
             record.tokens(1)
         record.code = code
-    assert [value or 0 for value in measured.in_flight] == [0, 0]
+    assert measured.in_flight == (0, 0)
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
@@ -106,7 +105,7 @@ def test_gauges_return_to_zero_after_an_exception(
         for _ in range(tokens):
             record.tokens(1)
         raise GeneratorExit
-    assert [value or 0 for value in measured.in_flight] == [0, 0]
+    assert measured.in_flight == (0, 0)
 
 
 def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
@@ -118,9 +117,17 @@ def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
     assert measured.value("requests_total", code="CANCELLED") == 1
 
 
+def test_what_a_rate_is_taken_of_is_there_before_the_first_event(measured: Measured) -> None:
+    for code in grpc.StatusCode:
+        assert measured.value("requests_total", code=code.name) == 0
+    for name in ("time_to_first_token_seconds_count", "generation_tokens_total"):
+        assert measured.value(name) == 0
+    assert measured.value("cover_served_total", kind="decode", fit="loose") == 0
+
+
 def test_requests_in_flight_are_not_counted_as_ended(measured: Measured, lines: Lines) -> None:
     with measured.record():
-        assert measured.value("requests_total", code="OK") is None
+        assert measured.value("requests_total", code="OK") == 0
 
 
 def test_tokens_are_counted(measured: Measured, lines: Lines) -> None:

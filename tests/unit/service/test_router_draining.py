@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from google.rpc import status_pb2
+from grpc import StatusCode
+
 from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import fleet
+from shaperouter_service.rpc.status import RelayedError
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -78,6 +82,21 @@ def test_a_request_that_meets_a_worker_as_it_begins_to_drain_goes_elsewhere(play
         refusing.draining = True
         completions = [(await router.generate()).completion for _ in range(4)]
         assert {completion.worker for completion in completions} == {other.name}
+
+    play(scenario, workers=2)
+
+
+def test_a_request_that_meets_a_worker_in_the_moment_it_stops_goes_elsewhere_and_is_no_loss(
+    play: Play,
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        taken = (await router.generate()).completion.worker
+        [stopping] = [worker for worker in workers if worker.name == taken]
+        # What gRPC says then; that the worker drains has not been heard yet.
+        stopping.script = [RelayedError(status_pb2.Status(code=StatusCode.CANCELLED.value[0]))]
+        assert (await router.generate()).completion.worker != taken
+        assert router.metric("workers_lost_total", reason="draining") > 0
+        assert router.metric("workers_lost_total", reason="lost") == 0
 
     play(scenario, workers=2)
 

@@ -232,3 +232,15 @@ def test_workers_are_counted_and_so_is_why_they_are_not_there_any_more(
         assert router.metric("workers_lost_total", reason="hung") == 0
 
     play(scenario, workers=2)
+
+
+def test_losses_and_what_they_move_are_counted_from_zero(play: Play) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        for reason in ("lost", "hung", "draining"):
+            for name, labels in (
+                ("shaperouter_workers_lost_total", {"reason": reason}),
+                ("shaperouter_runs_resumed_total", {"model": "tiny", "reason": reason}),
+            ):
+                assert router.registry.get_sample_value(name, labels) == 0
+
+    play(scenario)

@@ -231,6 +231,16 @@ def test_tokens_are_paid_for_and_their_limit_wears_off(
     play(scenario, settings={"tokens": tokens})
 
 
+def test_what_clients_are_refused_for_is_counted_from_zero(play: Play, tokens: Path) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        for limit in ("requests", "tokens"):
+            labels = {"client": "search", "limit": limit}
+            name = "shaperouter_client_limited_total"
+            assert router.registry.get_sample_value(name, labels) == 0
+
+    play(scenario, settings={"tokens": tokens})
+
+
 def test_a_changed_file_holds_from_the_next_call_on(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         await generate(router, TOKEN)

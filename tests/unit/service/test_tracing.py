@@ -146,7 +146,7 @@ def test_latencies_have_exemplars_that_point_to_the_span() -> None:
     registry = CollectorRegistry()
 
     def call() -> Mapping[str, str]:
-        with RequestRecord(RequestMetrics(registry), "request-7") as record:
+        with RequestRecord(RequestMetrics(registry, ["demo"]), "request-7") as record:
             record.waits("tiny")
             record.tokens(1)
             return record._span.ids

@@ -1,7 +1,7 @@
 """Options of workers: `serve` hands them on to its own."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -43,6 +43,15 @@ def default_compile_threads(cores: int) -> int:
     sooner than one after the other: the one that is worth most had better be first.
     """
     return 2 if cores >= 4 else 1
+
+
+class _Signatures(click.types.StringParamType):
+    """Signatures: in a variable, commas are between them, since spaces are in them."""
+
+    envvar_list_splitter = ","
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(super().convert(value, param, ctx)).strip()
 
 
 def _read_lengths(
@@ -107,11 +116,13 @@ engine_options = options_of(
     ),
     option(
         "--warm",
+        type=_Signatures(),
         multiple=True,
         metavar="SIGNATURE",
         help="A graph that every worker makes before it is ready, e.g. 'gpt2 decode 4x256' or "
         "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --all` lists what there is. May be "
-        "given several times, with --compile-mode warm or frozen.",
+        "given several times, with --compile-mode warm or frozen; in the environment, separated by "
+        "commas.",
     ),
     option(
         "--max-graphs",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.roles import options_of
 from harness.traffic import decode, encode, prefill
 from shaperouter_service.cli import cli
 from shaperouter_service.lengths import ChosenLengths
@@ -144,9 +145,9 @@ def test_each_lane_has_its_rows(record: Path, fit: Fit) -> None:
 def test_the_written_file_is_one_that_serve_takes(fit: Fit, tmp_path: Path) -> None:
     file = tmp_path / "fitted.toml"
     assert fit(f"--output={file}").exit_code == 0
-    serve = cli.commands["serve"].make_context("serve", [f"--config={file}"])
-    assert serve.params["prefill_lengths"] == (ChosenLengths(model="gpt2", rungs=(40, 128)),)
-    assert serve.params["decode_lengths"] == (ChosenLengths(model="gpt2", rungs=(72, 128)),)
+    serve = options_of("serve", [f"--config={file}"])
+    assert serve["prefill_lengths"] == (ChosenLengths(model="gpt2", rungs=(40, 128)),)
+    assert serve["decode_lengths"] == (ChosenLengths(model="gpt2", rungs=(72, 128)),)
 
 
 def test_all_models_of_the_record_are_fitted(record: Path, fit: Fit, tmp_path: Path) -> None:

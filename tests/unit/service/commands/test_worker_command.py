@@ -41,6 +41,12 @@ def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
     assert (signature.rows, signature.length, signature.beams) == (4, 128, 2)
 
 
+def test_a_variable_has_several_graphs_to_make_ahead(started: Started, run: Run) -> None:
+    wanted = ["a decode 4x128 beams 2", "a prefill 1x64"]
+    run("worker", "--compile-mode=warm", SHAPEROUTER_WARM=", ".join(wanted) + "\n")
+    assert [str(each) for each in started.config.warm] == wanted
+
+
 def test_a_successor_is_a_worker_that_is_told_so(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--successor")
     assert started.config.successor

@@ -87,7 +87,7 @@ def hearer(
         decode=decode,
         deadline=None,
     )
-    record = RequestRecord(RequestMetrics(CollectorRegistry()), "r")
+    record = RequestRecord(RequestMetrics(CollectorRegistry(), ["whisper"]), "r")
     told = [] if stalls is None else stalls
     return FleetHearer(fleet, transcribing, record, on_stall=told.append), fleet  # type: ignore[arg-type]
 
@@ -136,13 +136,13 @@ def test_without_timestamps_there_are_no_rules_about_them() -> None:
     assert not fleet.requests[0].options.transcript.HasField("first_timestamp")
 
 
-def test_a_score_of_beam_search_is_the_mean_of_its_tokens() -> None:
+def test_a_score_of_beam_search_is_divided_by_its_tokens_without_the_end() -> None:
     best = worker_pb2.Hypothesis(token_ids=[*SPEECH, END], score=-0.25)
     hears, fleet = hearer(lambda _: [end(hypotheses=[best])], num_beams=5)
     (decoded,) = asyncio.run(hears.decode(WINDOW, attempt()))
     assert fleet.requests[0].options.num_beams == 5
     assert decoded.token_ids == SPEECH
-    assert decoded.sum_logprob == -0.25 * (len(SPEECH) + 1)
+    assert decoded.sum_logprob == -0.25 * len(SPEECH)
 
 
 def test_what_is_sampled_has_a_seed_for_each_window_temperature_and_transcript() -> None:

@@ -192,6 +192,14 @@ def test_of_several_candidates_the_likeliest_is_taken() -> None:
     assert one.judge(candidates)[0].text == "b"
 
 
+def test_the_end_token_speaks_for_no_candidate() -> None:
+    """Its place in the mean would favour short ones."""
+    one = transcriber()
+    attempt(one)
+    candidates = [decoded("a", mean_logprob=-0.5), decoded("bcde", mean_logprob=-0.64)]
+    assert one.judge(candidates)[0].text == "bcde"
+
+
 def test_silence_is_skipped() -> None:
     one = transcriber()
     attempt(one)

@@ -1,0 +1,90 @@
+"""`make test-cluster`: plays the day, in namespaces of its own.
+
+The process that plays it is the first of a PID namespace, has a network with nothing on it, and
+mounts that nobody else sees. So the kernel takes all of it away with that process, however it
+ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+WORK = Path(__file__).parents[2] / "build" / "cluster"
+
+# Of Debian's package iproute2, and of util-linux, which is always there.
+PROGRAMS = ("ip", "bridge", "unshare", "nsenter", "mount")
+
+UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+INSIDE = "--inside"
+
+INTERRUPTED = 130
+
+
+def check_machine() -> None:
+    """Sees to it that this machine can play the day, or ends with the reason why not."""
+    if not sys.platform.startswith("linux"):
+        sys.exit("test-cluster: needs Linux, for network namespaces")
+    if os.geteuid() != 0:
+        sys.exit("test-cluster: needs root, for network namespaces: sudo make test-cluster")
+    if not shutil.which("ip") and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "--quiet"], check=True)
+        subprocess.run(["apt-get", "install", "--quiet", "--yes", "iproute2"], check=True)
+    if missing := [name for name in PROGRAMS if not shutil.which(name)]:
+        sys.exit(f"test-cluster: needs {', '.join(missing)} (packages iproute2 and util-linux)")
+    tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        sys.exit(f"test-cluster: this machine lets root make no namespaces: {tried.stderr.strip()}")
+
+
+def make_mounts() -> None:
+    """Has names of hosts asked from the cluster's DNS, and namespaces' names kept to ourselves."""
+    from cluster.dns import RESOLV_CONF
+
+    resolv_conf = WORK / "resolv.conf"
+    resolv_conf.write_text(RESOLV_CONF, encoding="utf-8")
+    subprocess.run(["mount", "--bind", resolv_conf, "/etc/resolv.conf"], check=True)
+    namespaces = Path("/run/netns")
+    namespaces.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", namespaces], check=True)
+
+
+def play() -> int:
+    """Plays the day; returns the exit code."""
+    from cluster.day import day
+    from cluster.production import Production
+    from cluster.story import Story
+
+    # The first process of a namespace is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    make_mounts()
+    began = time.monotonic()
+    try:
+        production = Production(WORK)
+        with production.running():
+            day(production, Story(production.prometheus))
+    except KeyboardInterrupt:
+        print("\ntest-cluster: interrupted; nothing runs any more")
+        return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        print(f"\ntest-cluster: failed: {error}\nEvery process has its log in {WORK / 'logs'}")
+        return 1
+    print(f"\ntest-cluster: a day has passed in {(time.monotonic() - began) / 60:.1f} minutes")
+    return 0
+
+
+if __name__ == "__main__":
+    if INSIDE in sys.argv:
+        sys.exit(play())
+    check_machine()
+    sys.stdout.flush()
+    os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-m", "cluster", INSIDE])

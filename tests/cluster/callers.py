@@ -1,0 +1,166 @@
+"""Users: they call all day, try again where that is theirs to do, and notice every wrong token.
+
+Runs as a process on a host of its own, with metrics of what users see. What a request answers is
+compared with what the very same request answered in the morning: greedy, sampled with its seed, and
+by beam search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Counter, Gauge, start_http_server
+
+from shaperouter import Client, Generation, ShaperouterError
+
+# Who call at a time, and seconds between two requests of one of them, at most.
+CALLERS = 6
+PAUSE = 0.4
+
+# Seconds that a user waits for one answer, and tries again before giving up.
+TIMEOUT, PATIENCE = 60.0, 30.0
+# Seconds until the next try, where the service does not say.
+RETRY = 0.5
+
+REQUESTS = Counter(
+    "caller_requests", "Requests of users: answered, failed, or wrong.", ["kind", "result"]
+)
+RETRIES = Counter("caller_retries", "Requests that users sent once more, by the reason.", ["code"])
+STALLED = Counter("caller_stalled", "Requests that waited for a compilation.", ["kind"])
+LONGEST_STALL = Gauge("caller_longest_stall_seconds", "Of all requests so far, in seconds.")
+LONGEST_REQUEST = Gauge("caller_longest_request_seconds", "Of all requests so far, in seconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """Something that users ask for again and again.
+
+    Attributes:
+        kind: Of generation.
+        prompt: Its token ids.
+        options: Of the client's methods.
+        stream: Whether it is read token by token.
+    """
+
+    kind: str
+    prompt: tuple[int, ...]
+    options: Mapping[str, Any] = field(hash=False)
+    stream: bool = True
+
+    def ask(self, client: Client) -> Generation:
+        """Asks for it."""
+        if not self.stream:
+            return client.generate(self.prompt, timeout=TIMEOUT, **self.options)
+        with client.stream(self.prompt, timeout=TIMEOUT, **self.options) as stream:
+            for _ in stream:
+                pass
+        return stream.result
+
+
+# Read by one rung of prompts, and decoded by two, so that there are few graphs to make.
+PROMPT, OTHER_PROMPT = tuple(range(1, 9)), tuple(range(20, 35))
+WISHES = [
+    Wish(kind="greedy", prompt=PROMPT, options={"max_new_tokens": 110}),
+    Wish(kind="greedy", prompt=OTHER_PROMPT, options={"max_new_tokens": 40}, stream=False),
+    Wish(kind="sampled", prompt=PROMPT, options={"max_new_tokens": 100, "top_k": 50, "seed": 7}),
+    Wish(kind="sampled", prompt=OTHER_PROMPT, options={"temperature": 1.2, "seed": 8}),
+    Wish(kind="beams", prompt=PROMPT, options={"max_new_tokens": 50, "num_beams": 4}),
+    Wish(kind="beams", prompt=OTHER_PROMPT, options={"num_beams": 3}, stream=False),
+]
+
+
+class Day:
+    """What users expect, and what they have seen. Threads share it."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._expected: dict[Wish, tuple[int, ...]] = {}
+        self._longest = {LONGEST_STALL: 0.0, LONGEST_REQUEST: 0.0}
+        self._lock = threading.Lock()
+        for kind in {wish.kind for wish in WISHES}:
+            STALLED.labels(kind)
+            for result in ("answered", "failed", "wrong"):
+                REQUESTS.labels(kind, result)
+
+    def call(self, wish: Wish, client: Client) -> None:
+        """Asks for something until it is answered, and looks at the answer."""
+        began = time.monotonic()
+        while True:
+            try:
+                generation = wish.ask(client)
+                break
+            except ShaperouterError as error:
+                code = error.code.name
+                tell(
+                    "call failed", wish=wish.kind, code=code, error=str(error), id=error.request_id
+                )
+                if not error.retriable or time.monotonic() - began > PATIENCE:
+                    REQUESTS.labels(wish.kind, "failed").inc()
+                    return
+                RETRIES.labels(code).inc()
+                time.sleep(getattr(error, "retry_after", None) or RETRY)
+        self._look_at(wish, generation, time.monotonic() - began)
+
+    def _look_at(self, wish: Wish, generation: Generation, seconds: float) -> None:
+        stall = generation.timings.stall_seconds
+        with self._lock:
+            expected = self._expected.setdefault(wish, generation.token_ids)
+            self._note(LONGEST_REQUEST, seconds)
+            self._note(LONGEST_STALL, stall)
+        if stall:
+            STALLED.labels(wish.kind).inc()
+            tell("request stalled", wish=wish.kind, seconds=stall, worker=generation.worker)
+        if generation.token_ids == expected:
+            REQUESTS.labels(wish.kind, "answered").inc()
+        else:
+            REQUESTS.labels(wish.kind, "wrong").inc()
+            tell("wrong answer", wish=wish.kind, got=generation.token_ids, expected=expected)
+
+    def _note(self, longest: Gauge, seconds: float) -> None:
+        self._longest[longest] = max(seconds, self._longest[longest])
+        longest.set(self._longest[longest])
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Writes a line of the log."""
+    print(json.dumps({"time": time.strftime("%H:%M:%S"), "event": event, **fields}), flush=True)
+
+
+def main() -> None:
+    """Calls until it is ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--ca", required=True)
+    parser.add_argument("--tokens", type=Path, required=True, help="a file, one a line")
+    parser.add_argument("--metrics-port", type=int, required=True)
+    given = parser.parse_args()
+    tokens = given.tokens.read_text(encoding="utf-8").split()
+    start_http_server(given.metrics_port)
+    day = Day()
+
+    def caller(number: int) -> None:
+        source = random.Random(number)
+        token = tokens[number % len(tokens)]
+        with Client(given.address, ca=given.ca, token=token) as client:
+            while True:
+                day.call(source.choice(WISHES), client)
+                time.sleep(source.uniform(0, PAUSE))
+
+    threads = [threading.Thread(target=caller, args=(number,)) for number in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

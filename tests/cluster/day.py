@@ -1,0 +1,193 @@
+"""A day in production, rehearsed: two routers, three workers, and users all the while.
+
+The processes are those of deploy/kubernetes, with its arguments, variables and ports, each on a
+host of its own and found by a DNS name; Prometheus has the rules of deploy/, for which the day
+passes ten times as fast. What has to hold is asked of Prometheus: above all, that users notice
+nothing.
+
+Read `day`, and then its chapters in that order. What is written lies in build/cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cluster.pods import PodEndedError
+from cluster.production import MODEL, Production
+from cluster.story import FIRING, Story
+from shaperouter import Client, GraphState
+
+# What shaperouterd exits with if an option or a model is wrong: sysexits.h EX_CONFIG.
+EXIT_CONFIG = 78
+
+# All that users' requests ask for: of two lengths, by one and by two rows.
+GRAPHS = [
+    f"small {graph}"
+    for graph in (
+        "prefill 1x16",
+        "prefill 2x16",
+        "decode 1x64",
+        "decode 2x64",
+        "decode 1x128",
+        "decode 2x128",
+        "decode 1x256 beams 4",
+        "decode 1x512 beams 4",
+    )
+]
+
+MISSES = "ShaperouterCacheMisses"
+LOST, DOWN = "ShaperouterWorkersLost", "ShaperouterDown"
+
+
+def day(production: Production, story: Story) -> None:
+    """From the first start to the evening."""
+    first_start(production, story)
+    began = time.time()
+    rolling_restart(production, story)
+    more_workers_and_fewer(production, story)
+    lost_worker(production, story)
+    rotated_certificates(production, story)
+    damaged_checkpoint(production, story)
+    cut_network(production, story)
+    evening(story, began)
+
+
+def first_start(production: Production, story: Story) -> None:
+    with story.chapter("In the morning all is new, and nothing is compiled.", fire={MISSES}):
+        production.workers.scale(3)
+        story.say("three workers are ready, on an empty cache")
+        production.routers.scale(2)
+        story.say("two routers are ready, which found them by name")
+        story.wait("each router has all three", "min(shaperouter_workers) == 3")
+        with production.operator() as client:
+            first, *_ = {graph.worker for graph in client.graphs()}
+            warm(client, workers=[first])
+            story.say(f"the operator has had {len(GRAPHS)} graphs made on {first}")
+            warm(client, all_workers=True)
+            story.say("the others have loaded them")
+        # So it is on a first start.
+        story.wait_for_alert(MISSES)
+        production.begin_calls()
+        story.wait(
+            "every kind of request was answered",
+            'min(sum by (kind) (caller_requests_total{result="answered"})) > 20',
+        )
+
+
+def warm(client: Client, **where: Any) -> None:
+    """Has the graphs made, as `shaperouter warm` does."""
+    with client.warm_graphs(GRAPHS, **where) as steps:
+        *_, graphs = steps
+    failed = [str(graph.signature) for graph in graphs if graph.state != GraphState.READY]
+    assert not failed, f"not made: {failed}"
+
+
+def rolling_restart(production: Production, story: Story) -> None:
+    with story.chapter("A new version: routers and workers are replaced, one after the other."):
+        production.roll(MODEL)
+        story.say("all have drained, and their successors are ready")
+        story.wait("each router has three workers", "min(shaperouter_workers) == 3")
+        story.check("there are two routers", 'count(shaperouter_build_info{role="router"}) == 2')
+        story.check(
+            "the new workers loaded their graphs instead of compiling them",
+            'sum(shaperouter_graph_compiles_total{result="loaded"}) >= 6 '
+            'and sum(shaperouter_graph_compiles_total{result="compiled"}) == 0',
+        )
+
+
+def more_workers_and_fewer(production: Production, story: Story) -> None:
+    with story.chapter("At noon there are five workers, and in the afternoon two."):
+        production.workers.scale(5)
+        story.wait("each router has five", "min(shaperouter_workers) == 5")
+        story.check(
+            "the new ones have loaded what the others made",
+            'count(sum by (instance) (shaperouter_graph_compiles_total{result="loaded"}) > 2) == 5 '
+            'and sum(shaperouter_graph_compiles_total{result="compiled"}) == 0',
+        )
+        production.workers.scale(2)
+        story.wait("each router has two", "max(shaperouter_workers) == 2")
+
+
+def lost_worker(production: Production, story: Story) -> None:
+    with story.chapter(
+        "A worker's machine dies without a word, with requests on it.", fire={LOST, DOWN}
+    ):
+        lost = production.busy_worker()
+        lost.kill()
+        story.say(f"{lost.name} is gone")
+        story.wait_for_alert(LOST)
+        story.check(
+            "its requests went on elsewhere",
+            'sum(shaperouter_runs_resumed_total{reason="lost"}) > 0',
+        )
+        story.wait_for_alert(DOWN)
+        lost.restart()
+        lost.wait_until_ready()
+        story.wait("it is back, and each router has two", "min(shaperouter_workers) == 2")
+
+
+def rotated_certificates(production: Production, story: Story) -> None:
+    with story.chapter("Certificates are renewed, and inside of the cluster their authority, too."):
+        before = production.served_certificates()
+        production.rotate_certificates()
+        after = production.served_certificates()
+        assert before.keys() == after.keys()
+        assert not set(before.values()) & set(after.values()), "a pod shows its old certificate"
+        story.say("every pod shows its new certificate to new connections")
+
+
+def damaged_checkpoint(production: Production, story: Story) -> None:
+    workers = production.workers
+    with story.chapter(
+        "A new version of the model is rolled out, of which half has arrived.", fire={DOWN}
+    ):
+        model = production.damage_checkpoint()
+        try:
+            workers.roll(production.kustomization.apply(model)[workers.name])
+        except PodEndedError as error:
+            story.say(f"the rollout stops: {error}")
+        refused = workers.pods[-1]
+        assert refused.exit_code == EXIT_CONFIG, f"{refused.name} did not refuse the checkpoint"
+        assert "small-v2" in refused.log, f"{refused.name} does not say which checkpoint is damaged"
+        story.wait_for_alert(DOWN)
+        story.check("the other worker serves on", "min(shaperouter_workers) == 1")
+        workers.roll_back(production.kustomization.apply(MODEL)[workers.name])
+        story.wait("it is rolled back, and each router has two", "min(shaperouter_workers) == 2")
+
+
+def cut_network(production: Production, story: Story) -> None:
+    with story.chapter(
+        "The network to a worker is cut without a word, with requests on it.", fire={LOST, DOWN}
+    ):
+        story.wait("what fired before has ended", f"absent({FIRING})")
+        lonely = production.busy_worker()
+        lonely.cut()
+        story.say(f"{lonely.name} is cut off")
+        story.wait_for_alert(LOST)
+        story.wait_for_alert(DOWN)
+        lonely.mend()
+        story.wait("it is mended, and each router has two", "min(shaperouter_workers) == 2")
+
+
+def evening(story: Story, began: float) -> None:
+    """What has to hold of the whole day.
+
+    Args:
+        story: That of the day.
+        began: When everything was compiled, in seconds since 1970.
+    """
+    with story.chapter("In the evening all is quiet."):
+        story.wait("no alert fires", f"absent({FIRING})")
+        story.check(
+            "since the morning, fewer than one request of a hundred waited for a compilation",
+            f"sum(caller_stalled_total - caller_stalled_total @ {began:.0f}) < 0.01 * "
+            f"sum(caller_requests_total - caller_requests_total @ {began:.0f})",
+        )
+        story.check(
+            "no user waited longer than half a minute", "caller_longest_request_seconds < 30"
+        )
+        story.check(
+            "the service itself counted no failure",
+            'sum(max_over_time(shaperouter_requests_total{code!~"OK|CANCELLED"}[1h])) == 0',
+        )

@@ -1,0 +1,246 @@
+"""All that runs in the rehearsal: routers, workers, their secrets, users, and Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster import dns, prometheus
+from cluster.manifests import Kustomization
+from cluster.network import Network
+from cluster.pods import METRICS_PORT, Pod
+from cluster.prometheus import RULES, Prometheus, quickened
+from cluster.volumes import Secret
+from cluster.workloads import Deployment, StatefulSet, at_once
+from harness.certificates import Authority
+from harness.service import GOLDENS
+from harness.waiting import wait_until
+from shaperouter import Client
+
+# Names of workloads, and of the headless Services in front of them.
+ROUTERS, WORKERS = "shaperouter-router", "shaperouter-worker"
+CALLERS = "callers"
+
+# Who has tokens; the operator's may have graphs made.
+USERS, OPERATOR = ("web", "batch"), "operator"
+
+ROUTER_PORT, WORKER_PORT = 50051, 50052
+
+# What is served: tiny, and without an end token.
+CHECKPOINT = GOLDENS / "gpt2-untied"
+MODEL = "small=/models/small"
+
+# How many times faster than a real one the day passes for Prometheus' rules.
+QUICKER = 10
+
+
+class Production:
+    """A cluster and who calls it.
+
+    Attributes:
+        kustomization: The operator's.
+        routers: The Deployment.
+        workers: The StatefulSet.
+        prometheus: What watches it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Prepares it; `running` starts it.
+
+        Args:
+            directory: For everything that is written, which is made.
+        """
+        self._directory = directory
+        volumes = directory / "volumes"
+        self._models = volumes / "shaperouter-models"
+        shutil.copytree(CHECKPOINT, self._models / "small")
+        (volumes / "shaperouter-cache").mkdir(mode=0o700)
+        self._outside = Authority(directory / "authorities" / "outside")
+        self._inside = Authority(directory / "authorities" / "inside")
+        secrets = ("shaperouter-tls", "shaperouter-router-tls", "shaperouter-worker-tls")
+        self._tls = {name: Secret(volumes / name) for name in secrets}
+        self._issue(self._inside.ca.read_bytes())
+        clients = (*USERS, OPERATOR)
+        entries, tokens = zip(*map(_client, clients), strict=True)
+        self._tokens = dict(zip(clients, tokens, strict=True))
+        # The last is the operator's.
+        file = "".join([*entries, "operator = true\n"])
+        Secret(volumes / "shaperouter-clients").write({"clients.toml": file.encode()})
+        self.kustomization = Kustomization(directory / "kustomization", volumes)
+        templates = self.kustomization.apply(MODEL)
+        self.network = Network()
+        self._names = dns.Names()
+        logs = directory / "logs"
+        logs.mkdir()
+        shared = {"network": self.network, "names": self._names, "logs": logs}
+        self.routers = Deployment(ROUTERS, templates[ROUTERS], **shared)
+        self.workers = StatefulSet(WORKERS, templates[WORKERS], **shared)
+        self.prometheus: Prometheus
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Prometheus and DNS run inside of the context. Pods and users end with this process."""
+        host = self.network.add("prometheus")
+        scrapes = [_scraped("shaperouter", ROUTERS, WORKERS), _scraped("callers", CALLERS)]
+        rules = quickened(yaml.safe_load(RULES.read_text(encoding="utf-8")), QUICKER)
+        with (
+            dns.serving(self._names),
+            prometheus.running(
+                self._directory / "prometheus",
+                scrapes,
+                rules,
+                interval=1,
+                host=host.address,
+                enter=host.command,
+            ) as self.prometheus,
+        ):
+            yield
+
+    def begin_calls(self) -> None:
+        """Users call from now on."""
+        host = self.network.add(CALLERS)
+        tokens = self._directory / "tokens.txt"
+        tokens.write_text("\n".join(self._tokens[name] for name in USERS), encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "cluster.callers",
+            f"--address={ROUTERS}:{ROUTER_PORT}",
+            f"--ca={self._outside.ca}",
+            f"--metrics-port={METRICS_PORT}",
+            f"--tokens={tokens}",
+        ]
+        with (self._directory / "logs" / "callers.log").open("wb") as log:
+            subprocess.Popen(
+                host.command(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._names.set(CALLERS, [host.address])
+
+    def operator(self) -> Client:
+        """The service, as its operator calls it."""
+        address, token = f"{ROUTERS}:{ROUTER_PORT}", self._tokens[OPERATOR]
+        return Client(address, ca=self._outside.ca, token=token)
+
+    def roll(self, model: str) -> None:
+        """Applies the kustomization with a model: routers and workers are replaced, side by side.
+
+        Raises:
+            PodEndedError: A new one has ended, and is left as it is.
+        """
+        templates = self.kustomization.apply(model)
+        at_once(
+            lambda: self.workers.roll(templates[WORKERS]),
+            lambda: self.routers.roll(templates[ROUTERS]),
+        )
+
+    def busy_worker(self) -> Pod:
+        """The worker with the most requests running, at a moment in which one has some."""
+        busy: dict[Pod, float] = {}
+
+        def one_is() -> bool:
+            busy.update({pod: _active_slots(pod) for pod in self.workers.pods})
+            return any(busy.values())
+
+        wait_until(one_is)
+        return max(busy, key=lambda pod: busy[pod])
+
+    # Certificates.
+
+    def rotate_certificates(self) -> None:
+        """Renews what callers see, and replaces the authority inside of the cluster.
+
+        In the order in which nobody is ever shown what it does not trust: the new authority is
+        trusted beside the old one, then everybody has a certificate of it, then the old one goes.
+        """
+        old, new = self._inside, Authority(self._directory / "authorities" / "inside-renewed")
+        both = old.ca.read_bytes() + new.ca.read_bytes()
+        self._issue(both)
+        self._inside = new
+        self._issue(both)
+        self._issue(new.ca.read_bytes())
+
+    def _issue(self, trusted_inside: bytes) -> None:
+        """Writes all certificates anew."""
+        for name, authority, host in (
+            ("shaperouter-tls", self._outside, ROUTERS),
+            ("shaperouter-router-tls", self._inside, ROUTERS),
+            ("shaperouter-worker-tls", self._inside, WORKERS),
+        ):
+            cert, key = authority.issue(name, host=host)
+            ca = self._outside.ca.read_bytes() if authority is self._outside else trusted_inside
+            self._tls[name].write(
+                {"tls.crt": cert.read_bytes(), "tls.key": key.read_bytes(), "ca.crt": ca}
+            )
+
+    def served_certificates(self) -> dict[str, bytes]:
+        """The certificate that each pod shows to a new connection, by the pod's name.
+
+        Raises:
+            ssl.SSLError: One is not of an authority that is trusted now.
+        """
+        shown = {
+            pod.name: _shown(pod, ROUTER_PORT, ROUTERS, self._outside) for pod in self.routers.pods
+        }
+        return shown | {
+            pod.name: _shown(pod, WORKER_PORT, WORKERS, self._inside) for pod in self.workers.pods
+        }
+
+    # Checkpoints.
+
+    def damage_checkpoint(self) -> str:
+        """Puts a checkpoint beside the good one of which half has arrived; names it as a model."""
+        damaged = self._models / "small-v2"
+        shutil.copytree(CHECKPOINT, damaged)
+        shard = max(damaged.glob("*.safetensors"), key=lambda path: path.stat().st_size)
+        shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
+        return "small=/models/small-v2"
+
+
+def _scraped(job: str, *services: str) -> dict[str, Any]:
+    """A job that finds what it scrapes by DNS, as it finds pods by a headless Service."""
+    pods = {"names": list(services), "type": "A", "port": METRICS_PORT, "refresh_interval": "1s"}
+    return {"job_name": job, "dns_sd_configs": [pods]}
+
+
+def _client(name: str) -> tuple[str, str]:
+    """Draws a token as operators do; returns the entry for the file, and the token."""
+    command = [sys.executable, "-m", "shaperouter_service", "token", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stderr, done.stdout.strip()
+
+
+def _active_slots(pod: Pod) -> float:
+    with urllib.request.urlopen(f"http://{pod.address}:{METRICS_PORT}/metrics", timeout=5) as page:
+        text = page.read().decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "shaperouter_slots" and sample.labels["state"] == "active"
+    )
+
+
+def _shown(pod: Pod, port: int, name: str, authority: Authority) -> bytes:
+    context = ssl.create_default_context(cafile=authority.ca)
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(*authority.issue("looker", host=name))
+    with (
+        socket.create_connection((pod.address, port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        return connection.getpeercert(binary_form=True) or b""

@@ -1,0 +1,77 @@
+"""Recordings that must be refused, and what they are told."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from harness.whispers import RATE, noise, wav
+
+HEARD = noise(1.0)
+# Where a FLAC says how long it is: in the low 36 bits of 8 bytes.
+FLAC_LENGTH_AT, FLAC_LENGTH_BITS = 18, 36
+
+
+def flac_of(hours: int) -> bytes:
+    """A file of a second that claims so many hours."""
+    file = io.BytesIO()
+    soundfile.write(file, HEARD, RATE, format="FLAC")
+    content = bytearray(file.getvalue())
+    (fields,) = struct.unpack_from(">Q", content, FLAC_LENGTH_AT)
+    rest = fields >> FLAC_LENGTH_BITS << FLAC_LENGTH_BITS
+    struct.pack_into(">Q", content, FLAC_LENGTH_AT, rest | hours * 3600 * RATE)
+    return bytes(content)
+
+
+def with_nan() -> bytes:
+    """Bare samples, one of which is no number."""
+    samples = HEARD.astype(np.float32) / 2**15
+    samples[4000] = np.nan
+    return samples.tobytes()
+
+
+# A recording, arguments of a transcription, and the error.
+BAD_AUDIO: list[tuple[bytes, dict[str, Any], str]] = [
+    (b"", {}, r"audio.content: must have 1 to \d+ bytes, got 0"),
+    (b"not a recording", {}, "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one"),
+    # What `openssl enc` writes.
+    (
+        b"Salted__" + bytes(range(200)),
+        {},
+        "audio.content: must be a file of .* got one that begins with 53 61 6c 74",
+    ),
+    (wav(HEARD)[:-999], {}, "audio.content: must be a whole WAV file"),
+    (wav(0 * HEARD), {}, "audio.content: must have a sound, got 16000 samples"),
+    (
+        wav(HEARD),
+        {"audio_format": "flac"},
+        "audio.format: must be what audio.content is, WAV, got FLAC",
+    ),
+    (flac_of(hours=10), {}, "audio.content: must last 7200 seconds at most, got 36000"),
+    (
+        HEARD.tobytes(),
+        {"audio_format": "pcm_s16le", "sample_rate": 0},
+        "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
+    ),
+    (
+        HEARD.tobytes(),
+        {"audio_format": "pcm_s16le", "sample_rate": RATE, "channels": 48},
+        "audio.channels: must have 1 to 8 channels, got 48",
+    ),
+    (
+        with_nan(),
+        {"audio_format": "pcm_f32le", "sample_rate": RATE},
+        "audio.content: samples must be numbers .* got nan at 0.250 seconds",
+    ),
+    (wav(HEARD), {"language": "klingon"}, "options.language: must be one of l0, l1, l2"),
+    (wav(HEARD), {"num_beams": 9}, "options.num_beams: must be from 1 to 8, got 9"),
+    (
+        wav(HEARD),
+        {"model": "continuing"},
+        "model: must be a model that transcribes recordings, got continuing",
+    ),
+]

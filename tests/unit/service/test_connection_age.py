@@ -1,0 +1,53 @@
+"""Callers' connections are renewed, so that they go where routers are now."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from harness.router import PATIENCE
+from shaperouter_service.rpc.server import make_server
+
+
+class Peers(grpc.GenericRpcHandler):
+    """Tells each call which connection it came by; a stream tells it again once it is let go on."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        if handler_call_details.method == "/stream":
+            return grpc.unary_stream_rpc_method_handler(self.stream)
+        return grpc.unary_unary_rpc_method_handler(self.once)
+
+    async def once(self, _: bytes, context: Any) -> bytes:
+        return bytes(context.peer().encode())
+
+    async def stream(self, _: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield context.peer().encode()
+        await self.released.wait()
+        yield context.peer().encode()
+
+
+def test_new_calls_get_a_new_connection_and_what_runs_keeps_the_old_one() -> None:
+    async def scenario() -> None:
+        peers = Peers()
+        server = make_server([], connection_age=0.1)
+        server.add_generic_rpc_handlers([peers])
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stream = channel.unary_stream("/stream")(b"", timeout=PATIENCE)
+            first = await stream.read()
+            call = channel.unary_unary("/once")
+            # Each of these is answered, whenever the connection is renewed.
+            while await call(b"", timeout=PATIENCE) == first:
+                pass
+            peers.released.set()
+            assert await stream.read() == first
+            assert await stream.read() is aio.EOF
+        await server.stop(None)
+
+    asyncio.run(asyncio.wait_for(scenario(), 3 * PATIENCE))
