@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
+from click.types import StringParamType
 
 from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
@@ -45,7 +46,7 @@ def default_compile_threads(cores: int) -> int:
     return 2 if cores >= 4 else 1
 
 
-class _Signatures(click.types.StringParamType):
+class _Signatures(StringParamType):
     """Signatures: in a variable, commas are between them, since spaces are in them."""
 
     envvar_list_splitter = ","
