@@ -207,15 +207,15 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     bench: Bench, uneven: GoldenSounds
 ) -> None:
     lane = bench.engine._lanes[uneven.name, 1]
-    before = lane.encode_padding_tokens, lane.align_padding_tokens
+    before = lane.reader.encode_padding_tokens, lane.reader.align_padding_tokens
     tokens = uneven.arrays["token_ids"].tolist()
     collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
     collected.run.heard_length = 20
     ended(collected)
     served = {s.kind: s for _, s in collected.run.uses}
     encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]
-    assert lane.encode_padding_tokens - before[0] == encode.rows * uneven.places - 20
-    assert lane.align_padding_tokens - before[1] == align.length - len(tokens)
+    assert lane.reader.encode_padding_tokens - before[0] == encode.rows * uneven.places - 20
+    assert lane.reader.align_padding_tokens - before[1] == align.length - len(tokens)
 
 
 def request(bench: Bench, golden: GoldenSounds, **changes: object) -> worker_pb2.RunRequest:
