@@ -3,9 +3,9 @@
 import os
 import threading
 
-# A third of the weight of a thread that serves, where both want a core: a compilation hardly slows
-# what is served, and comes to its end however much there is to serve.
-NICE = 5
+# A tenth of the weight of a thread that serves, where both want a core: a compilation slows what is
+# served less, and comes to its end however much there is to serve.
+NICE = 10
 
 
 def give_way() -> None:
