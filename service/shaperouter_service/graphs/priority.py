@@ -2,6 +2,11 @@
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # A tenth of the weight of a thread that serves, where both want a core: a compilation slows what is
 # served less, and comes to its end however much there is to serve.
@@ -15,3 +20,9 @@ def give_way() -> None:
     of a process and on the thread that asks for it: so that one has to give way, too.
     """
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+def giving_way(make: Callable[[], T]) -> T:
+    """Calls what compiles something, on a thread that gives way; returns what it does."""
+    with ThreadPoolExecutor(1, initializer=give_way) as threads:
+        return threads.submit(make).result()

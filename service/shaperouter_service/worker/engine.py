@@ -27,6 +27,7 @@ from shaperouter_service.graphs import (
     Making,
     TracingProcess,
     cache_key,
+    giving_way,
     lower_here,
 )
 from shaperouter_service.kernels import KernelsChoice, choose
@@ -131,7 +132,10 @@ class Engine:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         self._device = _device_name()
         on_cpu = DeviceKind.present() is DeviceKind.CPU
-        self._kernels = choose(kernels) if on_cpu else None
+        # TensorFlow's own threads, which serve, begin with it. What the kernels are tried by is
+        # the first that this process compiles.
+        tf.config.list_logical_devices()
+        self._kernels = giving_way(lambda: choose(kernels)) if on_cpu else None
         packed = self._kernels is not None
         resolved = resolve_dtype(dtype, packed=packed)
         self._on_change = on_change
