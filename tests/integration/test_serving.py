@@ -194,14 +194,29 @@ def test_fifty_streams_with_cancellations_end_well_and_leave_no_slot_held(
     assert service.metric("shaperouter_num_requests_waiting") == 0
 
 
-def test_those_who_compile_give_way_to_those_who_serve(service: Service) -> None:
+def test_whatever_compiles_has_a_lower_priority_than_what_serves(
+    service: Service, client: Client
+) -> None:
     worker = psutil.Process(service.worker_pid())
-    niceness = [
-        os.getpriority(os.PRIO_PROCESS, thread.id) - worker.nice() for thread in worker.threads()
+    before = _thread_seconds(worker)
+    with client.warm_graphs(["endless decode 4x64 beams 4"]) as steps:
+        for _ in steps:
+            pass
+    took = {
+        thread: seconds - before.get(thread, 0.0)
+        for thread, seconds in _thread_seconds(worker).items()
+    }
+    # XLA's own threads, which do most of it, too.
+    lowered = [
+        seconds
+        for thread, seconds in took.items()
+        if os.getpriority(os.PRIO_PROCESS, thread) == worker.nice() + NICE
     ]
-    # Not the compile thread alone: XLA's own, which do most of the work.
-    assert niceness.count(NICE) > 1
-    assert set(niceness) == {0, NICE}
+    assert sum(lowered) > 0.8 * sum(took.values())
+
+
+def _thread_seconds(process: psutil.Process) -> dict[int, float]:
+    return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
 
 
 def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(tmp_path: Path) -> None:
