@@ -46,9 +46,12 @@ class ShaperouterError(Exception):
         code: The gRPC status code.
         request_id: Id of the request in the service's logs; empty if the request got none.
         retriable: Whether the same request may succeed if it is sent again.
+        retry_after: Seconds after which the service suggests to do so; None if it said nothing.
     """
 
     retriable: ClassVar[bool] = False
+
+    retry_after: float | None = None
 
     code: grpc.StatusCode
     request_id: str
@@ -110,15 +113,9 @@ class MessageTooLargeError(ShaperouterError):
 
 
 class _TryAgainError(ShaperouterError):
-    """An error after which the same request may be sent again.
-
-    Attributes:
-        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
-    """
+    """An error after which the same request may be sent again."""
 
     retriable = True
-
-    retry_after: float | None
 
     _code: ClassVar[grpc.StatusCode]
 
@@ -131,21 +128,13 @@ class _TryAgainError(ShaperouterError):
 
 
 class OverloadedError(_TryAgainError):
-    """The service's queue is full, or this client is at its limit; it refused the request at once.
-
-    Attributes:
-        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
-    """
+    """The service's queue is full, or this client is at its limit: refused at once."""
 
     _code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class UnavailableError(_TryAgainError):
-    """Nothing answers at the address, the worker was lost, or the service is shutting down.
-
-    Attributes:
-        retry_after: Seconds after which the service suggests to try again; None if it said nothing.
-    """
+    """Nothing answers at the address, the worker was lost, or the service is shutting down."""
 
     _code = grpc.StatusCode.UNAVAILABLE
 

@@ -42,7 +42,7 @@ class Found:
     Attributes:
         alone: Tokens a second of all streams with nothing beside them.
         beside: The same while graphs were made.
-        longest: Seconds for which a stream got nothing meanwhile, at most.
+        longest: Seconds for which no stream got anything meanwhile, at most.
         seconds: That the graphs took, in all.
     """
 
@@ -101,6 +101,7 @@ def _measure(streams: int, nice: int) -> Found:
     # They import TensorFlow, which the process that prints has no use for.
     from harness.engine import Bench
     from harness.tight import Case
+    from harness.waiting import wait_until
     from shaperouter_service.graphs import priority
     from shaperouter_service.worker.run import Ended, NewTokens
 
@@ -120,25 +121,27 @@ def _measure(streams: int, nice: int) -> Found:
     for _ in range(streams):
         threading.Thread(target=stream, daemon=True).start()
 
-    def rate(until: Callable[[float], bool]) -> tuple[float, float, float]:
-        """Tokens a second, the longest pause, and the seconds that it took."""
+    def rate(wait: Callable[[], None]) -> tuple[float, float, float]:
+        """Tokens a second while something is waited for, the longest pause, and the seconds."""
         times.clear()
         started = time.perf_counter()
-        while not until(time.perf_counter() - started):
-            time.sleep(0.02)
+        wait()
         seconds, seen = time.perf_counter() - started, list(times)
         ends = [started, *(at for at, _ in seen)]
         longest = max((after - before for before, after in itertools.pairwise(ends)))
         return sum(tokens for _, tokens in seen) / seconds, longest, seconds
 
-    rate(lambda seconds: seconds > ALONE_SECONDS / 2)
-    alone, _, _ = rate(lambda seconds: seconds > ALONE_SECONDS)
+    # The first tokens of each stream say nothing.
+    rate(lambda: time.sleep(ALONE_SECONDS / 2))
+    alone, _, _ = rate(lambda: time.sleep(ALONE_SECONDS))
     ladders, table = bench.engine._ladders[MODEL], bench.engine._graphs
     graphs = [
         table.want(ladders.decode(MODEL, rows=rows, length=length, beams=1), urgent=False)
         for rows, length in GRAPHS
     ]
-    beside, longest, seconds = rate(lambda _: all(graph.has_ended for graph in graphs))
+    beside, longest, seconds = rate(
+        lambda: wait_until(lambda: all(graph.has_ended for graph in graphs))
+    )
     return Found(alone=alone, beside=beside, longest=longest, seconds=seconds)
 
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build" / "cluster"
@@ -74,10 +73,9 @@ def play() -> int:
     except KeyboardInterrupt:
         print("\ntest-cluster: interrupted; nothing runs any more")
         return INTERRUPTED
-    except Exception as error:
-        traceback.print_exc()
-        print(f"\ntest-cluster: failed: {error}\nEvery process has its log in {WORK / 'logs'}")
-        return 1
+    except Exception:
+        print(f"\ntest-cluster: failed. Every process has its log in {WORK / 'logs'}", flush=True)
+        raise
     print(f"\ntest-cluster: a day has passed in {(time.monotonic() - began) / 60:.1f} minutes")
     return 0
 

@@ -107,7 +107,8 @@ class Day:
                     REQUESTS.labels(wish.kind, "failed").inc()
                     return
                 RETRIES.labels(code).inc()
-                time.sleep(getattr(error, "retry_after", None) or RETRY)
+                # As the service asks its callers to.
+                time.sleep(error.retry_after or RETRY)
         self._look_at(wish, generation, time.monotonic() - began)
 
     def _look_at(self, wish: Wish, generation: Generation, seconds: float) -> None:
@@ -153,6 +154,7 @@ def main() -> None:
         with Client(given.address, ca=given.ca, token=token) as client:
             while True:
                 day.call(source.choice(WISHES), client)
+                # Nobody asks again in the same moment.
                 time.sleep(source.uniform(0, PAUSE))
 
     threads = [threading.Thread(target=caller, args=(number,)) for number in range(CALLERS)]

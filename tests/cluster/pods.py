@@ -112,6 +112,7 @@ class Pod:
 
     def end(self) -> None:
         """Ends it as Kubernetes ends a pod: a sleep, SIGTERM, and SIGKILL for who does not go."""
+        # The hook that the manifests have before SIGTERM; it does nothing but sleep.
         time.sleep(self._template.sleep)
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(self._template.grace - self._template.sleep)

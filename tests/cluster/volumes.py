@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,4 +26,5 @@ class Secret:
         for name in files:
             link = self._directory / name
             if not link.is_symlink():
-                link.symlink_to(os.path.join("..data", name))  # noqa: PTH118 (not to be resolved)
+                # Relative, and led through the link that is replaced.
+                link.symlink_to(f"..data/{name}")

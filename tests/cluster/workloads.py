@@ -20,6 +20,7 @@ def at_once(*acts: Callable[[], None]) -> None:
     def run(act: Callable[[], None]) -> None:
         try:
             act()
+        # Whatever it is, it is raised where this was asked for.
         except Exception as error:
             failures.append(error)
 

@@ -16,9 +16,12 @@ from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.decoding import AlignProgram, DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs import GraphState, TracingProcess
+from shaperouter_service.graphs import GraphState, TracingProcess, giving_way
+from shaperouter_service.graphs.priority import NICE
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.routing.signatures import GraphKind, Signature
+
+LOWEST = 19  # Linux's lowest priority
 
 PLANS: dict[str, Callable[[Model], Program]] = {
     "prefill": lambda model: PrefillProgram("p", model, rows=1, length=16, piece=16),
@@ -107,6 +110,17 @@ def test_it_is_started_when_it_is_needed_and_ended_when_it_is_not(
     tracing.lower(program)
     assert program.traces == 1
     wait_until(lambda: _children() == others)
+
+
+def test_it_gives_way_like_the_thread_that_starts_it(
+    models: dict[str, Model], program: Program
+) -> None:
+    others = set(_children())
+    tracing = TracingProcess(models.values())
+    giving_way(lambda: tracing.lower(program))
+    (child,) = set(_children()) - others
+    assert psutil.Process(child).nice() == min(psutil.Process().nice() + NICE, LOWEST)
+    tracing.end()
 
 
 def test_what_it_was_killed_over_is_traced_here_and_the_next_program_by_another(

@@ -180,13 +180,13 @@ def _report(ctx: click.Context, error: ShaperouterError) -> NoReturn:
             "message": str(error),
             "retriable": error.retriable,
             "request_id": error.request_id,
-            "retry_after": getattr(error, "retry_after", None),
+            "retry_after": error.retry_after,
             "violations": [dataclasses.asdict(v) for v in getattr(error, "violations", ())],
         }
         print_json({"error": details}, err=True)
     else:
         request = f" (request {error.request_id})" if error.request_id else ""
         click.echo(f"Error: {error}{request}", err=True)
-        if (retry_after := getattr(error, "retry_after", None)) is not None:
-            click.echo(f"The service suggests to try again in {retry_after:g} s.", err=True)
+        if error.retry_after is not None:
+            click.echo(f"The service suggests to try again in {error.retry_after:g} s.", err=True)
     ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)

@@ -14,12 +14,15 @@ NICE = 10
 
 
 def give_way() -> None:
-    """Has this thread, and those that it starts, give way to threads that serve.
+    """Has this thread, and whatever it starts, give way to threads that serve.
 
     XLA generates code on threads of its own, one a core, which it starts at the first compilation
     of a process and on the thread that asks for it: so that one has to give way, too.
     """
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+    thread = threading.get_native_id()
+    # Relative: the service itself may have been started with a lower priority, and only the
+    # superuser may raise one. The system cuts off what is beyond the lowest.
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
 
 
 def giving_way(make: Callable[[], T]) -> T:

@@ -6,7 +6,6 @@ import sys
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from shaperouter_service.graphs.priority import give_way
 from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
 from shaperouter_service.models import Model, make_hollow
 from shaperouter_service.parent import end_with_parent
@@ -15,7 +14,6 @@ from shaperouter_service.parent import end_with_parent
 def main() -> NoReturn:
     """Traces what comes, until it is killed or its parent ends."""
     end_with_parent()
-    give_way()
     connection = Connection(int(sys.argv[1]))
     connection.send(None)
     models = {name: make_hollow(outline) for name, outline in connection.recv().items()}

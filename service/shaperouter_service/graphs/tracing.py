@@ -172,6 +172,8 @@ class _Child:
     def start(cls) -> "_Child":
         """Starts it; it ends with this process, which holds the other end of its standard input.
 
+        It has the priority of the thread that starts it: a compile thread's.
+
         Raises:
             OSError: The system has no room for it.
         """

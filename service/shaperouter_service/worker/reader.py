@@ -8,6 +8,7 @@ transcript that is to be aligned with its source is read whole, and its run ends
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shaperouter_service.decoding import (
     AlignProgram,
@@ -16,6 +17,7 @@ from shaperouter_service.decoding import (
     EncodeProgram,
     PrefillProgram,
 )
+from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import Graph, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.record import TrafficRecorder
@@ -27,6 +29,8 @@ from shaperouter_service.worker.results import aligned
 from shaperouter_service.worker.run import Ended, FinishReason, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
 
+P = TypeVar("P", bound=Program)
+
 
 @dataclass(kw_only=True)
 class _Prompts:
@@ -37,6 +41,7 @@ class _Prompts:
     """
 
     graph: Graph
+    program: PrefillProgram
     asked: Signature
     together: Signature
     share: float
@@ -117,6 +122,16 @@ class Reader:
             if not self._prompts.runs:
                 self._prompts = None
 
+    def _cover(self, asked: Signature, kind: type[P]) -> tuple[Graph, P]:
+        """The ready graph that reads this in the least time, and its program.
+
+        There is always one: runs have a cover when they get their slot, and ready graphs stay so.
+        """
+        graph = self._graphs.cover(asked)
+        if isinstance(graph, NoCover) or not isinstance(graph.program, kind):
+            raise TypeError(f"{asked} has no ready {kind.__name__}")
+        return graph, graph.program
+
     # --- Sources -----------------------------------------------------------------------------
 
     def reuse_sources(self, runs: Sequence[Run]) -> None:
@@ -157,13 +172,8 @@ class Reader:
         self._recorder.asked(together)
         read = alike[: self._covers.rows_to_read(together)]
         asked = self._covers.tight_encode(read)
-        graph = self._graphs.cover(asked)
-        # Always one: runs have a cover when they get their slot, and ready graphs stay ready.
-        if isinstance(graph, NoCover):
-            return None
-        signature, program = graph.signature, graph.program
-        if not isinstance(program, EncodeProgram):
-            raise TypeError(f"{signature} is no encode graph")
+        graph, program = self._cover(asked, EncodeProgram)
+        signature = graph.signature
         batch = Batch(
             self._model,
             rows=signature.rows,
@@ -201,13 +211,7 @@ class Reader:
         self._recorder.asked(together)
         read = alike[: self._covers.rows_to_read(together)]
         asked = self._covers.tight_prefill(read)
-        graph = self._graphs.cover(asked)
-        # Always one, as for sources.
-        if isinstance(graph, NoCover):
-            return None
-        program = graph.program
-        if not isinstance(program, PrefillProgram):
-            raise TypeError(f"{graph.signature} is no prefill graph")
+        graph, program = self._cover(asked, PrefillProgram)
         if read[0].has_source:
             # They have been encoded.
             batch = place(read, in_batches(runs), program.shape, alone=True)
@@ -219,6 +223,7 @@ class Reader:
                 run.timings.prefill_started = now
         return _Prompts(
             graph=graph,
+            program=program,
             asked=asked,
             together=together,
             share=len(read) / len(alike),
@@ -228,9 +233,7 @@ class Reader:
 
     def _prefill(self, prompts: _Prompts) -> float:
         """Reads the next piece of some prompts."""
-        program, batch, runs = prompts.graph.program, prompts.batch, prompts.runs
-        if not isinstance(program, PrefillProgram):
-            raise TypeError(f"{prompts.graph.signature} is no prefill graph")
+        program, batch, runs = prompts.program, prompts.batch, prompts.runs
         started = time.monotonic()
         with self._watchdog.watching(prompts.graph.signature):
             is_read = program(batch, [run.row for run in runs], prompts.start)
@@ -259,13 +262,8 @@ class Reader:
         run = waiting[0]
         asked = self._covers.tight_align(run)
         self._recorder.asked(asked)
-        graph = self._graphs.cover(asked)
-        # Always one, as for sources.
-        if isinstance(graph, NoCover):
-            return None
-        signature, program = graph.signature, graph.program
-        if not isinstance(program, AlignProgram):
-            raise TypeError(f"{signature} is no align graph")
+        graph, program = self._cover(asked, AlignProgram)
+        signature = graph.signature
         batch = place([run], in_batches(runs), program.shape)
         started = time.monotonic()
         with self._watchdog.watching(signature):

@@ -143,7 +143,7 @@ def test_codes_map_to_errors_that_keep_them(
     error = error_of(fake, call, fake.fail(code, "the reason"))
     assert type(error) is kind
     assert error.code is code
-    assert getattr(error, "retry_after", None) is None
+    assert error.retry_after is None
     assert "the reason" in str(error)
 
 

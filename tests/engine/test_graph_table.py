@@ -1,0 +1,288 @@
+"""The table makes each graph once, the urgent first, and no more than its budget."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from harness.waiting import wait_until
+from shaperouter_service.decoding.program import Program
+from shaperouter_service.errors import GraphRefusedError
+from shaperouter_service.graphs import (
+    CompileBudget,
+    CompileMode,
+    Graph,
+    GraphState,
+    GraphTable,
+    NoCover,
+)
+from shaperouter_service.graphs.graph import NEWEST_STEPS
+from shaperouter_service.record import TrafficRecorder
+from shaperouter_service.routing.costs import Costs, Dimensions
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.signatures import GraphKind, Signature
+
+
+class FakeProgram:
+    """A program whose compilation takes until the test lets it go on."""
+
+    def __init__(self, error: str = "") -> None:
+        self.traces = 0
+        self.go_on = threading.Event()
+        self._error = error
+
+    def lower(self) -> None:
+        self.traces += 1
+
+    def load(self, _: None) -> None:
+        pass
+
+    def compile(self) -> None:
+        assert self.go_on.wait(60)
+        if self._error:
+            raise RuntimeError(self._error)
+
+
+def _signature(length: int, rows: int = 1) -> Signature:
+    return Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=rows, length=length)
+
+
+DIMENSIONS = Dimensions(weight_bytes=1_000_000, cache_bytes_per_token=1_000, prefill_piece=128)
+
+
+class Table:
+    """A table of fake programs, with one compile thread."""
+
+    def __init__(
+        self,
+        error: str = "",
+        *,
+        max_graphs: int = 100,
+        max_memory_bytes: int = 0,
+        first: Sequence[Signature] = (),
+    ) -> None:
+        self.programs: dict[Signature, FakeProgram] = {}
+        self.error = error
+        self.changes = 0
+        self.table = GraphTable(
+            self._build,
+            costs=Costs({"m": DIMENSIONS}),
+            recorder=TrafficRecorder(None, {"m": Ladders.default(max_length=1024, slots=4)}),
+            budget=CompileBudget(
+                mode=CompileMode.LAZY,
+                max_graphs=max_graphs,
+                max_memory_bytes=max_memory_bytes,
+                first=first,
+            ),
+            threads=1,
+            on_change=self._changed,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _build(self, signature: Signature) -> Program:
+        self.programs[signature] = FakeProgram(self.error)
+        return self.programs[signature]  # type: ignore[return-value]
+
+
+def test_a_signature_asked_for_by_many_is_compiled_once() -> None:
+    fake = Table()
+    askers = [
+        threading.Thread(target=fake.table.want, args=[_signature(64)], kwargs={"urgent": True})
+        for _ in range(16)
+    ]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    fake.programs[_signature(64)].go_on.set()
+    graph = fake.table.want(_signature(64), urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (len(fake.programs), graph.traces, graph.compiles) == (1, 1, 1)
+    assert fake.changes >= 3
+
+
+def test_what_a_request_waits_for_goes_before_what_was_asked_earlier() -> None:
+    fake = Table()
+    first = fake.table.want(_signature(64), urgent=True)
+    wait_until(lambda: first.state is GraphState.COMPILING)
+    later = [fake.table.want(_signature(length), urgent=False) for length in (128, 256)]
+    raised = fake.table.want(_signature(256), urgent=True)
+    assert fake.table.queue_depth == 2
+    for program in fake.programs.values():
+        if program is not fake.programs[_signature(128)]:
+            program.go_on.set()
+    wait_until(lambda: raised.state is GraphState.READY)
+    assert later[0].state is not GraphState.READY
+    fake.programs[_signature(128)].go_on.set()
+    wait_until(lambda: later[0].state is GraphState.READY)
+    assert fake.table.queue_depth == 0
+
+
+def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
+    fake = Table(error="out of memory")
+    graph = fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    assert (graph.error, graph.failures, graph.compiles) == ("out of memory", 1, 0)
+    assert isinstance(fake.table.cover(_signature(64)), NoCover)
+
+
+def test_the_cheapest_ready_graph_that_is_large_enough_covers() -> None:
+    fake = Table()
+    for signature in (_signature(256, rows=4), _signature(128, rows=2), _signature(64)):
+        graph = fake.table.want(signature, urgent=True)
+        fake.programs[signature].go_on.set()
+        wait_until(lambda graph=graph: graph.state is GraphState.READY)
+    cover = fake.table.cover(_signature(100))
+    assert not isinstance(cover, NoCover)
+    assert cover.signature == _signature(128, rows=2)
+    assert isinstance(fake.table.cover(_signature(512)), NoCover)
+
+
+def test_a_failed_graph_is_tried_again_after_a_pause_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Table(error="out of memory")
+    graph = fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    fake.error = ""
+    assert fake.table.want(_signature(64), urgent=True).state is GraphState.FAILED
+    monkeypatch.setattr(graph, "retry_at", 0.0)
+    fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (graph.error, graph.failures, graph.compiles, graph.traces) == ("", 1, 1, 2)
+
+
+def test_each_failure_doubles_the_pause() -> None:
+    fake = Table(error="out of memory")
+    pauses = []
+    for failures in (1, 2, 3):
+        graph = fake.table.want(_signature(64), urgent=True)
+        fake.programs[_signature(64)].go_on.set()
+        wait_until(lambda graph=graph, n=failures: graph.failures == n and graph.has_failed)
+        pauses.append(graph.retry_at - graph.since)
+        graph.retry_at = 0.0
+    assert pauses == pytest.approx([10.0, 20.0, 40.0], abs=0.5)
+
+
+def test_what_costs_most_for_its_compilation_goes_first() -> None:
+    fake = Table()
+    # Of another kind than these: what they would save is not counted anew when it is ready.
+    other = dataclasses.replace(_signature(64), beams=2)
+    first = fake.table.want(other, urgent=True)
+    wait_until(lambda: first.state is GraphState.COMPILING)
+    little, much = (fake.table.want(_signature(length), urgent=False) for length in (128, 256))
+    fake.table.would_save(little.signature, 1.0)
+    fake.table.would_save(much.signature, 2.0)
+    for signature in (other, _signature(256)):
+        fake.programs[signature].go_on.set()
+    wait_until(lambda: much.state is GraphState.READY)
+    assert little.state is not GraphState.READY
+    fake.programs[_signature(128)].go_on.set()
+    wait_until(lambda: little.state is GraphState.READY)
+
+
+def test_once_a_graph_is_ready_what_others_like_it_would_save_is_counted_anew() -> None:
+    fake = Table()
+    like, unlike = _signature(128), dataclasses.replace(_signature(64), beams=2)
+    for signature in (like, unlike):
+        fake.table.would_save(signature, 1.0)
+    made = fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: made.state is GraphState.READY)
+    now = time.monotonic()
+    left = [fake.table.graph(signature).would_save.at(now) for signature in (like, unlike)]
+    assert left == [0.0, pytest.approx(1.0)]
+
+
+def test_what_a_step_takes_is_told_by_the_quickest_of_some_calls() -> None:
+    graph = Graph(_signature(64))
+    for seconds in (9.0, 3.0):
+        graph.record_call(seconds, steps=1)
+        assert graph.best_step_seconds is None
+    graph.record_call(4.0, steps=1)
+    assert graph.best_step_seconds == 3.0
+    for _ in range(NEWEST_STEPS):
+        graph.record_call(5.0, steps=1)
+    assert graph.best_step_seconds == 5.0
+
+
+def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:
+    first = _signature(1024)
+    fake = Table(max_graphs=2, first=[first])
+    fake.table.want(_signature(64), urgent=False)
+    with pytest.raises(GraphRefusedError, match=r"1x128.*budget is spent \(2 graphs\)"):
+        fake.table.want(_signature(128), urgent=True)
+    assert fake.table.graph(_signature(128)).state is GraphState.COLD
+    graph = fake.table.want(first, urgent=True)
+    for program in fake.programs.values():
+        program.go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+
+
+def test_what_memory_is_spent_on_before_its_turn_comes_is_refused_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = _signature(1024)
+    fake = Table(max_memory_bytes=1000, first=[first])
+    memory = 999
+    monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: memory)
+    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    wait_until(lambda: making.state is GraphState.COMPILING)
+    cover = fake.table.want(first, urgent=False)
+    memory = 1000
+    for program in fake.programs.values():
+        program.go_on.set()
+    wait_until(lambda: cover.state is GraphState.READY)
+    assert making.state is GraphState.READY
+    assert (waiting.state, waiting.has_ended, waiting.traces) == (GraphState.COLD, True, 0)
+    assert waiting.error.endswith("the worker's budget is spent (100 graphs, 1000 bytes of memory)")
+
+
+def test_what_was_refused_when_its_turn_came_can_be_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Table(max_memory_bytes=1000)
+    memory = iter([0, 1000, 0, 0])
+    monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: next(memory))
+    graph = fake.table.want(_signature(64), urgent=True)
+    wait_until(lambda: graph.has_ended)
+    fake.table.want(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (graph.error, graph.failures) == ("", 0)
+
+
+def test_what_waits_when_a_table_is_frozen_is_not_made() -> None:
+    fake = Table()
+    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    wait_until(lambda: making.state is GraphState.COMPILING)
+    fake.table.freeze()
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: waiting.has_ended)
+    assert (making.state, waiting.state) == (GraphState.READY, GraphState.COLD)
+    assert waiting.error.endswith("nothing is compiled after warm-up (mode frozen)")
+
+
+def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() -> None:
+    fake = Table(max_graphs=1)
+    graph = fake.table.want(_signature(64), urgent=False)
+    assert not fake.table.exhausted
+    fake.table.graph(_signature(128)).record_miss(1000.0)
+    assert fake.table.exhausted
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+
+
+def test_a_frozen_table_makes_nothing() -> None:
+    fake = Table()
+    fake.table.freeze()
+    with pytest.raises(GraphRefusedError, match="nothing is compiled after warm-up"):
+        fake.table.want(_signature(64), urgent=True)
+    assert not fake.programs
