@@ -31,6 +31,9 @@ KINDS: list[dict[str, Any]] = [
     {"max_new_tokens": LONG, "do_sample": True, "temperature": 1.2, "logprobs": 1},
     {"max_new_tokens": LONG // 2, "num_beams": 4},
 ]
+# What a worker that nobody hears is told by, whichever is noticed first: that it says nothing, or
+# that nothing confirms what is sent to it.
+UNHEARD = ("hung", "lost")
 # Seconds. Every worker compiles what it needs, all on the same few cores.
 PATIENCE = 500.0
 
@@ -96,11 +99,12 @@ class Cluster:
             lambda: all(client.model("endless").ready_workers == count for client in self.clients)
         )
 
-    def resumed(self, reason: str) -> float:
-        """Runs that went on elsewhere for a reason, so far."""
+    def resumed(self, *reasons: str) -> float:
+        """Runs that went on elsewhere for any of these reasons, so far."""
         return sum(
             router.metric("shaperouter_runs_resumed_total", reason=reason)
             for router in self.routers
+            for reason in reasons
         )
 
     def running(self) -> list[Worker]:
@@ -169,24 +173,25 @@ def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster
 
 
 def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
-    before = cluster.resumed("hung")
-    assert cluster.generate(lambda worker: worker.signal(signal.SIGSTOP)) == cluster.expected
-    assert cluster.resumed("hung") > before
-    for worker in cluster.workers:
-        worker.signal(signal.SIGCONT)
+    before = cluster.resumed(*UNHEARD)
+    try:
+        assert cluster.generate(lambda worker: worker.signal(signal.SIGSTOP)) == cluster.expected
+    finally:
+        for worker in cluster.workers:
+            worker.signal(signal.SIGCONT)
+    assert cluster.resumed(*UNHEARD) > before
     cluster.wait_for_workers(WORKERS)
     assert cluster.generate() == cluster.expected
 
 
 def test_a_worker_that_is_cut_off_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
-    # Whichever is noticed first: its silence, or that nothing confirms what is sent to it.
-    before = cluster.resumed("hung") + cluster.resumed("lost")
+    before = cluster.resumed(*UNHEARD)
     try:
         assert cluster.generate(lambda worker: worker.proxy.cut()) == cluster.expected
     finally:
         for worker in cluster.workers:
             worker.proxy.mend()
-    assert cluster.resumed("hung") + cluster.resumed("lost") > before
+    assert cluster.resumed(*UNHEARD) > before
     cluster.wait_for_workers(WORKERS)
     assert cluster.generate() == cluster.expected
 
