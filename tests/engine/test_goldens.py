@@ -5,6 +5,7 @@ import random
 import pytest
 
 from harness.engine import Bench, Golden, assert_equals, source_ladders
+from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
@@ -163,10 +164,11 @@ def test_every_signature_is_traced_and_compiled_exactly_once(
     benches: dict[str, Bench], thorough: Golden
 ) -> None:
     bench = benches[thorough.name]
-    bench.make_all_ready(thorough.name, BEAMS)
+    made = {graph.signature for graph in bench.make_all_ready(thorough.name, BEAMS)}
     for case in thorough.option_cases[:5]:
         assert_equals(bench.submit_case(thorough, case), case)
     snapshot = bench.engine.snapshot("test", "test")
-    graphs = [graph for graph in snapshot.graphs if graph.signature.model == thorough.name]
-    assert graphs
+    # Others may be on their way: who came before may have asked for more than there was.
+    graphs = [graph for graph in snapshot.graphs if signature_from_proto(graph.signature) in made]
+    assert len(graphs) == len(made)
     assert {(graph.traces, graph.compiles, graph.failures) for graph in graphs} == {(1, 1, 0)}

@@ -1,4 +1,9 @@
-"""The measurements. One server is called at a time; those that have been started wait."""
+"""The measurements. Servers come in turn, and no two live at a time.
+
+A server that waits is not quite at rest: it may still work on what its callers gave up, and a
+machine takes the memory of idle processes away, so that whoever waited pays for it when it is
+called again.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -70,20 +75,14 @@ class Benchmark:
         with ExitStack() as stack:
             self._generator = stack.enter_context(LoadGenerator(self._settings.deadline))
             self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
-            servers = []
             for entry in entries:
-                with self._noting(entry, "cold, and warming up"):
-                    server = stack.enter_context(self._start(entry))
+                with self._noting(entry, "until it was warm"), self._start(entry) as server:
                     self._open_loop(server, State.COLD, self._middle_rate)
                     self._unloaded(server)
                     self._warm_up(server)
-                    servers.append(server)
-            for number, rate in enumerate(self._result.rates):
-                # Everybody comes after everybody else some time.
-                first = number % max(1, len(servers))
-                for server in servers[first:] + servers[:first]:
-                    with self._noting(server.entry, f"warm, {rate:.2f}/s"):
-                        self._open_loop(server, State.WARM, rate)
+                    for rate in self._result.rates:
+                        with self._noting(entry, f"warm, {rate:.2f}/s"):
+                            self._open_loop(server, State.WARM, rate)
 
     @property
     def _middle_rate(self) -> float:
