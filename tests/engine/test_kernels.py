@@ -15,8 +15,8 @@ from shaperouter_service import kernels
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, choosing, library, pack
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
-from shaperouter_service.kernels.trusted import require, unpack
-from shaperouter_service.models import load_model
+from shaperouter_service.kernels.trusted import attention, require, unpack
+from shaperouter_service.models import layers, load_model
 
 MOST_ROWS = 70
 TYPES = (tf.float32, tf.bfloat16, tf.int8)
@@ -159,6 +159,15 @@ def test_kernels_that_compute_something_else_are_not_used(monkeypatch: pytest.Mo
         require()
 
 
+def test_kernels_that_attend_otherwise_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "shaperouter_service.kernels.trusted.attention", lambda *tensors: 1 + attention(*tensors)
+    )
+    require.cache_clear()
+    with pytest.raises(KernelsUnavailableError, match="attention"):
+        require()
+
+
 def test_without_kernels_the_log_says_what_is_lost_and_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,6 +187,107 @@ def test_switched_off_nothing_is_logged() -> None:
     with structlog.testing.capture_logs() as lines:
         assert kernels.choose("off") is None
     assert not lines
+
+
+ATTENTIONS = {
+    # R, H, Q, T, D: a step, hypotheses, a prompt; sizes that no vector divides.
+    "step": (3, 2, 1, 70, 64),
+    "beams": (2, 3, 9, 45, 16),
+    "odd": (2, 1, 4, 31, 13),
+    "prompt": (1, 2, 37, 64, 40),
+}
+
+
+def attention_case(name: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Query, keys and values, and ends: some places of each row, all, and beyond all."""
+    rows, heads, queries, places, size = ATTENTIONS[name]
+    rng = np.random.default_rng(0)
+    tensors = [
+        rng.standard_normal((rows, heads, count, size), np.float32)
+        for count in (queries, places, places)
+    ]
+    return tensors, np.asarray([places - 5, places, places + 9][:rows], np.int32)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_the_references(name: str, causal: bool) -> None:
+    (query, keys, values), ends = attention_case(name)
+    rng = np.random.default_rng(1)
+    visible = rng.random((query.shape[0], query.shape[2], keys.shape[2])) < 0.5
+    visible[..., 0] = True
+    attend = compiled(
+        lambda *tensors: kernels.attend(
+            *tensors[:3], tf.constant(ends), 0.3, causal=causal, visible=tensors[3]
+        )
+    )
+    found = attend(query, keys, values, visible)
+    own_ends = np.minimum(ends, keys.shape[2])[:, np.newaxis, np.newaxis]
+    if causal:
+        own_ends = ends[:, np.newaxis, np.newaxis] - np.arange(query.shape[2])[::-1, np.newaxis]
+    seen = visible & (np.arange(keys.shape[2]) < own_ends)
+    expected = layers.attention(
+        *map(tf.constant, (query, keys, values)), tf.constant(seen[:, np.newaxis]), 0.3
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_attention_knows_neither_room_nor_company() -> None:
+    (query, keys, values), _ = attention_case("step")
+    ends = tf.constant([20, 33, 70])
+
+    def attend(rows: slice, places: int) -> np.ndarray:
+        found = compiled(lambda *tensors: kernels.attend(*tensors, ends[rows], 1.0))(
+            query[rows], keys[rows, :, :places], values[rows, :, :places]
+        )
+        result: np.ndarray = found.numpy()
+        return result
+
+    together = attend(slice(0, 3), 70)
+    np.testing.assert_array_equal(attend(slice(0, 1), 20), together[:1])
+    np.testing.assert_array_equal(attend(slice(1, 2), 41), together[1:2])
+
+
+def test_nothing_beyond_an_end_is_looked_at() -> None:
+    (query, keys, values), ends = attention_case("prompt")
+    attend = compiled(
+        lambda *tensors: kernels.attend(*tensors, tf.constant(ends), 1.0, causal=True)
+    )
+    expected = attend(query, keys, values).numpy()
+    keys[:, :, ends[0] :], values[:, :, ends[0] :] = np.nan, np.inf
+    np.testing.assert_array_equal(attend(query, keys, values), expected)
+
+
+def test_who_sees_nothing_gets_zeros() -> None:
+    (query, keys, values), _ = attention_case("step")
+    attend = compiled(lambda *tensors: kernels.attend(*tensors, 1.0))
+    assert not attend(query, keys, values, tf.constant([-3, 0, 0])).numpy().any()
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_what_is_no_number_stays_with_who_sees_it(odd: float) -> None:
+    (query, keys, values), _ = attention_case("step")
+    keys[1, 0, 7] = odd
+    attend = compiled(lambda *tensors: kernels.attend(*tensors, tf.constant([70, 70, 70]), 1.0))
+    found = np.isfinite(attend(query, keys, values).numpy())
+    assert not found[1, 0].any()
+    assert found[1, 1].all()
+    assert found[[0, 2]].all()
+
+
+def test_shares_are_those_of_any_scores() -> None:
+    # From equal ones to ones beside which the others are nothing.
+    places = 64
+    values = np.eye(places, dtype=np.float32)[np.newaxis, np.newaxis]
+    for spread in (0.0, 1.0, 30.0, 86.0, 200.0, 1e4):
+        keys = np.zeros((1, 1, places, places), np.float32)
+        keys[..., 0] = np.linspace(-spread, 0, places)
+        query = np.zeros((1, 1, 1, places), np.float32)
+        query[..., 0] = 1
+        attend = compiled(lambda *tensors: kernels.attend(*tensors, tf.constant([places]), 1.0))
+        found = attend(query, keys, values).numpy()[0, 0, 0].astype(np.float64)
+        exact = np.exp(keys[0, 0, :, 0].astype(np.float64))
+        np.testing.assert_allclose(found, exact / exact.sum(), rtol=2e-6, atol=1e-37)
 
 
 # One of each family; all other tests run with the kernels.

@@ -16,10 +16,12 @@
 #include <thread>
 #include <vector>
 
+#include "attend.h"
 #include "multiply.h"
 
 namespace {
 
+using shaperouter::Attention;
 using shaperouter::kPanelColumns;
 using shaperouter::Kernels;
 using shaperouter::PanelCount;
@@ -184,6 +186,73 @@ class Case {
   Product product_;
 };
 
+// Attention of random numbers, and what it should come to.
+class AttentionCase {
+ public:
+  AttentionCase(size_t rows, size_t heads, size_t queries, size_t places, size_t size, bool causal,
+                unsigned seed)
+      : query_(rows * heads * queries * size),
+        keys_(rows * heads * places * size),
+        values_(keys_.size()),
+        shares_(rows * heads * queries * places),
+        out_(query_.size()),
+        ends_(rows),
+        visible_(new bool[rows * queries * places]) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> number(-1, 1);
+    for (Floats* floats : {&query_, &keys_, &values_}) {
+      for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
+    }
+    // Before the first place, in the middle, and beyond the last.
+    for (int32_t& end : ends_) {
+      end = static_cast<int32_t>(random() % (places + 4)) - 2;
+    }
+    for (size_t at = 0; at < rows * queries * places; ++at) visible_[at] = random() % 3 > 0;
+    attention_ = {rows,          heads,          queries,      places,
+                  size,          query_.data(),  keys_.data(), values_.data(),
+                  ends_.data(),  causal,         seed % 2 ? visible_.get() : nullptr,
+                  0.25f,         shares_.data(), out_.data()};
+  }
+
+  const Attention& attention() const { return attention_; }
+
+  void Check() {
+    const auto& a = attention_;
+    std::vector<double> weights(a.places), expected(a.size);
+    for (size_t at = 0; at < a.rows * a.heads * a.queries; ++at) {
+      const size_t head = at / a.queries, query = at % a.queries, row = head / a.heads;
+      const auto seen = [&](size_t place) {
+        const auto end = static_cast<int64_t>(ends_[row]) -
+                         static_cast<int64_t>(a.causal ? a.queries - 1 - query : 0);
+        return static_cast<int64_t>(place) < end &&
+               (a.visible == nullptr || a.visible[(row * a.queries + query) * a.places + place]);
+      };
+      double total = 0;
+      expected.assign(a.size, 0);
+      for (size_t place = 0; place < a.places; ++place) {
+        const size_t cached = (head * a.places + place) * a.size;
+        double score = 0;
+        for (size_t d = 0; d < a.size; ++d) {
+          score += static_cast<double>(query_[at * a.size + d]) * keys_[cached + d];
+        }
+        const double weight = seen(place) ? std::exp(score * a.scale) : 0;
+        total += weight;
+        for (size_t d = 0; d < a.size; ++d) expected[d] += weight * values_[cached + d];
+      }
+      for (size_t d = 0; d < a.size; ++d) {
+        const double value = total > 0 ? expected[d] / total : 0;
+        CHECK(std::abs(value - out_[at * a.size + d]) <= 1e-5);
+      }
+    }
+  }
+
+ private:
+  Floats query_, keys_, values_, shares_, out_;
+  std::vector<int32_t> ends_;
+  std::unique_ptr<bool[]> visible_;
+  Attention attention_;
+};
+
 std::vector<const Kernels*> RunnableKernels() {
   std::vector<const Kernels*> found = {&shaperouter::kPortableKernels};
 #if defined(__x86_64__)
@@ -216,6 +285,19 @@ void ManyRows(const Kernels& kernels, const Pool& pool) {
     Case one(rows, 513, 70, WeightType::kFloat32, 1);
     Multiply(one.product(), kernels, pool);
     one.Check();
+  }
+}
+
+void EveryNumberOfQueries(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kShapes[][2] = {{1, 1}, {5, 3}, {33, 16}, {64, 64}, {100, 83}};
+  for (size_t queries = 1; queries <= 19; ++queries) {
+    for (const auto [places, size] : kShapes) {
+      for (const bool causal : {false, true}) {
+        AttentionCase one(3, 2, queries, places, size, causal, static_cast<unsigned>(queries));
+        Attend(one.attention(), kernels, pool);
+        one.Check();
+      }
+    }
   }
 }
 
@@ -259,6 +341,9 @@ void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
         Case one(1 + (caller + round) % 14, 257, 400, kTypes[round % 3], caller * 100 + round);
         Multiply(one.product(), kernels, pool);
         one.Check();
+        AttentionCase other(1 + round % 3, 4, 1 + caller, 300, 64, round % 2 == 0, round);
+        Attend(other.attention(), kernels, pool);
+        other.Check();
       }
     });
   }
@@ -274,6 +359,7 @@ int main() {
     EveryNumberOfRows(*kernels, two.pool());
     ManyRows(*kernels, two.pool());
     ManyRows(*kernels, kNoThreads);
+    EveryNumberOfQueries(*kernels, two.pool());
     RowsDoNotDependOnOthers(*kernels, two.pool());
     WhatIsNoNumberStaysInItsRow(*kernels, two.pool());
     SeveralAtATime(*kernels, two.pool());

@@ -4,26 +4,42 @@ A request's cache is a tape of T places. A token of the prompt takes one place, 
 beams; a step takes B, one for the newest token of each hypothesis. Nothing on the tape ever moves:
 when hypotheses are dropped and split, only their lineage changes, which is the mask of the places
 they see.
+
+Where a model's weights are packed for the native kernels, these attend, too: what a tape has room
+for costs nothing then, so a long cover is as fast as a tight one. XLA, which computes all that there
+is room for, does the rest: what has a bias, and every other device.
 """
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
 
+from shaperouter_service import kernels
 from shaperouter_service.models.layers import attention
 
 
 class SourceAttention:
     """Attention over what an encoder has made of each row's source, which nothing changes."""
 
-    def __init__(self, keys: list[tf.Tensor], values: list[tf.Tensor], lengths: tf.Tensor) -> None:
+    def __init__(
+        self,
+        keys: list[tf.Tensor],
+        values: list[tf.Tensor],
+        lengths: tf.Tensor,
+        *,
+        is_native: bool = False,
+    ) -> None:
         """Attends to the first `lengths` [R] of S places of keys and values [R, H, S, D]."""
         self._keys, self._values = keys, values
-        places = tf.range(keys[0].shape[2])
-        self._visible = (places < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
+        self._lengths = lengths
+        self._is_native = is_native
 
     def __call__(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource.to_source`."""
-        return attention(query, self._keys[layer], self._values[layer], self._visible, scale)
+        keys, values = self._keys[layer], self._values[layer]
+        if self._is_native:
+            return kernels.attend(query, keys, values, self._lengths, scale)
+        visible = tf.range(keys.shape[2]) < self._lengths[:, tf.newaxis]  # [R, S]
+        return attention(query, keys, values, visible[:, tf.newaxis, tf.newaxis], scale)
 
 
 class _TapeAttention:
@@ -59,6 +75,7 @@ class StepAttention(_TapeAttention):
         starts: tf.Tensor,
         visible: tf.Tensor,
         source: SourceAttention | None = None,
+        is_native: bool = False,
     ) -> None:
         """Takes the tape as it is before the step.
 
@@ -69,9 +86,11 @@ class StepAttention(_TapeAttention):
             starts: [R] int32, the first of the B places of the newest tokens.
             visible: [R, B, T], places that hypotheses see, the newest tokens' among them.
             source: What an encoder made of the source, if there is one.
+            is_native: Whether the native kernels attend.
         """
         super().__init__(keys, values, source)
         rows, beams, _ = visible.shape
+        self._is_native = is_native
         self._prompt_places = prompt_places
         heads = keys[0].shape[1]
         row, head, beam = tf.meshgrid(
@@ -80,12 +99,13 @@ class StepAttention(_TapeAttention):
         place = starts[:, tf.newaxis, tf.newaxis] + beam
         # One scatter: XLA updates it in place, and compiles it faster than a write for each row.
         self._places = tf.stack([row, head, place], axis=-1)  # [R, H, B, 3]
-        self._visible = visible[:, tf.newaxis]  # [R, 1, B, T]
+        self._visible = visible  # [R, B, T]
+        self._ends = starts + beams
 
     @property
     def positions(self) -> tf.Tensor:
         """See `AttendWithSource`; [R, T]."""
-        _, _, beams, length = self._visible.shape
+        _, beams, length = self._visible.shape
         place, prompt_places = tf.range(length), self._prompt_places[:, tf.newaxis]
         steps = (place - prompt_places) // beams
         return tf.where(place < prompt_places, place, prompt_places + steps)
@@ -104,7 +124,12 @@ class StepAttention(_TapeAttention):
         for caches, new in ((self.keys, key), (self.values, value)):
             caches[layer] = tf.tensor_scatter_nd_update(caches[layer], self._places, new)
         keys, values = self.keys[layer], self.values[layer]
-        return attention(query, keys, values, self._visible, scale, bias=bias)
+        visible = self._visible
+        if self._is_native and bias is None:
+            # One hypothesis sees all that there is.
+            seen = None if visible.shape[1] == 1 else visible
+            return kernels.attend(query, keys, values, self._ends, scale, visible=seen)
+        return attention(query, keys, values, visible[:, tf.newaxis], scale, bias=bias)
 
 
 class PromptAttention(_TapeAttention):
@@ -121,12 +146,16 @@ class PromptAttention(_TapeAttention):
         start: tf.Tensor,
         tokens: int,
         source: SourceAttention | None = None,
+        *,
+        is_native: bool = False,
     ) -> None:
         """Writes P = `tokens` places from `start`, a scalar."""
         super().__init__(keys, values, source)
         self._start = start
-        length = keys[0].shape[2]
+        self._is_native = is_native
+        rows, _, length, _ = keys[0].shape
         self._is_whole = tokens == length
+        self._ends = tf.fill([rows], start + tokens)
         place = start + tf.range(tokens)
         self._visible = tf.range(length) <= place[:, tf.newaxis]  # [P, T]
 
@@ -149,6 +178,8 @@ class PromptAttention(_TapeAttention):
         for caches, new in ((self.keys, key), (self.values, value)):
             caches[layer] = new if self._is_whole else self._write(caches[layer], new)
         keys, values = self.keys[layer], self.values[layer]
+        if self._is_native and bias is None:
+            return kernels.attend(query, keys, values, self._ends, scale, causal=True)
         return attention(query, keys, values, self._visible, scale, bias=bias)
 
     def _write(self, cache: tf.Tensor, new: tf.Tensor) -> tf.Tensor:

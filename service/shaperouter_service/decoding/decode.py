@@ -139,7 +139,9 @@ class DecodeProgram(Program):
         source = None
         if self.source_length:
             made = caches.read(handles[tapes:], self.model, self._source_shapes)
-            source = SourceAttention(made[:layers], made[layers:], state.source_lengths)
+            source = SourceAttention(
+                made[:layers], made[layers:], state.source_lengths, is_native=weights.is_packed
+            )
 
         def unfinished(
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
@@ -224,6 +226,7 @@ class DecodeProgram(Program):
             starts=self._places(state),
             visible=visible,
             source=source,
+            is_native=weights.is_packed,
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
         return family.logits(weights, hidden), [*attend.keys, *attend.values]

@@ -175,7 +175,12 @@ class PrefillProgram(Program):
         source = None
         if self.source_length:
             made = caches.read(handles[tapes:], self.model, self._source_shapes)
-            source = SourceAttention(made[: family.layers], made[family.layers :], source_lengths)
+            source = SourceAttention(
+                made[: family.layers],
+                made[family.layers :],
+                source_lengths,
+                is_native=weights.is_packed,
+            )
 
         def read(
             index: tf.Tensor, made: _Made, values: list[tf.Tensor]
@@ -183,7 +188,12 @@ class PrefillProgram(Program):
             # It is the only round; what did not depend on it, XLA would compute before the loop.
             first = start + index
             attend = PromptAttention(
-                values[: family.layers], values[family.layers :], first, self.piece, source
+                values[: family.layers],
+                values[family.layers :],
+                first,
+                self.piece,
+                source,
+                is_native=weights.is_packed,
             )
             positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
             hidden = family.forward(weights, tokens, positions, attend)

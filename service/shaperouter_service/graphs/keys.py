@@ -34,7 +34,7 @@ def cache_key(model: Model) -> CacheKey:
                 name: [weight.dtype.name, *weight.shape] for name, weight in model.weights.items()
             },
             # What custom calls in graphs mean; without packed weights there are none.
-            "kernels": kernels.VERSION if model.weights.packed else None,
+            "kernels": kernels.VERSION if model.weights.is_packed else None,
             "code": _code(),
             "service": shaperouter_service.__version__,
             "tensorflow": [

@@ -1,13 +1,13 @@
-"""Products of few rows on a CPU, by native code that compiled graphs call.
+"""Products of few rows and attention of few queries on a CPU, by native code that graphs call.
 
-XLA's own take 1.5 to 2.5 times what reading the weights does, and know no weights of fewer bits
-than it computes with. This room has the library (`native`, built when the service is installed),
+XLA's own products take 1.5 to 2.5 times what reading the weights does, and know no weights of fewer
+bits than it computes with; its attention reads all that a cache has room for. This room has the library (`native`, built when the service is installed),
 the weights in its layout, and the operations that call it; where it is missing, whoever asks is
 told why, and leaves products to XLA. `native/README.md` tells how it works.
 """
 
 from shaperouter_service.kernels.aligned import aligned
-from shaperouter_service.kernels.calls import linear, look_up
+from shaperouter_service.kernels.calls import attend, linear, look_up
 from shaperouter_service.kernels.choosing import KernelsChoice, choose
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
 from shaperouter_service.kernels.panels import Panels, pack
@@ -18,6 +18,7 @@ __all__ = [
     "KernelsUnavailableError",
     "Panels",
     "aligned",
+    "attend",
     "choose",
     "linear",
     "look_up",

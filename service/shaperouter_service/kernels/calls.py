@@ -19,6 +19,7 @@ _TYPES = {
     tf.bfloat16: "bf16",
     tf.int8: "i8",
     tf.int32: "i32",
+    tf.bool: "i1",
 }
 
 
@@ -62,12 +63,50 @@ def look_up(ids: tf.Tensor, panels: tf.Tensor, *, scales: tf.Tensor | None = Non
     return _call("shaperouter_look_up", [ids, panels, _or_none(scales)], out)
 
 
+def attend(
+    query: tf.Tensor,
+    keys: tf.Tensor,
+    values: tf.Tensor,
+    ends: tf.Tensor,
+    scale: float,
+    *,
+    causal: bool = False,
+    visible: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Attends to what there is in caches, which costs nothing for what they have room for.
+
+    Args:
+        query: [R, H, Q, D] float32.
+        keys: [R, H, T, D] float32.
+        values: [R, H, T, D] float32.
+        ends: [R] int32: places from there on are not looked at.
+        scale: Factor of the scores.
+        causal: The ends are those of the last queries; each one before has its end one place
+            before the next one's.
+        visible: [R, Q, T] bool, which places before the end a query sees; all without it.
+
+    Returns:
+        [R, H, Q, D] float32; zeros for a query that sees nothing. Neither T nor other rows and
+        queries change a result.
+    """
+    seen = tf.zeros([0], tf.bool) if visible is None else visible
+    # The second result is memory that the kernel works in.
+    shares = tf.TensorSpec([*query.shape[:3], keys.shape[2]])
+    out = [tf.TensorSpec(query.shape), shares]
+    operands = [query, keys, values, ends, seen]
+    attributes = f"causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
+    return _call("shaperouter_attend", operands, out, attributes)
+
+
 def _or_none(values: tf.Tensor | None) -> tf.Tensor:
     return tf.zeros([0]) if values is None else values
 
 
 def _call(
-    target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec]
+    target: str,
+    operands: Sequence[tf.Tensor],
+    results: Sequence[tf.TensorSpec],
+    attributes: str = "",
 ) -> tf.Tensor:
     """Calls a kernel, and returns its first result."""
     arguments = ", ".join(f"%{index}: {_type(x)}" for index, x in enumerate(operands))
@@ -79,7 +118,7 @@ def _call(
     module = (
         f"module {{ func.func public @main({arguments}) -> {_type(results[0])} {{\n"
         f"%out{count} = stablehlo.custom_call @{target}_{VERSION}({names}) {{\n"
-        "api_version = 4 : i32, backend_config = {},\n"
+        f"api_version = 4 : i32, backend_config = {{{attributes}}},\n"
         f"operand_layouts = [{_layouts(operands)}], result_layouts = [{_layouts(results)}]\n"
         f"}} : ({operand_types}) -> ({result_types})\n"
         f"return {first} : {_type(results[0])} }} }}"

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.kernels.calls import linear, look_up
+from shaperouter_service.kernels.calls import attend, linear, look_up
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
 from shaperouter_service.kernels.panels import Panels, pack
 
@@ -13,6 +13,10 @@ from shaperouter_service.kernels.panels import Panels, pack
 _INPUTS, _COLUMNS = 97, 43
 _ROWS = (1, 5, 37)
 _TYPES = (tf.float32, tf.bfloat16, tf.int8)
+# R, H, Q, T, D of a small attention, likewise.
+_ATTENTION = (2, 3, 5, 41, 19)
+_ENDS = (23, 41)
+_CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @functools.cache
@@ -32,19 +36,29 @@ def require() -> str:
     x = rng.standard_normal((max(_ROWS), _INPUTS), np.float32)
     ids = np.arange(_COLUMNS, dtype=np.int32)[::-3]
     panels = [pack(matrix, np.dtype(dtype.as_numpy_dtype)) for dtype in _TYPES]
+    rows, heads, queries, places, size = _ATTENTION
+    query, keys, values = (
+        rng.standard_normal((rows, heads, count, size), np.float32)
+        for count in (queries, places, places)
+    )
     try:
         found = _computed(x, bias, ids, panels)
+        attended = _attended(query, keys, values)
     except tf.errors.OpError as error:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
         held = unpack(of_type)
         expected = [*(x[:rows] @ held + bias for rows in _ROWS), held.T[ids]]
         for result, reference in zip(results, expected, strict=True):
-            if not np.allclose(result, reference, rtol=1e-5, atol=1e-5):
+            if not np.allclose(result, reference, **_CLOSE):
                 raise KernelsUnavailableError(
                     f"a product of {dtype.name} weights, {list(reference.shape)}, is not the "
                     "reference's"
                 )
+    if not np.allclose(attended, attention(query, keys, values, np.asarray(_ENDS)), **_CLOSE):
+        raise KernelsUnavailableError(
+            f"attention of {list(_ATTENTION)} numbers is not the reference's"
+        )
     return name
 
 
@@ -54,6 +68,29 @@ def unpack(panels: Panels) -> np.ndarray:
     matrix = panels.values.astype(np.float32).transpose(1, 0, 2).reshape(inputs, -1)
     matrix = matrix[:, : panels.columns]
     return matrix if panels.scales is None else matrix * panels.scales
+
+
+def attention(
+    query: np.ndarray, keys: np.ndarray, values: np.ndarray, ends: np.ndarray
+) -> np.ndarray:
+    """Causal attention by its definition, without a factor of the scores; see `attend`."""
+    queries, places = query.shape[2], keys.shape[2]
+    own_ends = ends[:, np.newaxis] - np.arange(queries)[::-1]  # [R, Q]
+    visible = np.arange(places) < own_ends[..., np.newaxis]
+    scores = np.where(visible[:, np.newaxis], query @ keys.swapaxes(2, 3), -np.inf)
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    result: np.ndarray = shares / shares.sum(axis=-1, keepdims=True) @ values
+    return result
+
+
+def _attended(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    graph = tf.function(
+        lambda *operands: attend(*operands, tf.constant(_ENDS), 1.0, causal=True),
+        jit_compile=True,
+        autograph=False,
+    )
+    result: np.ndarray = graph(*map(tf.constant, (query, keys, values))).numpy()
+    return result
 
 
 def _computed(

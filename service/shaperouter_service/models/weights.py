@@ -53,6 +53,11 @@ class Weights(Mapping[str, Any]):
         self.device = device
         self.packed: Mapping[str, int] = packed or {}
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the native kernels compute with them."""
+        return bool(self.packed)
+
     def read(self) -> "Weights":
         """In a graph: the variables' values, read once wherever they are used then."""
         values = {name: variable.read_value() for name, variable in self._tensors.items()}

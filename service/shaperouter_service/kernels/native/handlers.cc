@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "attend.h"
 #include "multiply.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -64,6 +65,13 @@ namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Matrix = ffi::BufferR2<ffi::F32>;
+using Cache = ffi::BufferR4<ffi::F32>;
+
+Pool AsPool(XlaPool& pool) {
+  return {&pool, pool.Threads(), [](void* handle, Task* task, void* data) {
+            return static_cast<const XlaPool*>(handle)->Schedule(task, data);
+          }};
+}
 
 std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
   switch (weights.element_type()) {
@@ -111,10 +119,40 @@ ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales,
       x.typed_data(),            weights.untyped_data(),      *type,
       OrNull(scales),            OrNull(bias),                arranged->typed_data(),
       out->typed_data()};
-  const auto schedule = [](void* handle, Task* task, void* data) {
-    return static_cast<const XlaPool*>(handle)->Schedule(task, data);
-  };
-  Multiply(product, ChosenKernels(), Pool{&pool, pool.Threads(), schedule});
+  Multiply(product, ChosenKernels(), AsPool(pool));
+  return ffi::Error::Success();
+}
+
+bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
+  return std::equal(some.begin(), some.end(), others.begin(), others.end());
+}
+
+// Queries [R, H, Q, D] over keys and values [R, H, T, D], as far as the ends [R], seeing [R, Q, T]
+// or all: [R, H, Q, D], beside [R, H, Q, T] to work in.
+ffi::Error AttendHeads(XlaPool pool, Cache query, Cache keys, Cache values,
+                       ffi::BufferR1<ffi::S32> ends, ffi::Buffer<ffi::PRED> visible,
+                       ffi::Result<Cache> out, ffi::Result<Cache> shares, float scale,
+                       bool causal) {
+  const auto of_query = query.dimensions(), of_keys = keys.dimensions();
+  const Attention attention{
+      static_cast<size_t>(of_keys[0]),  static_cast<size_t>(of_keys[1]),
+      static_cast<size_t>(of_query[2]), static_cast<size_t>(of_keys[2]),
+      static_cast<size_t>(of_keys[3]),  query.typed_data(),
+      keys.typed_data(),                values.typed_data(),
+      ends.typed_data(),                causal,
+      visible.element_count() == 0 ? nullptr : visible.typed_data(),
+      scale,                            shares->typed_data(),
+      out->typed_data()};
+  const size_t queries = attention.rows * attention.heads * attention.queries;
+  const size_t seen = attention.rows * attention.queries * attention.places;
+  if (of_query[0] != of_keys[0] || of_query[1] != of_keys[1] || of_query[3] != of_keys[3] ||
+      !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != of_keys[0] ||
+      (visible.element_count() != 0 && visible.element_count() != seen) ||
+      out->element_count() != query.element_count() ||
+      shares->element_count() != queries * attention.places) {
+    return ffi::Error::InvalidArgument("attend: operands and results do not fit together");
+  }
+  Attend(attention, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
 
@@ -175,6 +213,19 @@ XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
                            .Ret<Matrix>()
                            .Ret<Matrix>());
 
+XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
+                       ffi::Ffi::Bind()
+                           .Ctx<XlaPool>()
+                           .Arg<Cache>()
+                           .Arg<Cache>()
+                           .Arg<Cache>()
+                           .Arg<ffi::BufferR1<ffi::S32>>()
+                           .Arg<ffi::Buffer<ffi::PRED>>()
+                           .Ret<Cache>()
+                           .Ret<Cache>()
+                           .Attr<float>("scale")
+                           .Attr<bool>("causal"));
+
 XLA_FFI_DEFINE_HANDLER(kLookUp, LookUp,
                        ffi::Ffi::Bind()
                            .Arg<ffi::BufferR1<ffi::S32>>()
@@ -207,6 +258,7 @@ SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* a
     return "it was built for another version of XLA's FFI";
   }
   for (const auto& [name, handler] : {std::pair{"shaperouter_linear", shaperouter::kLinear},
+                                      std::pair{"shaperouter_attend", shaperouter::kAttend},
                                       std::pair{"shaperouter_look_up", shaperouter::kLookUp}}) {
     if (shaperouter::Register(api, name, handler) != nullptr) {
       return "XLA refused its handlers";

@@ -1,6 +1,6 @@
 // For x86 with AVX2 and FMA: 16 registers of eight floats.
 
-#include "product.h"
+#include "kernels.h"
 
 #if defined(__x86_64__)
 
@@ -24,11 +24,13 @@ inline __m256 WidenBytes(const int8_t* from) {
 }  // namespace
 
 #include "kernels.inc"
+#include "attention.inc"
 
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
 
-const shaperouter::Kernels shaperouter::kAvx2Kernels = {"avx2", kBlockRows, Arrange, Multiply};
+const shaperouter::Kernels shaperouter::kAvx2Kernels = {"avx2", kBlockRows, Arrange, Multiply,
+                                                          Attend};
 
 #endif

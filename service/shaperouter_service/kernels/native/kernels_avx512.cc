@@ -1,6 +1,6 @@
 // For x86 with AVX-512: 32 registers of sixteen floats.
 
-#include "product.h"
+#include "kernels.h"
 
 #if defined(__x86_64__)
 
@@ -26,11 +26,13 @@ inline __m512 WidenBytes(const int8_t* from) {
 }  // namespace
 
 #include "kernels.inc"
+#include "attention.inc"
 
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
 
-const shaperouter::Kernels shaperouter::kAvx512Kernels = {"avx512", kBlockRows, Arrange, Multiply};
+const shaperouter::Kernels shaperouter::kAvx512Kernels = {"avx512", kBlockRows, Arrange, Multiply,
+                                                          Attend};
 
 #endif

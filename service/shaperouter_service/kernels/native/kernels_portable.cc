@@ -1,6 +1,6 @@
 // For any processor: what the compiler makes of vectors of four floats (SSE2 on x86, NEON on ARM).
 
-#include "product.h"
+#include "kernels.h"
 
 namespace {
 constexpr size_t kLanes = 4;
@@ -19,6 +19,7 @@ inline Four WidenBytes(const int8_t* from) {
 }  // namespace
 
 #include "kernels.inc"
+#include "attention.inc"
 
 const shaperouter::Kernels shaperouter::kPortableKernels = {"portable", kBlockRows, Arrange,
-                                                            Multiply};
+                                                            Multiply, Attend};

@@ -1,8 +1,6 @@
 #include "multiply.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 namespace shaperouter {
 namespace {
@@ -41,27 +39,7 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
   return std::max(panels / kLeastPanels * kLeastPanels, kLeastPanels);
 }
 
-const Kernels& Choose() {
-  const char* wanted = std::getenv("SHAPEROUTER_KERNELS_ISA");
-  const auto may = [wanted](const Kernels& kernels) {
-    return wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, kernels.name) == 0;
-  };
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (may(kAvx512Kernels) && __builtin_cpu_supports("avx512f")) return kAvx512Kernels;
-  if (may(kAvx2Kernels) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return kAvx2Kernels;
-  }
-#endif
-  return kPortableKernels;
-}
-
 }  // namespace
-
-const Kernels& ChosenKernels() {
-  static const Kernels& chosen = Choose();
-  return chosen;
-}
 
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
   if (product.rows == 0) return;

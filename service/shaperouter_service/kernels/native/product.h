@@ -1,5 +1,4 @@
-// The product of a few rows and packed weights: what it is made of, and the code that computes it,
-// once for each instruction set.
+// The product of a few rows and packed weights: what it is made of.
 
 #ifndef SHAPEROUTER_KERNELS_PRODUCT_H_
 #define SHAPEROUTER_KERNELS_PRODUCT_H_
@@ -11,9 +10,6 @@ namespace shaperouter {
 
 // Columns of a panel: of one input, a cache line of floats.
 constexpr size_t kPanelColumns = 16;
-
-// Of everything that graphs and weights in memory rely on: names, operands and layouts.
-constexpr int kVersion = 1;
 
 enum class WeightType { kFloat32, kBFloat16, kInt8 };
 
@@ -36,26 +32,7 @@ struct Product {
   float* out;       // [M, O]
 };
 
-// What one instruction set computes. Functions of one product may run side by side if their ranges
-// are apart; all blocks are to be arranged before the first panel is multiplied.
-struct Kernels {
-  const char* name;
-  size_t block_rows;  // Most rows of a block.
-
-  // Turns blocks of rows, [first, last), into the order in which `multiply` reads them.
-  void (*arrange)(const Product&, size_t first, size_t last);
-
-  // Computes the columns of panels [first, last).
-  void (*multiply)(const Product&, size_t first, size_t last);
-};
-
 inline size_t PanelCount(size_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
-
-extern const Kernels kPortableKernels;
-#if defined(__x86_64__)
-extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;
-#endif
 
 }  // namespace shaperouter
 

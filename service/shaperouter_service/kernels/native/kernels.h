@@ -1,0 +1,45 @@
+// The code that computes products and attention, once for each instruction set.
+
+#ifndef SHAPEROUTER_KERNELS_KERNELS_H_
+#define SHAPEROUTER_KERNELS_KERNELS_H_
+
+#include <cstddef>
+
+#include "attention.h"
+#include "product.h"
+
+namespace shaperouter {
+
+// Of everything that graphs and weights in memory rely on: names, operands and layouts.
+constexpr int kVersion = 2;
+
+// What one instruction set computes. Functions of one product, or one attention, may run
+// side by side if their ranges are apart; all blocks are to be arranged before the first panel is
+// multiplied.
+struct Kernels {
+  const char* name;
+  size_t block_rows;  // Most rows of a block.
+
+  // Turns blocks of rows, [first, last), into the order in which `multiply` reads them.
+  void (*arrange)(const Product&, size_t first, size_t last);
+
+  // Computes the columns of panels [first, last).
+  void (*multiply)(const Product&, size_t first, size_t last);
+
+  // Computes blocks of queries, [first, last): those of a row's first head, of its next, and so on.
+  void (*attend)(const Attention&, size_t first, size_t last);
+};
+
+extern const Kernels kPortableKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+#endif
+
+// The kernels that run fastest on this processor, or those of the name that the environment
+// variable SHAPEROUTER_KERNELS_ISA has, if it can run them: so that tests reach all.
+const Kernels& ChosenKernels();
+
+}  // namespace shaperouter
+
+#endif  // SHAPEROUTER_KERNELS_KERNELS_H_
