@@ -6,6 +6,7 @@ SHELL := bash
 PYTHON ?= python3.11
 VENV := .venv
 KERNELS := service/shaperouter_service/kernels
+NATIVE := $(KERNELS)/native
 BIN := $(VENV)/bin
 PROTO_VENV := .venvs/protos
 PROTO_BIN := $(PROTO_VENV)/bin
@@ -23,7 +24,7 @@ help: ## Lists these targets.
 
 # --- Environments --------------------------------------------------------------------------------
 
-setup: $(VENV)/.ready ## Installs everything into .venv, from hash-pinned locks.
+setup: $(VENV)/.ready $(VENV)/.kernels ## Installs everything into .venv, from hash-pinned locks.
 
 $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml service/setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
@@ -33,11 +34,17 @@ $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps \
 		-e client -e service
+	@touch $@
+
+# Without a compiler, too, this is done once: the service works without them, and says so.
+$(VENV)/.kernels: service/setup.py $(wildcard $(NATIVE)/*) | $(VENV)/.ready
+	@echo "==> Building the native kernels"
+	@$(BIN)/python service/setup.py --quiet build_ext --inplace
 	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8; 'make kernels' says why"
 	@touch $@
 
-kernels: setup ## Builds the native kernels again, after a change or with a compiler that was not there.
-	$(BIN)/python service/setup.py build_ext --inplace
+kernels: $(VENV)/.ready ## Builds the native kernels again, with a compiler that was not there.
+	$(BIN)/python service/setup.py build_ext --inplace --force
 
 $(PROTO_VENV)/.ready: protos/requirements.lock
 	@echo "==> Making $(PROTO_VENV)"
@@ -82,7 +89,6 @@ test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weight
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python
 
-NATIVE := $(KERNELS)/native
 NATIVE_SOURCES := $(filter-out %/handlers.cc,$(wildcard $(NATIVE)/*.cc))
 
 build/sanitized/%: tests/native/kernels_test.cc $(wildcard $(NATIVE)/*)
