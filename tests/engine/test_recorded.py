@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from harness.engine import CHECKPOINTS, Bench, few_rungs
@@ -46,11 +47,25 @@ def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Pat
     assert told["graphs"] == 3
 
 
-def _record(directory: Path) -> Signature:
+@pytest.mark.parametrize(("recorded_beams", "is_made"), [(None, True), (1, False), (2, True)])
+def test_searches_with_beams_have_a_cover_unless_nobody_searches(
+    tmp_path: Path, recorded_beams: int | None, is_made: bool
+) -> None:
+    if recorded_beams is not None:
+        _record(tmp_path, beams=recorded_beams)
+    bench = Bench(
+        {MODEL: CHECKPOINTS[MODEL]}, slots=2, ladders=few_rungs, record=tmp_path, beam_cover=True
+    )
+    bench.stop_compiling()
+    asked_for = {str(graph.signature) for graph in bench.engine._graphs.graphs()}
+    assert (f"{MODEL} decode 1x512 beams 4" in asked_for) == is_made
+
+
+def _record(directory: Path, *, beams: int = 1) -> Signature:
     """Records traffic of a graph that a worker does not make by itself, and returns that."""
     ladders = few_rungs(max_length=128, slots=2, prefill_piece=PREFILL_PIECE)
     recorder = TrafficRecorder(directory, {MODEL: ladders})
-    signature = ladders.decode(MODEL, rows=2, length=1, beams=1)
+    signature = ladders.decode(MODEL, rows=2 if beams == 1 else 1, length=1, beams=beams)
     recorder.served(signature, 100.0)
     recorder.save()
     return signature

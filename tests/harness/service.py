@@ -25,11 +25,12 @@ def daemon(
 ) -> "subprocess.Popen[str]":
     """Starts `shaperouterd`; its log is on the standard error of the process.
 
-    Unless a test says otherwise, nothing comes from a compile cache.
+    Unless a test says otherwise, nothing comes from a compile cache, and nothing is made that
+    nobody asks for.
     """
     return subprocess.Popen(
         [sys.executable, "-m", "shaperouter_service", *arguments],
-        env={"SHAPEROUTER_COMPILE_CACHE": "off"} | dict(env),
+        env={"SHAPEROUTER_COMPILE_CACHE": "off", "SHAPEROUTER_BEAM_COVER": "off"} | dict(env),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -83,6 +83,7 @@ def worker(
         metrics_listen=None if common.metrics_listen == OFF else common.metrics_listen,
         dtype=engine.dtype,
         kernels=engine.kernels,
+        beam_cover=engine.beam_cover != OFF,
         slots=engine.slots,
         queue_limit=engine.queue_limit,
         compile_threads=engine.compile_threads or default_compile_threads(usable_cores()),

@@ -6,8 +6,8 @@ when hypotheses are dropped and split, only their lineage changes, which is the 
 they see.
 
 Where a model's weights are packed for the native kernels, these attend, too: what a tape has room
-for costs nothing then, so a long cover is as fast as a tight one. XLA, which computes all that there
-is room for, does the rest: what has a bias, and every other device.
+for costs nothing then, so a long cover is as fast as a tight one. XLA, which computes all that
+there is room for, does the rest: what has a bias, and every other device.
 """
 
 import tensorflow as tf

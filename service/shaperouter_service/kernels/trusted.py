@@ -16,7 +16,6 @@ _TYPES = (tf.float32, tf.bfloat16, tf.int8)
 # R, H, Q, T, D of a small attention, likewise.
 _ATTENTION = (2, 3, 5, 41, 19)
 _ENDS = (23, 41)
-_CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @functools.cache
@@ -50,12 +49,12 @@ def require() -> str:
         held = unpack(of_type)
         expected = [*(x[:rows] @ held + bias for rows in _ROWS), held.T[ids]]
         for result, reference in zip(results, expected, strict=True):
-            if not np.allclose(result, reference, **_CLOSE):
+            if not _is_close(result, reference):
                 raise KernelsUnavailableError(
                     f"a product of {dtype.name} weights, {list(reference.shape)}, is not the "
                     "reference's"
                 )
-    if not np.allclose(attended, attention(query, keys, values, np.asarray(_ENDS)), **_CLOSE):
+    if not _is_close(attended, attention(query, keys, values, np.asarray(_ENDS))):
         raise KernelsUnavailableError(
             f"attention of {list(_ATTENTION)} numbers is not the reference's"
         )
@@ -83,12 +82,15 @@ def attention(
     return result
 
 
+def _is_close(result: np.ndarray, reference: np.ndarray) -> bool:
+    return np.allclose(result, reference, rtol=1e-5, atol=1e-5)
+
+
 def _attended(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    graph = tf.function(
-        lambda *operands: attend(*operands, tf.constant(_ENDS), 1.0, causal=True),
-        jit_compile=True,
-        autograph=False,
-    )
+    def compute(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        return attend(query, keys, values, tf.constant(_ENDS), 1.0, causal=True)
+
+    graph = tf.function(compute, jit_compile=True, autograph=False)
     result: np.ndarray = graph(*map(tf.constant, (query, keys, values))).numpy()
     return result
 

@@ -50,6 +50,7 @@ class WorkerConfig:
         metrics_listen: Address of /metrics; None where the router shows this worker's metrics.
         dtype: Type of weights; auto is bfloat16 on a GPU, float32 elsewhere.
         kernels: Whether products on a CPU are made by the native kernels, if they are there.
+        beam_cover: Whether to make, before anybody asks, what covers most searches with beams.
         slots: Requests that run at a time, for each model.
         queue_limit: Requests that wait for a slot, for each model.
         compile_threads: Compilations at a time.
@@ -77,6 +78,7 @@ class WorkerConfig:
     metrics_listen: str | None
     dtype: Literal["auto", "float32", "bfloat16", "int8"]
     kernels: Literal["auto", "off"]
+    beam_cover: bool
     slots: int
     queue_limit: int
     compile_threads: int
@@ -128,6 +130,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 config.models,
                 dtype=config.dtype,
                 kernels=config.kernels,
+                beam_cover=config.beam_cover,
                 slots=config.slots,
                 queue_limit=config.queue_limit,
                 compile_threads=config.compile_threads,

@@ -141,7 +141,7 @@ def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | No
 
 
 def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
-    """An option for the narrowest lane, and for wider ones that have a graph already."""
+    """An option for the narrowest lane, and for wider ones that have a graph or will have one."""
     ladders = worker.ladders[ask.model]
     narrowest = ladders.lane(ask.num_beams).beams
     for lane in ladders.lanes:
@@ -152,7 +152,8 @@ def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
         if load is None:
             continue
         option = _option(ask, worker, lane.beams, load, now)
-        if lane.beams == narrowest or worker.state(option.decode) is GraphState.READY:
+        state = worker.state(option.decode)
+        if lane.beams == narrowest or state is GraphState.READY or state.on_the_way:
             yield option
 
 

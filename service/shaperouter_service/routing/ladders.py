@@ -251,6 +251,11 @@ class Ladders:
                 return lane
         raise ValueError(f"{beams} beams are more than the widest lane has, {self.lanes[-1].beams}")
 
+    @property
+    def usual_beams(self) -> int:
+        """A width that is enough for most searches with beams: that of the widest lane but one."""
+        return self.lanes[-2].beams
+
     def sources_together(self, length: int) -> Ladder:
         """How many sources of a rung `length` may be read together; one without an encoder."""
         if self.encoder is None:

@@ -90,6 +90,7 @@ class Engine:
         make_recorded: bool = True,
         trace_apart: bool = False,
         kernels: KernelsChoice = "auto",
+        beam_cover: bool = False,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -122,6 +123,7 @@ class Engine:
             trace_apart: Whether to trace in a process of its own while requests run, which tracing
                 in this one would hold up; on a CPU only.
             kernels: Whether products on a CPU are made by the native kernels, if they are there.
+            beam_cover: Whether to make, before anybody asks, what covers most searches with beams.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
@@ -211,6 +213,8 @@ class Engine:
         )
         self._thread.start()
         self._make_first(list(warm), record if make_recorded else None)
+        if beam_cover and mode is not CompileMode.FROZEN:
+            self._make_beam_covers(record)
         watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
@@ -312,6 +316,17 @@ class Engine:
         if is_lazy:
             # What the cache has takes a moment. Everything else must prove its worth again.
             self.want(signature for signature in recorded if self._is_kept(signature))
+
+    def _make_beam_covers(self, record: Path | None) -> None:
+        """Asks for a graph of each model that most searches with beams can run on.
+
+        Unless the record has traffic of the model, and none with beams.
+        """
+        recorded = read_record(record) if record else {}
+        for name, ladders in self._ladders.items():
+            known = recorded[name].signatures if name in recorded else {}
+            if not known or any(signature.beams > 1 for signature in known):
+                self.want([ladders.first_decode(name, ladders.usual_beams)])
 
     def _recorded(self, record: Path | None) -> list[Signature]:
         """What the record says is worth making, as much as there is room for."""

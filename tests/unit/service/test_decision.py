@@ -88,6 +88,18 @@ def test_a_wider_lane_serves_fewer_beams_when_only_it_is_ready() -> None:
     assert (taken.decode.beams, taken.stall_seconds) == (8, 0)
 
 
+def test_a_wider_lane_serves_fewer_beams_when_it_will_be_ready_sooner() -> None:
+    wide, narrow = (LADDERS.first_decode(MODEL, beams) for beams in (8, 2))
+    view = worker("a", ready=FIRST[:1])
+    for soon in (1.0, 1000.0):
+        coming = GraphView(
+            signature=wide, state=GraphState.COMPILING, ready_at=NOW + soon, retry_at=NOW
+        )
+        graphs = {**view.graphs, wide: coming}
+        taken = decided(ask(num_beams=2), [dataclasses.replace(view, graphs=graphs)]).taken
+        assert taken.decode == (wide if soon == 1.0 else narrow)
+
+
 def test_beam_search_never_runs_in_the_lane_without() -> None:
     widths = {o.decode.beams for o in decided(ask(num_beams=2), [worker("a")]).options}
     assert widths == {2}

@@ -26,6 +26,7 @@ class EngineOptions:
     compile_threads: int | None
     compile_mode: CompileModeName
     warm: tuple[str, ...]
+    beam_cover: Literal["auto", "off"]
     max_graphs: int
     max_memory: int
     prefill_lengths: tuple[ChosenLengths, ...]
@@ -79,8 +80,8 @@ engine_options = options_of(
         "--kernels",
         type=click.Choice(["auto", "off"]),
         default="auto",
-        help="Whether products on a CPU are made by the native kernels, if they were built when "
-        "the service was installed; off leaves them to XLA.",
+        help="Whether products and attention on a CPU are computed by the native kernels, if they "
+        "were built when the service was installed; off leaves them to XLA.",
     ),
     option(
         "--slots",
@@ -124,6 +125,14 @@ engine_options = options_of(
         "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --all` lists what there is. May be "
         "given several times, with --compile-mode warm or frozen; in the environment, separated by "
         "commas.",
+    ),
+    option(
+        "--beam-cover",
+        type=click.Choice(["auto", OFF]),
+        default="auto",
+        help="Whether workers make, as soon as they are ready, a graph that covers searches with "
+        "up to 4 beams (5 of transcripts), so that the first of them need not wait for one: auto "
+        "does unless the record of traffic has only requests without beams.",
     ),
     option(
         "--max-graphs",

@@ -24,6 +24,7 @@ ENGINE = [
     "--compile-threads",
     "--compile-mode",
     "--warm",
+    "--beam-cover",
     "--max-graphs",
     "--max-memory",
     "--prefill-lengths",
