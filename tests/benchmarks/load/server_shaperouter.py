@@ -51,8 +51,13 @@ def load() -> Iterator[Server]:
     )  # of which the threads are left to the service: all cores, as for users
     # Caches of its own, which are empty: what earlier runs compiled must not make this one warm.
     with tempfile.TemporaryDirectory() as cache:
-        caches = {"XDG_CACHE_HOME": cache, "SHAPEROUTER_COMPILE_CACHE": f"{cache}/graphs"}
-        with serving(f"--model=bench={given.model}", *given.option, env=caches) as service:
+        environment = {
+            "XDG_CACHE_HOME": cache,
+            "SHAPEROUTER_COMPILE_CACHE": f"{cache}/graphs",
+            # What tests do without, and users have.
+            "SHAPEROUTER_BEAM_COVER": "auto",
+        }
+        with serving(f"--model=bench={given.model}", *given.option, env=environment) as service:
             yield ShaperouterServer(service)
 
 
