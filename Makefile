@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-attention rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,6 +160,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and rea
 
 bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
+
+bench-attention: setup ## Measures the native kernels' attention against XLA's.
+	$(BIN)/python tests/benchmarks/attention.py
 
 rounding: setup ## Measures what weights of fewer bits cost the demo model in perplexity.
 	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/rounding.py

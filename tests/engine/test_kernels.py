@@ -290,6 +290,27 @@ def test_shares_are_those_of_any_scores() -> None:
         np.testing.assert_allclose(found, exact / exact.sum(), rtol=2e-6, atol=1e-37)
 
 
+@pytest.mark.parametrize("fault", ["is missing", "is damaged", "is of version"])
+def test_an_engine_whose_library_cannot_be_used_serves_without(
+    copied: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "is missing":
+        copied.unlink()
+    elif fault == "is damaged":
+        copied.write_bytes(copied.read_bytes()[:-1])
+    else:
+        monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
+    monkeypatch.setattr("shaperouter_service.kernels.trusted.register", lambda: register(copied))
+    require.cache_clear()
+    golden = Golden.read("gpt2-untied")
+    with structlog.testing.capture_logs() as lines:
+        bench = Bench({golden.name: golden.directory}, slots=2, ladders=few_rungs)
+    assert_equals(bench.submit_case(golden, golden.cases[0]), golden.cases[0])
+    assert bench.engine.model(golden.name).kernels == ""
+    (told,) = (line for line in lines if line["event"].startswith("no native kernels"))
+    assert fault in told["why"]
+
+
 # One of each family; all other tests run with the kernels.
 @pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "t5-gated"])
 def test_answers_are_the_references_without_kernels(name: str) -> None:
