@@ -16,6 +16,9 @@ EXPECTED = json.loads((GOLDENS / "demo.json").read_text(encoding="utf-8"))
 # Long enough to be caught in the middle, and with an end token that does not come up.
 ENDLESS = {"max_new_tokens": 500, "eos_token_ids": [EXPECTED["vocab_size"] - 1]}
 
+# On a machine with much else to do, a stream may have ended before its worker is killed.
+ATTEMPTS = 3
+
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Service]:
@@ -46,14 +49,20 @@ def test_a_worker_killed_in_mid_stream_costs_a_pause_and_comes_back_by_itself(
     demo: Service, demo_client: Client
 ) -> None:
     whole = demo_client.generate("TensorFlow is", **ENDLESS)
-    pid = demo.worker_pid()
     compiled = demo.metric("shaperouter_graph_compiles_total", result="compiled")
-    with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
-        first = next(stream)
-        os.kill(pid, signal.SIGKILL)
-        tokens = [*first.token_ids, *(token for delta in stream for token in delta.token_ids)]
-    assert tokens == list(whole.token_ids)
-    assert stream.result.text == whole.text
+    for times in range(1, 1 + ATTEMPTS):
+        pid = demo.worker_pid()
+        with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
+            first = next(stream)
+            os.kill(pid, signal.SIGKILL)
+            tokens = [*first.token_ids, *(token for delta in stream for token in delta.token_ids)]
+        assert tokens == list(whole.token_ids)
+        assert stream.result.text == whole.text
+        demo.wait_for_log("worker died", count=times)
+        if demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1:
+            break
+        # It was quicker than the news of its first token.
+        demo.wait_until_ready(count=1 + times)
     assert demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1
     assert demo.worker_pid() != pid
     assert demo.wait_for_log("worker died")["reason"] == "SIGKILL"

@@ -5,8 +5,10 @@
 namespace shaperouter {
 namespace {
 
-// Numbers of a cache that are read sooner than a second thread begins.
-constexpr size_t kReadAlone = 16 << 10;
+// Numbers of caches that one thread has read before a second one would begin.
+constexpr size_t kReadAlone = 128 << 10;
+// And what a thread takes at a time: some microseconds.
+constexpr size_t kPiece = 16 << 10;
 
 }  // namespace
 
@@ -16,9 +18,13 @@ void Attend(const Attention& attention, const Kernels& kernels, const Pool& pool
   for (size_t row = 0; row < attention.rows; ++row) {
     end = std::max(end, attention.End(row, attention.queries - 1));
   }
+  const size_t blocks = attention.rows * attention.heads * attention.Blocks();
   const size_t read = std::max<size_t>(2 * end * attention.size, 1);
-  ForPieces(pool, attention.rows * attention.heads * attention.Blocks(),
-            std::max<size_t>(kReadAlone / read, 1),
+  if (blocks * read <= kReadAlone) {
+    kernels.attend(attention, 0, blocks);
+    return;
+  }
+  ForPieces(pool, blocks, std::max<size_t>(kPiece / read, 1),
             [&](size_t first, size_t last) { kernels.attend(attention, first, last); });
 }
 
