@@ -130,9 +130,10 @@ def _steps(arguments: argparse.Namespace) -> dict[str, float]:
 
     from shaperouter_service.decoding import Batch, DecodeProgram, Options
     from shaperouter_service.graphs import CachedMaking, Making, cache_key
+    from shaperouter_service.kernels import choose
     from shaperouter_service.models import load_model
 
-    model = load_model(MODEL, BUILD / MODEL, "float32")
+    model = load_model(MODEL, BUILD / MODEL, "float32", packed=choose("auto") is not None)
     section = CompileCache(arguments.cache, max_bytes=10**10).section(cache_key(model))
 
     def program() -> DecodeProgram:
