@@ -102,7 +102,8 @@ def building(dockerfile: Path, stage: list[tuple[str, str]], context: Path) -> I
                 yield f"dpkg --status {package} > /dev/null"
         elif instruction == "RUN":
             yield f"echo {shlex.quote('==> ' + value)} >&2"
-            yield value
+            # A shell of its own, whose failure ends the rehearsal whichever command failed.
+            yield f"( {value} )"
         else:
             sys.exit(f"the rehearsal knows no {instruction}")
 
