@@ -28,18 +28,26 @@ class SourceAttention:
         *,
         is_native: bool = False,
     ) -> None:
-        """Attends to the first `lengths` [R] of S places of keys and values [R, H, S, D]."""
+        """Takes the caches as they are.
+
+        Args:
+            keys: Of each layer, [R, H, S, D].
+            values: Of each layer, [R, H, S, D].
+            lengths: [R] int32, the first places, which alone are attended to.
+            is_native: Whether the native kernels attend.
+        """
         self._keys, self._values = keys, values
         self._lengths = lengths
         self._is_native = is_native
+        places = tf.range(keys[0].shape[2])
+        self._visible = (places < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
 
     def __call__(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource.to_source`."""
         keys, values = self._keys[layer], self._values[layer]
         if self._is_native:
             return kernels.attend(query, keys, values, self._lengths, scale)
-        visible = tf.range(keys.shape[2]) < self._lengths[:, tf.newaxis]  # [R, S]
-        return attention(query, keys, values, visible[:, tf.newaxis, tf.newaxis], scale)
+        return attention(query, keys, values, self._visible, scale)
 
 
 class _TapeAttention:
@@ -149,7 +157,16 @@ class PromptAttention(_TapeAttention):
         *,
         is_native: bool = False,
     ) -> None:
-        """Writes P = `tokens` places from `start`, a scalar."""
+        """Takes the tape as it is before the piece.
+
+        Args:
+            keys: Of each layer, [R, H, T, D].
+            values: Of each layer, [R, H, T, D].
+            start: int32, the first of the places that the piece is written to.
+            tokens: P, how many those are.
+            source: What an encoder made of the source, if there is one.
+            is_native: Whether the native kernels attend.
+        """
         super().__init__(keys, values, source)
         self._start = start
         self._is_native = is_native

@@ -26,9 +26,9 @@ def choose(choice: KernelsChoice) -> str | None:
         return require()
     except KernelsUnavailableError as error:
         log.warning(
-            "no native kernels: products are left to XLA",
+            "no native kernels: XLA computes products and attention",
             why=str(error),
-            lost="decoding takes up to twice as long, and there are no int8 weights",
+            lost="decoding takes twice as long or more, and there are no int8 weights",
             remedy="install a C++17 compiler (g++), and then the service again (make setup)",
         )
         return None

@@ -6,7 +6,7 @@ called again.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from common.processes import PeerError
@@ -72,8 +72,7 @@ class Benchmark:
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Measures everything of these contestants."""
-        with ExitStack() as stack:
-            self._generator = stack.enter_context(LoadGenerator(self._settings.deadline))
+        with LoadGenerator(self._settings.deadline) as self._generator:
             self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
             for entry in entries:
                 with self._noting(entry, "until it was warm"), self._start(entry) as server:

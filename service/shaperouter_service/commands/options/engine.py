@@ -132,7 +132,8 @@ engine_options = options_of(
         default="auto",
         help="Whether workers make, as soon as they are ready, a graph that covers searches with "
         "up to 4 beams (5 of transcripts), so that the first of them need not wait for one: auto "
-        "does unless the record of traffic has only requests without beams.",
+        "does, but not in mode frozen, nor where the record of traffic has only requests without "
+        "beams.",
     ),
     option(
         "--max-graphs",
