@@ -28,7 +28,7 @@ struct Attention {
   const float* keys;    // [R, H, T, D]
   const float* values;  // [R, H, T, D]
   const int32_t* ends;  // [R], what is beyond [0, T] counts as the nearest that is not
-  bool causal;          // The row's end is that of its last query, and each one's before is one less.
+  bool causal;          // Ends are those of the last queries; each before has its one place before.
   const bool* visible;  // [R, Q, T], or null if all places before the end are
   float scale;
 

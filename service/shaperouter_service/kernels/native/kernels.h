@@ -13,8 +13,8 @@ namespace shaperouter {
 // Of everything that graphs and weights in memory rely on: names, operands and layouts.
 constexpr int kVersion = 2;
 
-// What one instruction set computes. Functions of one product, or one attention, may run side by side
-// if their ranges are apart; all blocks are to be arranged before the first panel is multiplied.
+// What one instruction set computes. Functions of one product, or of one attention, may run side by
+// side if their ranges are apart; all blocks are arranged before the first panel is multiplied.
 struct Kernels {
   const char* name;
   size_t block_rows;  // Most rows of a block.
