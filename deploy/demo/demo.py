@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from service import console, service
-from shaperouter import Client, Generation, GenerationOptions, Signature
+from shaperouter import Client, Generation, GenerationOptions, GraphKind, Signature
 
 PROMPT = "TensorFlow is"
 # Sampled, since small models repeat themselves when they are greedy; the seed makes all the same.
@@ -44,11 +44,11 @@ def make_ready(client: Client, signatures: list[Signature]) -> None:
     console.print(f"[dim]({names} made in {time.monotonic() - started:.1f} s)[/dim]")
 
 
-GraphFigures = dict[tuple[str, int, int], dict[str, float]]
+GraphFigures = dict[Signature, dict[str, float]]
 
 
 def read_graphs(metrics_url: str) -> GraphFigures:
-    """What /metrics says of each graph: figures by kind, rows and length."""
+    """What /metrics says of each graph."""
     with urllib.request.urlopen(metrics_url, timeout=10) as response:
         text = response.read().decode()
     graphs: GraphFigures = {}
@@ -56,9 +56,15 @@ def read_graphs(metrics_url: str) -> GraphFigures:
         for sample in family.samples:
             labels = sample.labels
             if "rows" in labels:
-                key = labels["kind"], int(labels["rows"]), int(labels["length"])
+                signature = Signature(
+                    model=labels["model"],
+                    kind=GraphKind(labels["kind"]),
+                    rows=int(labels["rows"]),
+                    length=int(labels["length"]),
+                    beams=int(labels["beams"]),
+                )
                 name = sample.name.removeprefix("shaperouter_")
-                graphs.setdefault(key, {})[labels.get("result", name)] = sample.value
+                graphs.setdefault(signature, {})[labels.get("result", name)] = sample.value
     return graphs
 
 
@@ -75,9 +81,10 @@ def graphs_table(metrics_url: str, calls: int) -> Table:
     table = Table(
         "graph", "traced", "compiled", "loaded", "calls", "device s", title="From /metrics"
     )
-    for (kind, rows, length), values in sorted(graphs.items(), reverse=True):
+    for signature in sorted(graphs, key=lambda graph: (graph.kind, graph.length), reverse=True):
+        values = graphs[signature]
         table.add_row(
-            f"{kind} {rows}x{length}",
+            signature.shape,
             f"{values['graph_traces_total']:.0f}",
             f"{values['compiled']:.0f}",
             f"{values['loaded']:.0f}",

@@ -47,12 +47,17 @@ def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Pat
     assert told["graphs"] == 3
 
 
-@pytest.mark.parametrize(("recorded_beams", "is_made"), [(None, True), (1, False), (2, True)])
+@pytest.mark.parametrize(("beams_served", "is_made"), [(None, True), (1, False), (2, True)])
 def test_searches_with_beams_have_a_cover_unless_nobody_searches(
-    tmp_path: Path, recorded_beams: int | None, is_made: bool
+    tmp_path: Path, beams_served: int | None, is_made: bool
 ) -> None:
-    if recorded_beams is not None:
-        _record(tmp_path, beams=recorded_beams)
+    # Made once before, that is, whoever it was for.
+    ladders = few_rungs(max_length=128, slots=2, prefill_piece=PREFILL_PIECE)
+    recorder = TrafficRecorder(tmp_path, {MODEL: ladders})
+    recorder.compiled(ladders.first_decode(MODEL, ladders.usual_beams), 5.0)
+    recorder.save()
+    if beams_served is not None:
+        _record(tmp_path, beams=beams_served)
     bench = Bench(
         {MODEL: CHECKPOINTS[MODEL]}, slots=2, ladders=few_rungs, record=tmp_path, beam_cover=True
     )

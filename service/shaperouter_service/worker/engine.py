@@ -320,12 +320,14 @@ class Engine:
     def _make_beam_covers(self, record: Path | None) -> None:
         """Asks for a graph of each model that most searches with beams can run on.
 
-        Unless the record has traffic of the model, and none with beams.
+        Unless the record has traffic of the model, and none with beams: what was made for nobody
+        is no traffic.
         """
         recorded = read_record(record) if record else {}
         for name, ladders in self._ladders.items():
             known = recorded[name].signatures if name in recorded else {}
-            if not known or any(signature.beams > 1 for signature in known):
+            served = {signature.beams for signature, traffic in known.items() if traffic.calls}
+            if not served or max(served) > 1:
                 self.want([ladders.first_decode(name, ladders.usual_beams)])
 
     def _recorded(self, record: Path | None) -> list[Signature]:
