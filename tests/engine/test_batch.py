@@ -3,10 +3,11 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
-from harness.engine import GOLDENS, Options
+from harness.engine import GOLDENS, Options, cached
 from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, load_model
@@ -31,8 +32,10 @@ def _filled(model: Model, *, rows: int, beams: int, length: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     for array in tf.nest.flatten((batch.state, batch.options)):
         array[...] = rng.integers(1, 100, array.shape) % (2 if array.dtype == np.bool_ else 100)
-    for variable in batch.caches._variables:
-        variable.assign(rng.normal(size=variable.value().shape).astype(np.float32))
+    for handle in batch.caches.tape:
+        tf.raw_ops.AssignVariableOp(
+            resource=handle, value=rng.normal(size=cached(handle).shape).astype(np.float32)
+        )
     return batch
 
 
@@ -49,7 +52,7 @@ def _row(batch: Batch, row: int, *, places: int, tokens: int) -> Row:
         lineage = cut(batch.state.beams.lineage, of_places=True)
         state = state._replace(beams=state.beams._replace(lineage=lineage))
     return Row(
-        caches=[variable.numpy()[row, :, :places] for variable in batch.caches._variables],
+        caches=[cached(handle)[row, :, :places] for handle in batch.caches.tape],
         state=state,
         options=tf.nest.map_structure(lambda field: field[row].copy(), batch.options),
     )
@@ -63,9 +66,7 @@ def _assert_has_its_shape(batch: Batch, rows: int, length: int, tokens: int) -> 
     family = batch.model.family
     assert batch.shape == Shape(rows, length)
     shape = (rows, family.heads, length, family.head_size)
-    assert [variable.numpy().shape for variable in batch.caches._variables] == (
-        [shape] * 2 * family.layers
-    )
+    assert [cached(handle).shape for handle in batch.caches.tape] == [shape] * 2 * family.layers
     assert batch.caches.bytes == 2 * family.layers * int(np.prod(shape)) * 4
     assert batch.state.tokens.shape == (rows, batch.beams, tokens)
     assert batch.options.biased_tokens.shape[0] == rows
@@ -103,7 +104,7 @@ def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
     batch.reshape([1], Shape(2, 40))
     empty = Batch(model, rows=2, beams=beams, length=40)
     _assert_equal(_row(batch, 1, places=40, tokens=41), _row(empty, 1, places=40, tokens=41))
-    assert not any(variable.numpy()[0, :, 16:].any() for variable in batch.caches._variables)
+    assert not any(cached(handle)[0, :, 16:].any() for handle in batch.caches.tape)
     assert not batch.state.tokens[0, :, 17:].any()
     if beams > 1:
         assert not batch.state.beams.lineage[0, :, 16:].any()
@@ -155,3 +156,14 @@ def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
     if beams > 1:
         assert batch.state.beams.lineage[1].sum(axis=-1).tolist() == [3] * beams
         assert batch.state.beams.scores[1].argmax() == 0
+
+
+def test_caches_are_freed_with_their_batch(model: Model) -> None:
+    process = psutil.Process()
+    shape = Shape(rows=64, length=4096)
+    size = Batch.of_shape(model, shape, beams=1).caches.bytes
+    assert size > 64 << 20
+    before = process.memory_info().rss
+    for _ in range(8):
+        Batch.of_shape(model, shape, beams=1)
+    assert process.memory_info().rss - before < 2 * size

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, source_attention
+from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, cached, source_attention
 from harness.waiting import wait_until
 from shaperouter_service.decoding import Batch, Options
 from shaperouter_service.decoding.attention import StepAttention
@@ -196,13 +196,13 @@ def test_a_source_moves_with_its_row(beams: int) -> None:
     first = Batch(model, rows=2, beams=beams, length=4, source_length=24)
     first.begin(1, [0], Options.of(max_new_tokens=3), source_length=17)
     rng = np.random.default_rng(0)
-    for variable in first.caches._variables:
-        variable.assign(rng.normal(size=variable.value().shape))
+    for handle in first.caches.source:
+        tf.raw_ops.AssignVariableOp(
+            resource=handle, value=rng.normal(size=cached(handle).shape).astype(np.float32)
+        )
     second = Batch(model, rows=3, beams=beams, length=64, source_length=64)
     second.copy_row(2, first, 1)
     assert second.state.source_lengths.tolist() == [0, 0, 17]
-    layers = 2 * model.family.layers
-    sources = zip(first.caches._variables[layers:], second.caches._variables[layers:], strict=True)
-    for old, new in sources:
-        np.testing.assert_array_equal(new.numpy()[2, :, :24], old.numpy()[1])
-        assert not new.numpy()[2, :, 24:].any()
+    for old, new in zip(first.caches.source, second.caches.source, strict=True):
+        np.testing.assert_array_equal(cached(new)[2, :, :24], cached(old)[1])
+        assert not cached(new)[2, :, 24:].any()

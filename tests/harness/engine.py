@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -55,6 +56,12 @@ CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
 }
 SLOTS = 4
 TIMEOUT = 120.0
+
+
+def cached(handle: tf.Tensor) -> np.ndarray:
+    """What one of a batch's caches holds."""
+    found: np.ndarray = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32).numpy()
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

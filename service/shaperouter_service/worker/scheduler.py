@@ -330,7 +330,7 @@ class LaneScheduler:
             self._covers.miss(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
-        self._owed_seconds -= now - began
+        self._owed_seconds = max(0.0, self._owed_seconds - (now - began))
         for run in advanced:
             run.use(asked, graph.signature, now - started)
             self._deliver(run, batch, logprobs, now)
@@ -345,7 +345,9 @@ class LaneScheduler:
     def _chunk_steps(self, graph: Graph) -> int:
         if graph.step_seconds is None:
             return 1
-        return max(1, min(MAX_STEPS, int(CHUNK_SECONDS / graph.step_seconds)))
+        # While prompts are read, what the streams are owed and no more.
+        seconds = min(CHUNK_SECONDS, self._owed_seconds or CHUNK_SECONDS)
+        return max(1, min(MAX_STEPS, round(seconds / graph.step_seconds)))
 
     # --- Results and ends --------------------------------------------------------------------
 
