@@ -1,7 +1,8 @@
 """Transcribes speech with Whisper tiny.en, and compares the transcripts with faster-whisper's.
 
 `make test-whisper` runs it. The service is a real one; recordings are sentences that espeak-ng
-says, each by itself, and all of them three times over as one of more than three minutes.
+says in several voices, each by itself, and all of them three times over as one of more than three
+minutes.
 """
 
 import argparse
@@ -47,14 +48,16 @@ class Recording:
 def recordings(work: Path) -> tuple[list[Recording], Recording]:
     """The sentences, and the long recording."""
 
-    def spoken(name: str, text: str) -> Recording:
+    def spoken(name: str, text: str, voice: str = espeak.VOICES[0]) -> Recording:
         said, path = work / f"{name}.wav", work / f"{name}-16k.wav"
-        espeak.say(text, said)
+        espeak.say(text, said, voice)
         resample(said, path)
         return Recording(path=path, text=text)
 
     sentences = [
-        spoken(f"sentence-{index:02}", text) for index, text in enumerate(espeak.SENTENCES, 1)
+        spoken(f"sentence-{index:02}-{voice}", text, voice)
+        for voice in espeak.VOICES
+        for index, text in enumerate(espeak.SENTENCES, 1)
     ]
     long = spoken("long", " ".join(REPEATED * espeak.SENTENCES))
     if long.seconds < LONG:

@@ -9,6 +9,9 @@ from pathlib import Path
 PROGRAM = "espeak-ng"
 SENTENCES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
 
+# Accents that small models understand about equally well.
+VOICES = ("en-gb", "en-us", "en-gb-scotland")
+
 # Words a minute: a little slower than espeak-ng's own, which is hard on small models.
 SPEED = 150
 
@@ -27,11 +30,11 @@ def have_espeak() -> None:
             sys.exit(f"{PROGRAM} is needed to make speech, and `{' '.join(command)}` failed")
 
 
-def say(text: str, path: Path) -> None:
+def say(text: str, path: Path, voice: str = VOICES[0]) -> None:
     """Writes a text as speech to a WAV file; a file that is there stays."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        command = [PROGRAM, "-v", "en-gb", "-s", str(SPEED), "-w", str(partial), "--", text]
+        command = [PROGRAM, "-v", voice, "-s", str(SPEED), "-w", str(partial), "--", text]
         subprocess.run(command, check=True)
         partial.rename(path)
