@@ -85,9 +85,9 @@ test: setup $(TOOLS)/.ready ## Runs all tests.
 	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
 	@touch $@
 
-test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's.
+test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's; BENCH='--dtype int8'.
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
-		--reference .venvs/whisper/bin/python
+		--reference .venvs/whisper/bin/python $(BENCH)
 
 NATIVE_SOURCES := $(filter-out %/handlers.cc,$(wildcard $(NATIVE)/*.cc))
 
@@ -164,8 +164,8 @@ bench-products: setup ## Measures products of few rows, whole and in the blocks 
 bench-attention: setup ## Measures the native kernels' attention against XLA's.
 	$(BIN)/python tests/benchmarks/attention.py
 
-rounding: setup ## Measures what weights of fewer bits cost the demo model in perplexity.
-	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/rounding.py
+rounding: setup build/demo-model/corpus/heldout.jsonl ## Measures what weights of fewer bits cost the demo model in perplexity; BENCH='--publish'.
+	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/rounding.py build/demo-model/corpus/heldout.jsonl $(BENCH)
 
 bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
@@ -212,8 +212,10 @@ build/%-model/wheels/.ready: service/training/%/packages.txt .venvs/training/.re
 EVALUATE_G2P = $(TRAIN)/g2p/evaluate.py --corpus build/g2p-model/corpus --model $(BUILTIN)/g2p \
 	--answers build/g2p-model/answers.jsonl
 
-demo-model: build/demo-model/wheels/.ready ## Trains the embedded demo model again (PyTorch; about two hours on 2 cores).
+build/demo-model/corpus/heldout.jsonl: build/demo-model/wheels/.ready
 	$(TRAIN)/demo/corpus.py --wheels build/demo-model/wheels --output build/demo-model/corpus
+
+demo-model: build/demo-model/corpus/heldout.jsonl ## Trains the embedded demo model again (PyTorch; about two hours on 2 cores).
 	$(TRAIN)/demo/train.py --corpus build/demo-model/corpus --work build/demo-model/run \
 		--output $(BUILTIN)/demo
 
@@ -226,7 +228,7 @@ g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phon
 g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served grapheme-to-phoneme model with the reference on all test words; BENCH='--dtype int8'.
 	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
 	$(EVALUATE_G2P)
-	$(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl $(BENCH)
+	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/pronunciations.py build/g2p-model/answers.jsonl $(BENCH)
 
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter

@@ -1,11 +1,13 @@
 """What weights of fewer bits cost in accuracy: the demo model's perplexity, by their type.
 
-The text is this repository's documentation, which the model has never seen. Perplexity is per
-token, of pieces as long as the model's positions.
+The text is what training held out, in windows of all of the model's positions, as the model's card
+has it. `--publish` puts the figures into the card.
 
 Run by ``make rounding``.
 """
 
+import argparse
+import json
 import math
 import os
 import sys
@@ -13,57 +15,82 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 import tensorflow as tf
 from transformers import AutoTokenizer
 
 import shaperouter_service
+from common.publishing import publish_section
 from harness.engine import prompt_attention
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import DType, Model, load_model
 
-REPOSITORY = Path(__file__).parents[2]
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
 TYPES: tuple[DType, ...] = ("float32", "bfloat16", "int8")
+END_OF_TEXT_ID = 0
 
 
 def main() -> int:
     """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("heldout", type=Path, help="what service/training/demo/corpus.py held out")
+    parser.add_argument("--publish", action="store_true", help="put the figures into the card")
+    arguments = parser.parse_args()
     if choose("auto") is None:
         return 1
-    text = "\n\n".join(
-        path.read_text(encoding="utf-8")
-        for path in sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
-    )
-    tokens = AutoTokenizer.from_pretrained(DEMO)(text, verbose=False)["input_ids"]
-    exact = 0.0
+    with arguments.heldout.open(encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines]
+    encoded = AutoTokenizer.from_pretrained(DEMO)(documents, add_special_tokens=False)["input_ids"]
+    tokens = np.concatenate([[END_OF_TEXT_ID, *ids] for ids in encoded]).astype(np.int32)
+    rows, exact = [], 0.0
     for dtype in TYPES:
         model = load_model("demo", DEMO, dtype, packed=True)
         found = _perplexity(model, tokens)
         exact = exact or found
-        print(
-            f"{dtype}: perplexity {found:.3f} of {len(tokens)} tokens ({found / exact - 1:+.2%}), "
-            f"{model.weight_bytes / 1e6:.1f} MB of weights",
-            flush=True,
+        row = (
+            f"| {dtype} | {found:.3f} | {found / exact - 1:+.2%} | {model.weight_bytes / 1e6:.1f} |"
         )
+        print(row, flush=True)
+        rows.append(row)
+    if arguments.publish:
+        text = "\n".join(
+            [
+                "As the service holds them (`--dtype`), with the text above; by `make rounding`.",
+                "",
+                "| weights | perplexity | more than float32 | MB |",
+                "| --- | ---: | ---: | ---: |",
+                *rows,
+            ]
+        )
+        card = DEMO / "README.md"
+        publish_section("## Weights of fewer bits", text, before="## Limits", document=card)
     return 0
 
 
-def _perplexity(model: Model, tokens: list[int]) -> float:
+def _perplexity(model: Model, tokens: np.ndarray) -> float:
+    """Per token of a text, but for its first."""
     length = model.family.max_length
 
-    def losses(piece: tf.Tensor) -> tf.Tensor:
+    def losses(window: tf.Tensor) -> tf.Tensor:
         """Of each token but the first, what it was not expected by."""
         positions = tf.range(length)[tf.newaxis]
         hidden = model.family.forward(
-            model.weights.read(), piece[tf.newaxis], positions, prompt_attention(model, length)
+            model.weights.read(),
+            window[tf.newaxis, :-1],
+            positions,
+            prompt_attention(model, length),
         )
         logits = model.family.logits(model.weights.read(), hidden)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(piece[1:], logits[0, :-1])
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(window[1:], logits[0])
 
     compiled = tf.function(losses, jit_compile=True, autograph=False)
-    pieces = [tokens[start : start + length] for start in range(0, len(tokens), length)]
-    found = [compiled(tf.constant(piece)).numpy() for piece in pieces if len(piece) == length]
-    return math.exp(sum(piece.sum() for piece in found) / sum(piece.size for piece in found))
+    total = 0.0
+    for start in range(0, len(tokens) - 1, length):
+        window = tokens[start : start + length + 1]
+        # What the last one lacks comes behind all that counts.
+        padded = np.pad(window, [0, length + 1 - len(window)])
+        total += float(compiled(tf.constant(padded)).numpy()[: len(window) - 1].sum())
+    return math.exp(total / (len(tokens) - 1))
 
 
 if __name__ == "__main__":

@@ -246,6 +246,29 @@ def test_a_prompt_waits_until_streams_have_had_as_long_as_its_last_piece(
     assert chunks == sum(_served(stream, GraphKind.DECODE).values()) - 1
 
 
+def test_a_chunk_between_pieces_has_no_more_steps_than_streams_are_owed(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps_of, between = lane._steps, []
+
+    def counted(runs: Any, graph: Any) -> int:
+        steps = steps_of(runs, graph)
+        if lane._owed_seconds > 0:
+            between.append(steps)
+        return steps
+
+    Order(lane, monkeypatch, costs=lambda seconds: 1e-9)
+    monkeypatch.setattr(lane, "_steps", counted)
+    runs = _together(
+        bench,
+        lane,
+        {"prompt": [5], "max_new_tokens": 120},
+        {"prompt": _prompt(120), "max_new_tokens": 4},
+    )
+    _finish(runs)
+    assert between == [1, 1, 1]
+
+
 def test_a_prompt_does_not_wait_for_streams_that_wait_for_a_compilation(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,9 +160,7 @@ def test_every_prefill_cover_gives_the_same_tokens(
         assert used == {cover.signature}
 
 
-def test_every_signature_is_traced_and_compiled_exactly_once(
-    benches: dict[str, Bench], thorough: Golden
-) -> None:
+def test_every_signature_is_made_exactly_once(benches: dict[str, Bench], thorough: Golden) -> None:
     bench = benches[thorough.name]
     made = {graph.signature for graph in bench.make_all_ready(thorough.name, BEAMS)}
     for case in thorough.option_cases[:5]:
@@ -171,4 +169,6 @@ def test_every_signature_is_traced_and_compiled_exactly_once(
     # Others may be on their way: who came before may have asked for more than there was.
     graphs = [graph for graph in snapshot.graphs if signature_from_proto(graph.signature) in made]
     assert len(graphs) == len(made)
-    assert {(graph.traces, graph.compiles, graph.failures) for graph in graphs} == {(1, 1, 0)}
+    # Traced and compiled, or loaded where an earlier run of the tests has kept what it compiled.
+    found = {(graph.traces, graph.compiles, graph.loads, graph.failures) for graph in graphs}
+    assert found <= {(1, 1, 0, 0), (0, 0, 1, 0)}

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from harness.engine import GOLDENS, Options
+from harness.engine import GOLDENS, Options, cached
 from shaperouter_service.decoding import Batch, Shape
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.worker.placement import place
@@ -40,10 +41,10 @@ def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list
             batch=batch,
             row=row,
         )
-        for variable in batch.caches._variables:
-            values = variable.numpy()
+        for handle in batch.caches.tape:
+            values = cached(handle).copy()
             values[row, :, : len(prompt)] = prompt[0]
-            variable.assign(values)
+            tf.raw_ops.AssignVariableOp(resource=handle, value=values)
         runs.append(run)
     return runs
 
@@ -56,9 +57,9 @@ def _assert_whole(*runs: Run) -> None:
         length = len(run.token_ids)
         assert run.batch.state.tokens[run.row, 0, :length].tolist() == list(run.token_ids)
         assert run.batch.state.lengths[run.row] == length
-        for variable in run.batch.caches._variables:
+        for handle in run.batch.caches.tape:
             np.testing.assert_array_equal(
-                variable.numpy()[run.row, :, :length], float(run.token_ids[0])
+                cached(handle)[run.row, :, :length], float(run.token_ids[0])
             )
 
 

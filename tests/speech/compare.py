@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument(
         "--beams", type=int, action="append", help="Widths of search. Default: 1 and 5."
     )
+    parser.add_argument("--dtype", default="auto", help="Type that the service holds weights in.")
     arguments = parser.parse_args()
     work: Path = arguments.work
     work.mkdir(parents=True, exist_ok=True)
@@ -128,8 +129,9 @@ def main() -> None:
     sentences, long = recordings(work)
     wrong: list[str] = []
     cache = {"SHAPEROUTER_COMPILE_CACHE": str((work / "cache").resolve())}
+    settings = (f"--model=tiny.en={converted.resolve()}", f"--dtype={arguments.dtype}")
     with (
-        serving(f"--model=tiny.en={converted.resolve()}", env=cache) as service,
+        serving(*settings, env=cache) as service,
         Client(service.address) as client,
         peer("peer_faster_whisper", arguments.reference, original) as reference,
     ):

@@ -1,23 +1,26 @@
-"""Putting a result into docs/."""
+"""Putting a result into docs/, or into a model's card."""
+
+from pathlib import Path
 
 from .places import DOCS
 
 MEASUREMENTS = DOCS / "measurements.md"
 
 
-def publish_section(heading: str, text: str, *, before: str) -> None:
-    """Puts a section into the measurements, in the place of the one with its heading.
+def publish_section(heading: str, text: str, *, before: str, document: Path = MEASUREMENTS) -> None:
+    """Puts a section into a document, in the place of the one with its heading.
 
     Args:
         heading: The section's first line, which marks where it begins.
         text: The rest of it.
         before: Heading of the section that a new one is put before.
+        document: In Markdown.
     """
-    content = MEASUREMENTS.read_text(encoding="utf-8")
+    content = document.read_text(encoding="utf-8")
     start = content.find(heading)
     if start < 0:
         start = end = content.index(before)
     else:
         end = content.index("\n## ", start) + 1
     section = f"{heading}\n\n{text}\n\n"
-    MEASUREMENTS.write_text(content[:start] + section + content[end:], encoding="utf-8")
+    document.write_text(content[:start] + section + content[end:], encoding="utf-8")
