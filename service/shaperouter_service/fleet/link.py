@@ -1,6 +1,7 @@
 """The connection to one worker: its Watch stream, and runs."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import StrEnum
 from typing import Any
@@ -28,6 +29,10 @@ FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
 # Seconds a worker has to answer a wish, which costs it next to nothing.
 WANT_TIMEOUT = 10.0
+
+# Seconds that a run which ends without a reason waits to hear why from the watching, which a
+# process that dies ends in the same moment.
+VERDICT_TIMEOUT = 1.0
 
 _CHANNEL_OPTIONS = [
     # A worker that comes back is found within a moment, not after the default of up to 2 minutes.
@@ -98,6 +103,8 @@ class WorkerLink:
         # The calls under way, and why we have cancelled them if we have.
         self._runs: dict[Any, Loss | None] = {}
         self._draining = False
+        # How the life that is watched ends.
+        self._verdict: asyncio.Future[Loss] | None = None
         # Why it could not be watched, since it last could.
         self._told_reasons: set[str] = set()
         # Until the next attempt to watch it, should this one end.
@@ -111,7 +118,9 @@ class WorkerLink:
     async def watch(self) -> None:
         """Follows the worker's state until cancelled, through any number of its lives."""
         while True:
+            verdict = self._verdict = asyncio.get_running_loop().create_future()
             loss = await self._watch_life()
+            verdict.set_result(loss)
             self._on_lost(self, loss)
             if loss is Loss.DRAINING:
                 # What runs there may go on to its end.
@@ -193,6 +202,7 @@ class WorkerLink:
         """
         call = self._stub.Run(request, timeout=seconds_left, metadata=outgoing_metadata())
         self._runs[call] = None
+        verdict = self._verdict
         try:
             async for response in call:
                 yield response
@@ -200,6 +210,10 @@ class WorkerLink:
             loss = self._loss(error)
             if loss is None:
                 raise from_call(error) from error
+            if loss is Loss.LOST and verdict is not None:
+                # A server that stops ends calls that just come like one that dies.
+                with contextlib.suppress(TimeoutError):
+                    loss = await asyncio.wait_for(asyncio.shield(verdict), VERDICT_TIMEOUT)
             raise RunInterruptedError(self.address, loss) from error
         except asyncio.CancelledError:
             # Also what gRPC raises where we have cancelled the call and nobody has cancelled us.

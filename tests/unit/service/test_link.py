@@ -16,6 +16,7 @@ from harness.router import PATIENCE
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import WorkerLostError
 from shaperouter_service.fleet import WorkerLink, link
+from shaperouter_service.fleet.link import Loss, RunInterruptedError
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -110,3 +111,40 @@ def test_a_wish_under_way_when_the_connection_is_closed_is_lost_and_cancels_nobo
             await wish
 
     watch(worker, lambda *_: None, scenario)
+
+
+@pytest.mark.parametrize("loss", [Loss.DRAINING, Loss.LOST])
+def test_a_run_that_ends_without_a_reason_has_that_of_the_watching(
+    worker: FakeWorker, until: Until, loss: Loss
+) -> None:
+    known: list[WorkerLink] = []
+    worker.script = [WorkerLostError(worker.name)]
+
+    async def scenario(connection: WorkerLink) -> None:
+        await until(lambda: bool(known))
+        run = asyncio.create_task(
+            anext(connection.run(worker_pb2.RunRequest(model="tiny"), PATIENCE))
+        )
+        await until(lambda: bool(worker.requests) and not worker.running)
+        await (worker.drain() if loss is Loss.DRAINING else worker.kill())
+        with pytest.raises(RunInterruptedError) as found:
+            await run
+        assert found.value.loss is loss
+
+    watch(worker, lambda connection, _: known.append(connection), scenario)
+
+
+def test_a_run_that_ends_without_a_reason_on_a_worker_that_stays_is_lost(
+    worker: FakeWorker, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "VERDICT_TIMEOUT", 0.05)
+    known: list[WorkerLink] = []
+    worker.script = [WorkerLostError(worker.name)]
+
+    async def scenario(connection: WorkerLink) -> None:
+        await until(lambda: bool(known))
+        with pytest.raises(RunInterruptedError) as found:
+            await anext(connection.run(worker_pb2.RunRequest(model="tiny"), PATIENCE))
+        assert found.value.loss is Loss.LOST
+
+    watch(worker, lambda connection, _: known.append(connection), scenario)
