@@ -47,9 +47,8 @@ def main() -> int:
         model = load_model("demo", DEMO, dtype, packed=True)
         found = _perplexity(model, tokens)
         exact = exact or found
-        row = (
-            f"| {dtype} | {found:.3f} | {found / exact - 1:+.2%} | {model.weight_bytes / 1e6:.1f} |"
-        )
+        more = "" if dtype == TYPES[0] else f"{found / exact - 1:+.2%}"
+        row = f"| {dtype} | {found:.3f} | {more} | {model.weight_bytes / 1e6:.1f} |"
         print(row, flush=True)
         rows.append(row)
     if arguments.publish:

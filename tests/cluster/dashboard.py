@@ -164,6 +164,8 @@ def main(save: Path | None) -> int:
                     time.sleep(LOAD / 3)
                     end_worker(service, name)
             heard.result()
+            # What was counted last is scraped a moment later.
+            prometheus.wait_until("shaperouter_audio_seconds_total", timeout=10 * SCRAPE)
             empty = without_data(prometheus)
             if save:
                 save.parent.mkdir(parents=True, exist_ok=True)
