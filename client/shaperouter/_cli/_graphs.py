@@ -16,7 +16,7 @@ from shaperouter._graph_stream import GraphStream
 
 _WORDS = ("model", "signature", "worker", "state")
 _NUMBERS = (
-    *("traces", "compiles", "trace s", "compile s", "calls", "stalls"),
+    *("traces", "compiles", "loads", "trace s", "compile s", "calls", "stalls"),
     *("device mean ms", "device total s"),
 )
 
@@ -42,8 +42,8 @@ def graphs(ctx: click.Context, model: str, include_cold: bool, watch: bool) -> N
     """Lists compiled graphs: what they cost and what they serve.
 
     A signature reads KIND ROWSxLENGTH, with "beams N" for N beams. Calls are the times the graph
-    served (its hits), stalls the requests that waited for its compilation. Counts and times are
-    since the worker started.
+    served (its hits), stalls the requests that waited for its compilation; one that was loaded from
+    the cache was neither traced nor compiled. Counts and times are since the worker started.
 
     --watch shows a grid for each model, kind and beam width, rows by lengths: the state of each
     graph, with several workers on how many it is ready, and its share of all device time. Padded is
@@ -59,7 +59,10 @@ def graphs(ctx: click.Context, model: str, include_cold: bool, watch: bool) -> N
         print_json({"graphs": listed})
         return
     if not listed:
-        click.echo("No graph yet: the first request of a shape compiles one.", err=True)
+        click.echo(
+            "No graph yet: nobody has asked for one, or no worker is up (see: shaperouter models).",
+            err=True,
+        )
         return
     print_table((*_WORDS, *_NUMBERS), [_row(graph) for graph in listed], words=len(_WORDS))
     for graph in listed:
@@ -76,6 +79,7 @@ def _row(graph: Graph) -> tuple[str, ...]:
         str(graph.state),
         str(graph.traces),
         str(graph.compiles),
+        str(graph.loads),
         f"{graph.trace_seconds:.2f}",
         f"{graph.compile_seconds.sum:.2f}",
         str(graph.device_seconds.count),

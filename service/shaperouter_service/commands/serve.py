@@ -46,7 +46,8 @@ class _WorkerCount(click.IntRange):
     default=1,
     metavar="N|auto",
     help="Local worker processes, each with all models, a share of the cores, and one of the GPUs "
-    "if there are any; auto is one for each GPU, or one.",
+    "if there are any; auto is one for each GPU, or one. Graphs are cached for the cores of a "
+    "worker, so with another number they are compiled once more.",
 )
 @engine_options
 def serve(

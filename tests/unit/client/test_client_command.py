@@ -43,7 +43,7 @@ def test_no_models_is_said_on_stderr(fake: FakeShaperouter) -> None:
 def test_graphs_is_a_table(fake: FakeShaperouter) -> None:
     _, row = run(fake, "graphs").stdout.splitlines()
     assert row.split() == [
-        *("demo", "decode", "4x256", "worker-0", "ready", "1", "1", "0.75", "2.50"),
+        *("demo", "decode", "4x256", "worker-0", "ready", "1", "1", "0", "0.75", "2.50"),
         *("40", "2", "10.00", "0.40"),
     ]
 
