@@ -9,7 +9,7 @@ from shaperouter._model import Model
 
 _COLUMNS = (
     *("model", "family", "dtype", "parameters", "max source", "max length", "slots"),
-    *("weights MB", "kv cache MB", "ready workers"),
+    *("weights MB", "kv cache MB", "workers"),
 )
 
 

@@ -330,7 +330,7 @@ class Fleet:
             if link in self._workers:
                 self._lost(link, Loss.LOST)
             log.info(
-                "worker ready", worker=worker.name, device=snapshot.device, address=link.address
+                "worker connected", worker=worker.name, device=snapshot.device, address=link.address
             )
         self._workers[link] = worker
         self._metrics.workers.set(len(self._workers))

@@ -236,8 +236,10 @@ class RequestRecord:
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
         if self._completion.graphs:
-            # What only the worker knows, and tells at a good end.
-            fields["queue_seconds"] = round(self._completion.timings.queue_seconds, 4)
+            # What only the worker knows, and tells at a good end: just what the response says.
+            timings = self._completion.timings
+            for part in ("queue", "stall", "prefill", "decode"):
+                fields[f"{part}_seconds"] = round(getattr(timings, f"{part}_seconds"), 4)
             served = (signature_from_proto(use.served) for use in self._completion.graphs)
             fields["graphs"] = [str(signature) for signature in served]
         if self.error:
