@@ -213,7 +213,9 @@ class WorkerLink:
             if loss is Loss.LOST and verdict is not None:
                 # A server that stops ends calls that just come like one that dies.
                 with contextlib.suppress(TimeoutError):
-                    loss = await asyncio.wait_for(asyncio.shield(verdict), VERDICT_TIMEOUT)
+                    # `wait_for` would lose a cancellation that comes together with the verdict.
+                    async with asyncio.timeout(VERDICT_TIMEOUT):
+                        loss = await asyncio.shield(verdict)
             raise RunInterruptedError(self.address, loss) from error
         except asyncio.CancelledError:
             # Also what gRPC raises where we have cancelled the call and nobody has cancelled us.
