@@ -115,6 +115,7 @@ def generation(
             padded_source_tokens=usage.padded_source_tokens,
         ),
         timings=Timings(
+            route_seconds=timings.route_seconds,
             queue_seconds=timings.queue_seconds,
             stall_seconds=timings.stall_seconds,
             prefill_seconds=timings.prefill_seconds,

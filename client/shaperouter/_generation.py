@@ -91,6 +91,8 @@ class Timings:
     sequence that a stop string ended, `queue_seconds` and `prefill_seconds` are not known, and 0.
 
     Attributes:
+        route_seconds: From the arrival at the service until the request was first sent to a worker:
+            reading it, and waiting for a worker that has loaded its model.
         queue_seconds: From the arrival at the worker until a slot was free.
         stall_seconds: Waiting for graphs to be traced and compiled.
         prefill_seconds: From the start of reading source and prompt to the first token, stalls left
@@ -100,6 +102,7 @@ class Timings:
         total_seconds: From the arrival at the service to the end.
     """
 
+    route_seconds: float
     queue_seconds: float
     stall_seconds: float
     prefill_seconds: float

@@ -75,11 +75,13 @@ def test_a_response_tells_its_signatures_timings_and_usage(client: Client) -> No
     assert result.usage.generated_tokens == len(result.token_ids) == 20
     timings = result.timings
     parts = (
-        timings.queue_seconds
+        timings.route_seconds
+        + timings.queue_seconds
         + timings.stall_seconds
         + timings.prefill_seconds
         + timings.decode_seconds
     )
+    assert timings.route_seconds > 0
     assert 0 < timings.time_to_first_token_seconds < timings.total_seconds
     assert 0 < parts <= timings.total_seconds
 

@@ -173,20 +173,22 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., padded_prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., source_tokens: _Optional[int] = ..., padded_source_tokens: _Optional[int] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "time_to_first_token_seconds", "total_seconds")
+    __slots__ = ("queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "time_to_first_token_seconds", "total_seconds", "route_seconds")
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TIME_TO_FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     queue_seconds: float
     stall_seconds: float
     prefill_seconds: float
     decode_seconds: float
     time_to_first_token_seconds: float
     total_seconds: float
-    def __init__(self, queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., time_to_first_token_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ...) -> None: ...
+    route_seconds: float
+    def __init__(self, queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., time_to_first_token_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., route_seconds: _Optional[float] = ...) -> None: ...
 
 class GraphUse(_message.Message):
     __slots__ = ("asked", "served", "calls", "device_seconds")

@@ -37,6 +37,7 @@ def completion_of(
                 generated_tokens=record.generated_tokens,
             ),
             timings=generation_pb2.Timings(
+                route_seconds=record.route_seconds,
                 queue_seconds=max(account.queue_seconds for account in accounts),
                 stall_seconds=max(account.stall_seconds for account in accounts),
                 prefill_seconds=max(account.prefill_seconds for account in accounts),

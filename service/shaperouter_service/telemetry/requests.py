@@ -191,6 +191,7 @@ class RequestRecord:
         self._span = start_span("", {"shaperouter.request_id": request_id})
         self._model = UNKNOWN_MODEL
         self._arrived = time.monotonic()
+        self._first_route: float | None = None
         self._first_token: float | None = None
         self._prompt_tokens = 0
         self.generated_tokens = 0
@@ -235,6 +236,7 @@ class RequestRecord:
             fields["client"] = self._payer.name
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
+            fields["route_seconds"] = round(self.route_seconds, 4)
         if self._completion.graphs:
             # What only the worker knows, and tells at a good end: just what the response says.
             timings = self._completion.timings
@@ -255,6 +257,8 @@ class RequestRecord:
 
     def routed(self, decision: Decision) -> None:
         """A run of it was given to a worker."""
+        if self._first_route is None:
+            self._first_route = time.monotonic()
         self.routes.append(decision)
         if self._span:
             taken = decision.taken
@@ -334,6 +338,11 @@ class RequestRecord:
     def progress(self, sequence: int) -> SequenceProgress:
         """What is known of one of its sequences."""
         return self._progress[sequence]
+
+    @property
+    def route_seconds(self) -> float:
+        """Seconds from its arrival until it was first sent to a worker; 0 before."""
+        return 0.0 if self._first_route is None else self._first_route - self._arrived
 
     @property
     def time_to_first_token(self) -> float:

@@ -211,6 +211,7 @@ class FakeShaperouter(
                         prompt_tokens=3, padded_prompt_tokens=16, generated_tokens=3
                     ),
                     timings=generation_pb2.Timings(
+                        route_seconds=0.0625,
                         queue_seconds=0.125,
                         stall_seconds=2.5,
                         prefill_seconds=0.25,

@@ -46,6 +46,7 @@ def test_generation_has_all_of_the_answer(client: Client) -> None:
     assert generation.worker == "worker-0"
     assert generation.usage == Usage(prompt_tokens=3, padded_prompt_tokens=16, generated_tokens=3)
     assert generation.timings == Timings(
+        route_seconds=0.0625,
         queue_seconds=0.125,
         stall_seconds=2.5,
         prefill_seconds=0.25,

@@ -10,9 +10,28 @@ from prometheus_client import CollectorRegistry
 
 from harness.logs import capture_logs
 from shaperouter.v1 import generation_pb2, signature_pb2
+from shaperouter_service.routing.decision import Decision, Option
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 
 PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
+
+TIGHT = Signature(model="gpt2", kind=GraphKind.DECODE, rows=1, length=64, beams=1)
+DECISION = Decision(
+    options=(
+        Option(
+            worker="worker-3",
+            prefill=None,
+            decode=TIGHT,
+            tight=TIGHT,
+            queue_seconds=0.0,
+            stall_seconds=0.0,
+            prefill_seconds=0.5,
+            decode_seconds=2.5,
+            informed=True,
+        ),
+    )
+)
 
 Lines = list[MutableMapping[str, Any]]
 
@@ -237,6 +256,29 @@ def test_covers_are_tight_or_loose(measured: Measured, lines: Lines) -> None:
     assert measured.value("cover_served_total", kind="prefill", fit="tight") == 1
     assert measured.value("cover_served_total", kind="decode", fit="tight") == 3
     assert measured.value("cover_served_total", kind="decode", fit="loose") == 7
+
+
+def test_the_time_until_it_is_routed_ends_with_its_first_worker(
+    measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("shaperouter_service.telemetry.requests.time.monotonic", lambda: now)
+    with measured.record() as record:
+        assert record.route_seconds == 0.0
+        now = 105.5
+        record.routed(DECISION)
+        now = 107.0
+        record.routed(DECISION)
+    assert record.route_seconds == 5.5
+    assert lines[0]["route_seconds"] == 5.5
+
+
+def test_the_line_of_a_request_that_was_not_routed_has_no_route(
+    measured: Measured, lines: Lines
+) -> None:
+    with measured.record():
+        pass
+    assert not {"route", "route_seconds"} & lines[0].keys()
 
 
 def test_one_line_is_logged_for_a_request(measured: Measured, lines: Lines) -> None:
