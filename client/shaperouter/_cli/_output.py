@@ -19,6 +19,12 @@ _PICTURES = (
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 )
 
+# An empty line would look like a failure.
+_NO_TEXT = (
+    "A sequence has tokens but no text: the model has no tokenizer, or wrote special tokens only. "
+    "--json prints the token ids."
+)
+
 
 class Output(ABC):
     """Takes the events of a stream in their order."""
@@ -119,6 +125,8 @@ class _Text(Output):
         click.secho(" · ".join([*parts, sequence.finish_reason]), dim=True)
 
     def _summarize(self, generation: Generation) -> None:
+        if any(sequence.token_ids and not sequence.text for sequence in generation.sequences):
+            click.echo(_NO_TEXT, err=True)
         if sys.stderr.isatty():
             click.secho(summary(generation), err=True, dim=True)
         if self._explain:

@@ -104,6 +104,14 @@ def test_sequences_that_are_sampled_have_no_scores(fake: FakeShaperouter) -> Non
     assert result.stdout.splitlines() == ["[1] · length", " a library", "[2] · stop", ""]
 
 
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_tokens_without_text_are_told(fake: FakeShaperouter, stream: list[str]) -> None:
+    fake.script = [fake.delta("", 5, 9), fake.completion()]
+    result = run(fake, "generate", "1 2", "--token-ids", *stream)
+    assert (result.exit_code, result.stdout) == (0, "\n")
+    assert result.stderr.startswith("A sequence has tokens but no text: ")
+
+
 def test_generate_leaves_options_to_the_service(fake: FakeShaperouter) -> None:
     run(fake, "generate", "x")
     assert request_of(fake).options == generation_pb2.GenerationOptions()
