@@ -89,7 +89,7 @@ def _contestants() -> dict[str, Weights]:
             tensors[name] = tf.Variable(panels.values, trainable=False)
             if panels.scales is not None:
                 tensors[name + Weights.SCALES] = tf.Variable(panels.scales, trainable=False)
-            packed[name] = panels.columns
+            packed[name] = panels.shape
         found[f"kernels, {dtype.name}"] = Weights(tensors, DeviceKind.CPU, packed)
     return found
 

@@ -15,7 +15,8 @@ from shaperouter_service import kernels
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, choosing, library, pack
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
-from shaperouter_service.kernels.trusted import attention, require, unpack
+from shaperouter_service.kernels.panels import GROUP
+from shaperouter_service.kernels.trusted import attention, require, unpack, whole_bytes
 from shaperouter_service.models import layers, load_model
 
 MOST_ROWS = 70
@@ -44,7 +45,10 @@ def test_products_are_the_references_for_every_number_of_rows(
     inputs: int, columns: int, dtype: tf.DType
 ) -> None:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((MOST_ROWS, inputs), np.float32)
+    if dtype == tf.int8:
+        x = whole_bytes(rng, MOST_ROWS, inputs)
+    else:
+        x = rng.standard_normal((MOST_ROWS, inputs), np.float32)
     matrix = rng.standard_normal((inputs, columns), np.float32)
     bias = rng.standard_normal(columns, np.float32)
     panels = pack(matrix, np.dtype(dtype.as_numpy_dtype))
@@ -53,7 +57,7 @@ def test_products_are_the_references_for_every_number_of_rows(
     @compiled
     def products(x: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
         return [
-            kernels.linear(x[:rows], values, columns, scales=scales, bias=tf.constant(bias))
+            kernels.linear(x[:rows], values, panels.shape, scales=scales, bias=tf.constant(bias))
             for rows in range(1, MOST_ROWS + 1)
         ]
 
@@ -71,7 +75,7 @@ def test_products_are_the_references_for_every_number_of_rows(
 def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
     rng = np.random.default_rng(0)
     panels = pack(rng.standard_normal((300, 500), np.float32), np.dtype(np.float32))
-    multiply = compiled(lambda x, values: kernels.linear(x, values, 500))
+    multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape))
     inputs = [tf.constant(rng.standard_normal((rows, 300), np.float32)) for rows in (1, 5, 13, 40)]
     values = tf.constant(panels.values)
     alone = [multiply(x, values).numpy() for x in inputs]
@@ -85,14 +89,33 @@ def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
                 np.testing.assert_array_equal(product, expected)
 
 
-def test_what_is_no_number_stays_in_its_row() -> None:
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_is_no_number_stays_in_its_row(dtype: tf.DType) -> None:
     x = np.ones((5, 40), np.float32)
     x[1, 7], x[3, 39] = np.nan, np.inf
-    panels = pack(np.ones((40, 35), np.float32), np.dtype(np.float32))
-    product = compiled(lambda x, values: kernels.linear(x, values, 35))(x, panels.values).numpy()
+    panels = pack(np.ones((40, 35), np.float32), np.dtype(dtype.as_numpy_dtype))
+    product = compiled(lambda x, values: kernels.linear(x, values, panels.shape))(x, panels.values).numpy()
     assert np.isnan(product[1]).all()
-    assert np.isinf(product[3]).all()
-    assert (product[[0, 2, 4]] == 40).all()
+    assert not np.isfinite(product[3]).any()
+    assert np.isfinite(product[[0, 2, 4]]).all()
+
+
+def test_with_int8_rows_are_rounded_by_groups() -> None:
+    rng = np.random.default_rng(0)
+    inputs, columns = 3 * GROUP - 50, 37
+    x = rng.standard_normal((9, inputs), np.float32)
+    # An outlier makes the steps of its own group large, and no others.
+    x[:, GROUP + 3] = 1000
+    panels = pack(rng.standard_normal((inputs, columns), np.float32), np.dtype(np.int8))
+    scales = tf.constant(panels.scales)
+    multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape, scales=scales))
+    error = np.abs(multiply(x, panels.values) - x @ unpack(panels))
+    half_steps = np.zeros_like(x)
+    for start in range(0, inputs, GROUP):
+        group = x[:, start : start + GROUP]
+        half_steps[:, start : start + GROUP] = np.abs(group).max(axis=1, keepdims=True) / 254
+    assert np.all(error <= 1.001 * half_steps @ np.abs(unpack(panels)))
+    assert error.any()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -101,7 +124,7 @@ def test_rows_are_looked_up_in_what_products_are_made_of(dtype: tf.DType) -> Non
     panels = pack(table.T, np.dtype(dtype.as_numpy_dtype))
     scales = None if panels.scales is None else tf.constant(panels.scales)
     ids = np.asarray([0, 42, 15, 16, 42], np.int32)
-    found = compiled(lambda ids, values: kernels.look_up(ids, values, scales=scales))(
+    found = compiled(lambda ids, values: kernels.look_up(ids, values, panels.shape, scales=scales))(
         ids, panels.values
     )
     np.testing.assert_array_equal(found, unpack(panels).T[ids])

@@ -22,11 +22,15 @@
 namespace {
 
 using shaperouter::Attention;
+using shaperouter::kGroup;
 using shaperouter::kPanelColumns;
+using shaperouter::kQuad;
 using shaperouter::Kernels;
 using shaperouter::PanelCount;
 using shaperouter::Pool;
 using shaperouter::Product;
+using shaperouter::QuadCount;
+using shaperouter::RowSize;
 using shaperouter::Task;
 using shaperouter::WeightType;
 
@@ -104,24 +108,34 @@ class Case {
  public:
   Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed)
       : x_(rows * inputs),
-        weights_(PanelCount(columns) * inputs * kPanelColumns),
+        // Of bytes, with the inputs that fill up the last four.
+        depth_(type == WeightType::kInt8 ? QuadCount(inputs) * kQuad : inputs),
+        type_(type),
+        weights_(PanelCount(columns) * depth_ * kPanelColumns),
         bytes_(new unsigned char[weights_.size() * 4]),
         scales_(columns),
         bias_(columns),
-        arranged_(rows * inputs),
+        arranged_(rows * RowSize(type, inputs)),
         out_(rows * columns) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1, 1);
-    for (size_t at = 0; at < x_.size(); ++at) x_[at] = number(random);
+    for (size_t at = 0; at < x_.size(); ++at) {
+      x_[at] = number(random);
+      // What rounding to bytes leaves as it is: the first of each group makes its factor 1 / 64.
+      if (type == WeightType::kInt8) {
+        x_[at] = (at % inputs % kGroup == 0 ? 127 : std::round(x_[at] * 127)) / 64;
+      }
+    }
     for (size_t at = 0; at < columns; ++at) {
       scales_[at] = type == WeightType::kInt8 ? 0.01f : 1;
       bias_[at] = number(random);
     }
     for (size_t panel = 0; panel < PanelCount(columns); ++panel) {
-      for (size_t input = 0; input < inputs; ++input) {
+      for (size_t input = 0; input < depth_; ++input) {
         for (size_t lane = 0; lane < kPanelColumns; ++lane) {
-          const bool there = panel * kPanelColumns + lane < columns;
-          const size_t at = (panel * inputs + input) * kPanelColumns + lane;
+          const size_t column = panel * kPanelColumns + lane;
+          const bool there = input < inputs && column < columns;
+          const size_t at = At(input, column);
           weights_[at] = there ? Rounded(number(random), type, at) : Rounded(0, type, at);
         }
       }
@@ -152,8 +166,10 @@ class Case {
 
  private:
   size_t At(size_t input, size_t column) const {
-    return (column / kPanelColumns * product_.inputs + input) * kPanelColumns +
-           column % kPanelColumns;
+    const size_t start = column / kPanelColumns * depth_ * kPanelColumns;
+    const size_t lane = column % kPanelColumns;
+    if (type_ != WeightType::kInt8) return start + input * kPanelColumns + lane;
+    return start + input / kQuad * kPanelColumns * kQuad + lane * kQuad + input % kQuad;
   }
 
   // Writes a weight in its type, and returns what that holds.
@@ -180,7 +196,10 @@ class Case {
     return 0;
   }
 
-  Floats x_, weights_;
+  Floats x_;
+  size_t depth_;
+  WeightType type_;
+  Floats weights_;
   std::unique_ptr<unsigned char[]> bytes_;
   Floats scales_, bias_, arranged_, out_;
   Product product_;
@@ -260,7 +279,8 @@ std::vector<const Kernels*> RunnableKernels() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     found.push_back(&shaperouter::kAvx2Kernels);
   }
-  if (__builtin_cpu_supports("avx512f")) found.push_back(&shaperouter::kAvx512Kernels);
+  if (__builtin_cpu_supports("avx512bw")) found.push_back(&shaperouter::kAvx512Kernels);
+  if (__builtin_cpu_supports("avx512vnni")) found.push_back(&shaperouter::kAvx512VnniKernels);
 #endif
   return found;
 }
@@ -268,7 +288,7 @@ std::vector<const Kernels*> RunnableKernels() {
 constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, WeightType::kInt8};
 
 void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
-  constexpr size_t kShapes[][2] = {{1, 1}, {3, 17}, {64, 48}, {97, 131}, {300, 33}};
+  constexpr size_t kShapes[][2] = {{1, 1}, {3, 17}, {64, 48}, {97, 131}, {300, 33}, {128, 16}};
   for (const WeightType type : kTypes) {
     for (size_t rows = 1; rows <= 70; ++rows) {
       for (const auto [inputs, columns] : kShapes) {
@@ -282,9 +302,11 @@ void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
 
 void ManyRows(const Kernels& kernels, const Pool& pool) {
   for (const size_t rows : {128, 511}) {
-    Case one(rows, 513, 70, WeightType::kFloat32, 1);
-    Multiply(one.product(), kernels, pool);
-    one.Check();
+    for (const WeightType type : {WeightType::kFloat32, WeightType::kInt8}) {
+      Case one(rows, 1030, 70, type, 1);
+      Multiply(one.product(), kernels, pool);
+      one.Check();
+    }
   }
 }
 
@@ -307,7 +329,7 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
     Case all(31, 300, 83, type, 7);
     Multiply(all.product(), kernels, pool);
     for (size_t row = 0; row < 31; ++row) {
-      Floats arranged(300), out(83);
+      Floats arranged(RowSize(type, 300)), out(83);
       Product alone = all.product();
       alone.rows = 1;
       alone.x += row * 300;
@@ -322,13 +344,38 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
 void WhatIsNoNumberStaysInItsRow(const Kernels& kernels, const Pool& pool) {
   for (const float odd : {std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity()}) {
-    Case one(9, 40, 35, WeightType::kFloat32, 3);
-    one.x()[4 * 40 + 11] = odd;
-    Multiply(one.product(), kernels, pool);
-    for (size_t row = 0; row < 9; ++row) {
-      for (size_t column = 0; column < 35; ++column) {
-        CHECK(std::isfinite(one.out()[row * 35 + column]) == (row != 4));
+    for (const WeightType type : kTypes) {
+      Case one(9, 40, 35, type, 3);
+      one.x()[4 * 40 + 11] = odd;
+      Multiply(one.product(), kernels, pool);
+      for (size_t row = 0; row < 9; ++row) {
+        for (size_t column = 0; column < 35; ++column) {
+          CHECK(std::isfinite(one.out()[row * 35 + column]) == (row != 4));
+        }
       }
+    }
+  }
+}
+
+// Numbers become the nearest of 255 steps; of a group, whatever the others of its row are.
+void RowsAreRoundedByGroups(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kInputs = 3 * kGroup - 5, kRows = 17;
+  Case one(kRows, kInputs, 21, WeightType::kInt8, 5);
+  std::vector<double> exact(kRows * 21);
+  Multiply(one.product(), kernels, pool);
+  for (size_t at = 0; at < exact.size(); ++at) exact[at] = one.out()[at];
+  // Less than half a step of 1 / 64.
+  for (size_t at = 0; at < kRows * kInputs; ++at) {
+    if (at % kInputs % kGroup != 0) one.x()[at] -= std::copysign(0.007f, one.x()[at]);
+  }
+  Multiply(one.product(), kernels, pool);
+  for (size_t at = 0; at < exact.size(); ++at) CHECK(one.out()[at] == exact[at]);
+  // Groups of zeros, and of numbers too small for a factor, come to nothing.
+  for (const float small : {0.0f, 1e-38f}) {
+    for (size_t at = 0; at < kRows * kInputs; ++at) one.x()[at] = small;
+    Multiply(one.product(), kernels, pool);
+    for (size_t at = 0; at < exact.size(); ++at) {
+      CHECK(one.out()[at] == one.product().bias[at % 21]);
     }
   }
 }
@@ -362,6 +409,7 @@ int main() {
     EveryNumberOfQueries(*kernels, two.pool());
     RowsDoNotDependOnOthers(*kernels, two.pool());
     WhatIsNoNumberStaysInItsRow(*kernels, two.pool());
+    RowsAreRoundedByGroups(*kernels, two.pool());
     SeveralAtATime(*kernels, two.pool());
     SeveralAtATime(*kernels, one.pool());
   }

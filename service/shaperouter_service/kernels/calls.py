@@ -4,12 +4,14 @@ Each is a module of StableHLO with one custom call. What is lowered from it name
 needs the library only where it is compiled and run.
 """
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from shaperouter_service.kernels.library import VERSION
+from shaperouter_service.kernels.panels import GROUP, QUAD
 
 # Of the XlaCallModule operation: what its arguments and attributes mean.
 _CALL_MODULE_VERSION = 9
@@ -26,40 +28,49 @@ _TYPES = {
 def linear(
     x: tf.Tensor,
     panels: tf.Tensor,
-    columns: int,
+    shape: tuple[int, int],
     *,
     scales: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Multiplies rows by a packed matrix.
+    """Multiplies rows by a packed matrix; one of int8 by rows that are rounded to int8, too.
 
     Args:
         x: [M, I] float32.
-        panels: Of a matrix [I, O]; see `Panels`.
-        columns: O.
+        panels: Of a matrix; see `Panels`.
+        shape: [I, O], of the matrix.
         scales: [O] float32, what columns are multiplied by.
         bias: [O] float32, what is added then.
 
     Returns:
         [M, O] float32. A row's result does not depend on what other rows there are.
     """
+    rows, (inputs, columns) = x.shape[0], shape
     # The second result is memory that the kernel works in.
-    out = [tf.TensorSpec([x.shape[0], columns]), tf.TensorSpec(x.shape)]
+    work = tf.TensorSpec([rows, _row_size(panels.dtype, inputs)])
+    out = [tf.TensorSpec([rows, columns]), work]
     return _call("shaperouter_linear", [x, panels, _or_none(scales), _or_none(bias)], out)
 
 
-def look_up(ids: tf.Tensor, panels: tf.Tensor, *, scales: tf.Tensor | None = None) -> tf.Tensor:
+def look_up(
+    ids: tf.Tensor,
+    panels: tf.Tensor,
+    shape: tuple[int, int],
+    *,
+    scales: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Takes columns of a packed matrix.
 
     Args:
         ids: [M] int32, which.
-        panels: Of a matrix [I, O]; see `Panels`.
+        panels: Of a matrix; see `Panels`.
+        shape: [I, O], of the matrix.
         scales: [O] float32, what columns are multiplied by.
 
     Returns:
         [M, I] float32.
     """
-    out = [tf.TensorSpec([ids.shape[0], panels.shape[1]])]
+    out = [tf.TensorSpec([ids.shape[0], shape[0]])]
     return _call("shaperouter_look_up", [ids, panels, _or_none(scales)], out)
 
 
@@ -96,6 +107,13 @@ def attend(
     operands = [query, keys, values, ends, seen]
     attributes = f"causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
     return _call("shaperouter_attend", operands, out, attributes)
+
+
+def _row_size(dtype: tf.DType, inputs: int) -> int:
+    """Words that a kernel arranges a row in; RowSize of native/product.h."""
+    if dtype != tf.int8:
+        return inputs
+    return math.ceil(inputs / QUAD) + 2 * math.ceil(inputs / GROUP)
 
 
 def _or_none(values: tf.Tensor | None) -> tf.Tensor:

@@ -12,8 +12,9 @@ import numpy as np
 
 from shaperouter_service.kernels.aligned import aligned
 
-# Columns of a panel; kPanelColumns of native/product.h.
-PANEL_COLUMNS = 16
+# Columns of a panel, inputs that bytes are multiplied by at a time, and inputs of a row that have a
+# factor in common where it is rounded to bytes; of native/product.h.
+PANEL_COLUMNS, QUAD, GROUP = 16, 4, 128
 
 # Columns that are packed at a time: what they take besides the result stays small.
 _SLAB = 64 * PANEL_COLUMNS
@@ -26,14 +27,15 @@ class Panels:
     """A packed matrix.
 
     Attributes:
-        values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; zeros in columns that there are not.
+        values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; int8 [ceil(O / PANEL_COLUMNS),
+            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; zeros in columns and inputs that there are not.
         scales: [O] float32, what columns are multiplied by; None where that is 1.
-        columns: O.
+        shape: [I, O], of the matrix.
     """
 
     values: np.ndarray
     scales: np.ndarray | None
-    columns: int
+    shape: tuple[int, int]
 
 
 def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:
@@ -46,7 +48,9 @@ def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:
     """
     inputs, columns = matrix.shape
     is_quantized = dtype == np.int8
-    values = aligned((math.ceil(columns / PANEL_COLUMNS), inputs, PANEL_COLUMNS), dtype)
+    side_by_side = QUAD if is_quantized else 1  # inputs
+    steps = math.ceil(inputs / side_by_side)
+    values = aligned((math.ceil(columns / PANEL_COLUMNS), steps, PANEL_COLUMNS, side_by_side), dtype)
     scales = aligned((columns,), np.dtype(np.float32)) if is_quantized else None
     for start in range(0, columns, _SLAB):
         slab = matrix[:, start : start + _SLAB]
@@ -56,14 +60,12 @@ def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:
             scales[start : start + width] = scale
             slab = np.rint(slab / np.where(scale > 0, scale, 1))
         panels = values[start // PANEL_COLUMNS :][: math.ceil(width / PANEL_COLUMNS)]
-        whole = width // PANEL_COLUMNS
-        panels[:whole] = (
-            slab[:, : whole * PANEL_COLUMNS]
-            .reshape(inputs, whole, PANEL_COLUMNS)
-            .transpose(1, 0, 2)
+        filled_up = np.pad(
+            slab, ((0, steps * side_by_side - inputs), (0, len(panels) * PANEL_COLUMNS - width))
         )
-        if whole < len(panels):
-            rest = width % PANEL_COLUMNS
-            panels[whole, :, :rest] = slab[:, whole * PANEL_COLUMNS :]
-            panels[whole, :, rest:] = 0
-    return Panels(values=values, scales=scales, columns=columns)
+        panels[:] = filled_up.reshape(steps, side_by_side, len(panels), PANEL_COLUMNS).transpose(
+            2, 0, 3, 1
+        )
+    if not is_quantized:
+        values = values.reshape(-1, inputs, PANEL_COLUMNS)
+    return Panels(values=values, scales=scales, shape=(inputs, columns))

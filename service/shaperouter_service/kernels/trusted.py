@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from shaperouter_service.kernels.calls import attend, linear, look_up
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
-from shaperouter_service.kernels.panels import Panels, pack
+from shaperouter_service.kernels.panels import GROUP, PANEL_COLUMNS, Panels, pack
 
 # Of a small matrix, no side of which is a multiple of anything that kernels are written in.
-_INPUTS, _COLUMNS = 97, 43
+_INPUTS, _COLUMNS = 197, 43
 _ROWS = (1, 5, 37)
 _TYPES = (tf.float32, tf.bfloat16, tf.int8)
 # R, H, Q, T, D of a small attention, likewise.
@@ -32,7 +32,7 @@ def require() -> str:
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((_INPUTS, _COLUMNS), np.float32)
     bias = rng.standard_normal(_COLUMNS, np.float32)
-    x = rng.standard_normal((max(_ROWS), _INPUTS), np.float32)
+    x = whole_bytes(rng, max(_ROWS), _INPUTS)
     ids = np.arange(_COLUMNS, dtype=np.int32)[::-3]
     panels = [pack(matrix, np.dtype(dtype.as_numpy_dtype)) for dtype in _TYPES]
     rows, heads, queries, places, size = _ATTENTION
@@ -63,10 +63,20 @@ def require() -> str:
 
 def unpack(panels: Panels) -> np.ndarray:
     """The matrix, [I, O] float32."""
-    _, inputs, _ = panels.values.shape
-    matrix = panels.values.astype(np.float32).transpose(1, 0, 2).reshape(inputs, -1)
-    matrix = matrix[:, : panels.columns]
-    return matrix if panels.scales is None else matrix * panels.scales
+    inputs, columns = panels.shape
+    values = panels.values.astype(np.float32)
+    if panels.scales is None:
+        return values.transpose(1, 0, 2).reshape(inputs, -1)[:, :columns]
+    matrix = values.transpose(1, 3, 0, 2).reshape(-1, len(values) * PANEL_COLUMNS)
+    return matrix[:inputs, :columns] * panels.scales
+
+
+def whole_bytes(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
+    """Rows [M, I] that rounding to int8 leaves as they are."""
+    x = rng.integers(-127, 128, (rows, inputs)).astype(np.float32)
+    # The largest of each group, which makes its factor 1 / 64.
+    x[:, ::GROUP] = 127
+    return x / 64
 
 
 def attention(
@@ -106,9 +116,9 @@ def _computed(
             values = tf.constant(one.values)
             scales = None if one.scales is None else tf.constant(one.scales)
             products = [
-                linear(x[:rows], values, one.columns, scales=scales, bias=bias) for rows in _ROWS
+                linear(x[:rows], values, one.shape, scales=scales, bias=bias) for rows in _ROWS
             ]
-            results.append([*products, look_up(ids, values, scales=scales)])
+            results.append([*products, look_up(ids, values, one.shape, scales=scales)])
         return results
 
     graph = tf.function(compute, jit_compile=True, autograph=False)

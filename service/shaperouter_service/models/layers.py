@@ -190,7 +190,8 @@ def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
     if name not in weights.packed:
         return tf.gather(weights[name], ids)
     scales = weights.get(name + Weights.SCALES)
-    rows = kernels.look_up(tf.reshape(ids, [-1]), weights[name], scales=scales)
+    shape = weights.packed[name]
+    rows = kernels.look_up(tf.reshape(ids, [-1]), weights[name], shape, scales=scales)
     return tf.reshape(rows, [*ids.shape, rows.shape[1]])
 
 

@@ -50,7 +50,7 @@ class Outline:
     dtype: tf.DType
     weight_dtype: tf.DType
     weights: Mapping[str, tf.TensorSpec]
-    packed: Mapping[str, int]
+    packed: Mapping[str, tuple[int, int]]
     parameters: int
 
 
@@ -199,7 +199,7 @@ class _Held:
         """Packs matrices in a type; with None, none is packed."""
         self._packed_dtype = packed_dtype
         self.variables: dict[str, tf.Variable] = {}
-        self.packed: dict[str, int] = {}
+        self.packed: dict[str, tuple[int, int]] = {}
         self.sizes: dict[str, int] = {}
         self.parameters = 0
 
@@ -214,7 +214,7 @@ class _Held:
             array.T if role is Role.VOCABULARY else array,
             np.dtype(self._packed_dtype.as_numpy_dtype),
         )
-        self.packed[name] = panels.columns
+        self.packed[name] = panels.shape
         self._hold(name, name, panels.values)
         if panels.scales is not None:
             self._hold(name, name + Weights.SCALES, panels.scales)

@@ -36,8 +36,8 @@ class Weights(Mapping[str, Any]):
 
     Attributes:
         device: What they are on. Layers write a product in the way that is fast there.
-        packed: Of those that are held in panels for the native kernels, the columns that they have.
-            The scales of such a weight, if it has any, have its name with `SCALES` behind it.
+        packed: Of those that are held in panels for the native kernels, the shapes [I, O] of the
+            matrices. The scales of such a weight, if it has any, have its name with `SCALES` behind it.
     """
 
     SCALES = ".scales"
@@ -46,12 +46,12 @@ class Weights(Mapping[str, Any]):
         self,
         tensors: Mapping[str, Any],
         device: DeviceKind,
-        packed: Mapping[str, int] | None = None,
+        packed: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         """Holds variables or tensors."""
         self._tensors = tensors
         self.device = device
-        self.packed: Mapping[str, int] = packed or {}
+        self.packed: Mapping[str, tuple[int, int]] = packed or {}
 
     @property
     def is_packed(self) -> bool:

@@ -86,10 +86,13 @@ std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
   }
 }
 
-bool ArePanels(const ffi::AnyBuffer& weights, int64_t inputs, int64_t columns) {
+bool ArePanels(const ffi::AnyBuffer& weights, WeightType type, int64_t inputs) {
   const auto dimensions = weights.dimensions();
-  return dimensions.size() == 3 && dimensions[1] == inputs && dimensions[2] == kPanelColumns &&
-         dimensions[0] == static_cast<int64_t>(PanelCount(columns));
+  if (type == WeightType::kInt8) {
+    return dimensions.size() == 4 && dimensions[1] == static_cast<int64_t>(QuadCount(inputs)) &&
+           dimensions[2] == kPanelColumns && dimensions[3] == kQuad;
+  }
+  return dimensions.size() == 3 && dimensions[1] == inputs && dimensions[2] == kPanelColumns;
 }
 
 // What is not there has no elements.
@@ -102,16 +105,18 @@ const float* OrNull(const Floats& values) {
   return values.element_count() == 0 ? nullptr : values.typed_data();
 }
 
-// x [M, I] by weights [ceil(O / 16), I, 16] with scales and bias of [O] or of none: [M, O], beside
-// [M, I] to work in.
+// x [M, I] by weights with scales and bias of [O] or of none, as in `Product`: [M, O], beside what it
+// works in.
 ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales, Floats bias,
                   ffi::Result<Matrix> out, ffi::Result<Matrix> arranged) {
   const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
   const int64_t columns = out->dimensions()[1];
   const auto type = TypeOf(weights);
-  if (!type || inputs == 0 || !ArePanels(weights, inputs, columns) ||
+  if (!type || inputs == 0 || !ArePanels(weights, *type, inputs) ||
+      weights.dimensions()[0] != static_cast<int64_t>(PanelCount(columns)) ||
       !IsColumnsOrNone(scales, columns) || !IsColumnsOrNone(bias, columns) ||
-      out->dimensions()[0] != rows || arranged->element_count() != x.element_count()) {
+      out->dimensions()[0] != rows || arranged->dimensions()[0] != rows ||
+      arranged->dimensions()[1] != static_cast<int64_t>(RowSize(*type, inputs))) {
     return ffi::Error::InvalidArgument("linear: operands and results do not fit together");
   }
   const Product product{
@@ -156,7 +161,10 @@ ffi::Error AttendHeads(XlaPool pool, Cache query, Cache keys, Cache values,
   return ffi::Error::Success();
 }
 
-float Widened(const void* weights, WeightType type, size_t at) {
+// One weight of a panel.
+float Weight(const void* weights, WeightType type, size_t panel, size_t inputs, size_t input,
+             size_t column) {
+  const size_t at = (panel * inputs + input) * kPanelColumns + column;
   switch (type) {
     case WeightType::kFloat32:
       return static_cast<const float*>(weights)[at];
@@ -166,8 +174,11 @@ float Widened(const void* weights, WeightType type, size_t at) {
       std::memcpy(&value, &bits, sizeof value);
       return value;
     }
-    case WeightType::kInt8:
-      return static_cast<const int8_t*>(weights)[at];
+    case WeightType::kInt8: {
+      const size_t quad = panel * QuadCount(inputs) + input / kQuad;
+      return static_cast<const int8_t*>(
+          weights)[(quad * kPanelColumns + column) * kQuad + input % kQuad];
+    }
   }
   return 0;
 }
@@ -179,8 +190,8 @@ ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats sc
   const int64_t inputs = out->dimensions()[1];
   const auto type = TypeOf(weights);
   const auto dimensions = weights.dimensions();
-  if (!type || dimensions.size() != 3 || dimensions[0] == 0 || dimensions[1] != inputs ||
-      dimensions[2] != kPanelColumns || out->dimensions()[0] != ids.dimensions()[0]) {
+  if (!type || !ArePanels(weights, *type, inputs) || dimensions[0] == 0 ||
+      out->dimensions()[0] != ids.dimensions()[0]) {
     return ffi::Error::InvalidArgument("look_up: operands and results do not fit together");
   }
   const int64_t filled = dimensions[0] * static_cast<int64_t>(kPanelColumns);
@@ -196,8 +207,7 @@ ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats sc
     const float scale = is_scaled ? scales.typed_data()[id] : 1.0f;
     float* to = out->typed_data() + row * inputs;
     for (int64_t input = 0; input < inputs; ++input) {
-      const size_t at = (panel * inputs + input) * kPanelColumns + column;
-      to[input] = scale * Widened(weights.untyped_data(), *type, at);
+      to[input] = scale * Weight(weights.untyped_data(), *type, panel, inputs, input, column);
     }
   }
   return ffi::Error::Success();

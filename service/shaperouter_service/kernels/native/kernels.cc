@@ -13,7 +13,10 @@ const Kernels& Choose() {
   };
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (may(kAvx512Kernels) && __builtin_cpu_supports("avx512f")) return kAvx512Kernels;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+    if (may(kAvx512VnniKernels) && __builtin_cpu_supports("avx512vnni")) return kAvx512VnniKernels;
+    if (may(kAvx512Kernels)) return kAvx512Kernels;
+  }
   if (may(kAvx2Kernels) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return kAvx2Kernels;
   }

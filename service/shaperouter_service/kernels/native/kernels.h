@@ -11,7 +11,7 @@
 namespace shaperouter {
 
 // Of everything that graphs and weights in memory rely on: names, operands and layouts.
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 // What one instruction set computes. Functions of one product, or of one attention, may run side by
 // side if their ranges are apart; all blocks are arranged before the first panel is multiplied.
@@ -33,6 +33,7 @@ extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+extern const Kernels kAvx512VnniKernels;
 #endif
 
 // The kernels that run fastest on this processor, or those of the name that the environment

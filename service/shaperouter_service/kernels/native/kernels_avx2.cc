@@ -17,9 +17,23 @@ constexpr size_t kLanes = 8;
 constexpr size_t kSums = 12;
 constexpr size_t kBlockRows = 6;
 
-inline __m256 WidenBytes(const int8_t* from) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+// Products of bytes without a sign by bytes with one: the row's bytes take the weights' signs over.
+struct Quads {
+  __m256i bytes;
+  __m256i absolute;
+};
+constexpr int32_t kDotOffset = 0;
+
+inline Quads LoadQuads(const int8_t* from) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return {bytes, _mm256_abs_epi8(bytes)};
+}
+
+template <class Ints>
+inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
+  const __m256i as_signed = _mm256_sign_epi8(_mm256_set1_epi32(x), weights.bytes);
+  const __m256i pairs = _mm256_maddubs_epi16(weights.absolute, as_signed);
+  return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 }  // namespace
 

@@ -1,4 +1,4 @@
-// For x86 with AVX-512: 32 registers of sixteen floats.
+// For x86 with AVX-512 and its operations on bytes: 32 registers of sixteen floats.
 
 #include "kernels.h"
 
@@ -7,9 +7,9 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw"))), apply_to = function)
 #else
-#pragma GCC target("avx512f")
+#pragma GCC target("avx512f,avx512bw")
 #endif
 
 namespace {
@@ -17,11 +17,25 @@ constexpr size_t kLanes = 16;
 constexpr size_t kSums = 24;
 constexpr size_t kBlockRows = 12;
 
-inline __m512 WidenBytes(const int8_t* from) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  // Masks of all lanes: without one, GCC 12 warns of its own header.
-  constexpr __mmask16 kAll = 0xffff;
-  return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
+// Products of bytes without a sign by bytes with one: the row's bytes take the weights' signs over.
+struct Quads {
+  __m512i absolute;
+  __mmask64 negative;
+};
+constexpr int32_t kDotOffset = 0;
+
+inline Quads LoadQuads(const int8_t* from) {
+  const __m512i bytes = _mm512_loadu_si512(from);
+  return {_mm512_abs_epi8(bytes), _mm512_movepi8_mask(bytes)};
+}
+
+template <class Ints>
+inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
+  const __m512i bytes = _mm512_set1_epi32(x);
+  const __m512i as_signed =
+      _mm512_mask_sub_epi8(bytes, weights.negative, _mm512_setzero_si512(), bytes);
+  const __m512i pairs = _mm512_maddubs_epi16(weights.absolute, as_signed);
+  return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 }  // namespace
 

@@ -11,10 +11,28 @@ constexpr size_t kSums = 12;
 #endif
 constexpr size_t kBlockRows = kSums / 4;
 
-typedef float Four __attribute__((vector_size(4 * sizeof(float))));
 
-inline Four WidenBytes(const int8_t* from) {
-  return Four{float(from[0]), float(from[1]), float(from[2]), float(from[3])};
+struct Quads {
+  int8_t bytes[kLanes][4];
+};
+constexpr int32_t kDotOffset = 0;
+
+inline Quads LoadQuads(const int8_t* from) {
+  Quads quads;
+  __builtin_memcpy(&quads, from, sizeof quads);
+  return quads;
+}
+
+template <class Ints>
+inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
+  int8_t bytes[4];
+  __builtin_memcpy(bytes, &x, sizeof bytes);
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    for (size_t input = 0; input < 4; ++input) {
+      sums[lane] += weights.bytes[lane][input] * bytes[input];
+    }
+  }
+  return sums;
 }
 }  // namespace
 

@@ -43,7 +43,8 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
 
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
   if (product.rows == 0) return;
-  if (product.rows > 1) {
+  // One row of floats is arranged as it is.
+  if (product.rows > 1 || product.type == WeightType::kInt8) {
     const size_t blocks = (product.rows + kernels.block_rows - 1) / kernels.block_rows;
     const auto arrange = [&](size_t first, size_t last) { kernels.arrange(product, first, last); };
     if (product.rows * product.inputs <= kArrangedAlone) {

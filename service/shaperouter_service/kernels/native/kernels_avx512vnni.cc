@@ -1,0 +1,47 @@
+// For x86 with AVX-512 and its instructions for bytes (VNNI): 32 registers of sixteen floats.
+
+#include "kernels.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vnni"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512vnni")
+#endif
+
+namespace {
+constexpr size_t kLanes = 16;
+constexpr size_t kSums = 24;
+constexpr size_t kBlockRows = 12;
+
+// One instruction multiplies and adds up, bytes without a sign by bytes with one: 128 is added to
+// weights, and what that is too much is taken off where sums begin.
+struct Quads {
+  __m512i bytes;
+};
+constexpr int32_t kDotOffset = 128;
+
+inline Quads LoadQuads(const int8_t* from) {
+  return {_mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128))};
+}
+
+template <class Ints>
+inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sums, weights.bytes, _mm512_set1_epi32(x));
+}
+}  // namespace
+
+#include "kernels.inc"
+#include "attention.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+const shaperouter::Kernels shaperouter::kAvx512VnniKernels = {"avx512vnni", kBlockRows, Arrange,
+                                                              Multiply, Attend};
+
+#endif
