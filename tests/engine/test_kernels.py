@@ -94,7 +94,8 @@ def test_what_is_no_number_stays_in_its_row(dtype: tf.DType) -> None:
     x = np.ones((5, 40), np.float32)
     x[1, 7], x[3, 39] = np.nan, np.inf
     panels = pack(np.ones((40, 35), np.float32), np.dtype(dtype.as_numpy_dtype))
-    product = compiled(lambda x, values: kernels.linear(x, values, panels.shape))(x, panels.values).numpy()
+    multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape))
+    product = multiply(x, panels.values).numpy()
     assert np.isnan(product[1]).all()
     assert not np.isfinite(product[3]).any()
     assert np.isfinite(product[[0, 2, 4]]).all()

@@ -48,9 +48,10 @@ def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:
     """
     inputs, columns = matrix.shape
     is_quantized = dtype == np.int8
+    count = math.ceil(columns / PANEL_COLUMNS)
     side_by_side = QUAD if is_quantized else 1  # inputs
     steps = math.ceil(inputs / side_by_side)
-    values = aligned((math.ceil(columns / PANEL_COLUMNS), steps, PANEL_COLUMNS, side_by_side), dtype)
+    values = aligned((count, steps, PANEL_COLUMNS, side_by_side), dtype)
     scales = aligned((columns,), np.dtype(np.float32)) if is_quantized else None
     for start in range(0, columns, _SLAB):
         slab = matrix[:, start : start + _SLAB]

@@ -68,7 +68,8 @@ def unpack(panels: Panels) -> np.ndarray:
     if panels.scales is None:
         return values.transpose(1, 0, 2).reshape(inputs, -1)[:, :columns]
     matrix = values.transpose(1, 3, 0, 2).reshape(-1, len(values) * PANEL_COLUMNS)
-    return matrix[:inputs, :columns] * panels.scales
+    scaled: np.ndarray = matrix[:inputs, :columns] * panels.scales
+    return scaled
 
 
 def whole_bytes(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:

@@ -37,7 +37,8 @@ class Weights(Mapping[str, Any]):
     Attributes:
         device: What they are on. Layers write a product in the way that is fast there.
         packed: Of those that are held in panels for the native kernels, the shapes [I, O] of the
-            matrices. The scales of such a weight, if it has any, have its name with `SCALES` behind it.
+            matrices. The scales of such a weight, if it has any, have its name with `SCALES` behind
+            it.
     """
 
     SCALES = ".scales"

@@ -73,8 +73,9 @@ engine_options = options_of(
         type=click.Choice(["auto", "float32", "bfloat16", "int8"]),
         default="auto",
         help="Type that weights are held in; auto is bfloat16 on a GPU and float32 elsewhere. On a "
-        "CPU with the native kernels all else is float32; without them caches and computations "
-        "have this type, too, bfloat16 is slower, and there is no int8.",
+        "CPU with the native kernels all else is float32, but for what is multiplied by int8 "
+        "weights, which is rounded to 8 bits for that, in groups of 128; without the kernels "
+        "caches and computations have this type, too, bfloat16 is slower, and there is no int8.",
     ),
     option(
         "--kernels",
