@@ -32,13 +32,20 @@ def tiny(request: pytest.FixtureRequest) -> Golden:
 
 
 @pytest.fixture(scope="session")
-def benches() -> Iterator[dict[str, Bench]]:
-    """The engine of each checkpoint."""
+def kept_compilations() -> CompileCache:
+    """What earlier sessions have compiled: for engines of tests that are about something else."""
     cache = CompileCache.open(CACHE, max_bytes=CACHE_BYTES)
+    assert cache is not None
+    return cache
+
+
+@pytest.fixture(scope="session")
+def benches(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
+    """The engine of each checkpoint."""
     thorough = {name: CHECKPOINTS[name] for name in THOROUGH}
-    many_slots = Bench(thorough, slots=4, compile_cache=cache)
+    many_slots = Bench(thorough, slots=4, compile_cache=kept_compilations)
     others = {name: path for name, path in CHECKPOINTS.items() if name not in THOROUGH}
-    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=cache)
+    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=kept_compilations)
     yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
     assert not many_slots.defects
     assert not few_graphs.defects

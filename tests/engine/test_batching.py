@@ -8,6 +8,7 @@ import pytest
 
 from harness.engine import GOLDENS, Bench, Collected
 from harness.waiting import wait_until
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -23,7 +24,12 @@ LONG = 100
 
 
 def _bench(
-    piece: int, prefill_lengths: Sequence[int], *, rows: Sequence[int], beams: Sequence[int]
+    piece: int,
+    prefill_lengths: Sequence[int],
+    *,
+    rows: Sequence[int],
+    beams: Sequence[int],
+    compile_cache: CompileCache,
 ) -> Bench:
     """An engine with few graphs; those without beam search are ready."""
     lanes = tuple(
@@ -41,23 +47,27 @@ def _bench(
         prefill_piece=piece,
         lanes=lanes,
     )
-    bench = Bench({MODEL: GOLDENS / MODEL}, ladders=lambda **_: ladders)
+    bench = Bench(
+        {MODEL: GOLDENS / MODEL}, ladders=lambda **_: ladders, compile_cache=compile_cache
+    )
     bench.make_all_ready(MODEL, [1])
     return bench
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
     """Two slots; prompts are read in pieces of PIECE tokens."""
-    bench = _bench(PIECE, PREFILL_LENGTHS, rows=[1, 2], beams=[1, 2])
+    bench = _bench(
+        PIECE, PREFILL_LENGTHS, rows=[1, 2], beams=[1, 2], compile_cache=kept_compilations
+    )
     yield bench
     assert not bench.defects
 
 
 @pytest.fixture(scope="module")
-def whole() -> Bench:
+def whole(kept_compilations: CompileCache) -> Bench:
     """Prompts are read whole."""
-    return _bench(LENGTH, [120], rows=[1], beams=[1])
+    return _bench(LENGTH, [120], rows=[1], beams=[1], compile_cache=kept_compilations)
 
 
 @pytest.fixture

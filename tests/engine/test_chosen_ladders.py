@@ -3,15 +3,19 @@
 import pytest
 
 from harness.engine import GOLDENS, Bench
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.signatures import GraphKind
 
 MODEL = "gpt2-untied"  # Its maximum is 128 tokens.
 
 
-def test_graphs_have_the_chosen_lengths() -> None:
+def test_graphs_have_the_chosen_lengths(kept_compilations: CompileCache) -> None:
     bench = Bench(
-        {MODEL: GOLDENS / MODEL}, prefill_lengths={MODEL: (24,)}, decode_lengths={MODEL: (40, 80)}
+        {MODEL: GOLDENS / MODEL},
+        prefill_lengths={MODEL: (24,)},
+        decode_lengths={MODEL: (40, 80)},
+        compile_cache=kept_compilations,
     )
     run = bench.submit(MODEL, range(1, 20), max_new_tokens=6)
     beams = bench.submit(MODEL, range(1, 20), max_new_tokens=6, num_beams=2)
@@ -26,7 +30,7 @@ def test_graphs_have_the_chosen_lengths() -> None:
 
 
 def test_a_model_tells_its_chosen_lengths() -> None:
-    bench = Bench({MODEL: GOLDENS / MODEL}, decode_lengths={MODEL: (40, 80)})
+    bench = Bench({MODEL: GOLDENS / MODEL}, decode_lengths={MODEL: (40, 80)}, compile_threads=0)
     ladders = bench.engine.model(MODEL).ladders
     assert list(ladders.lanes[0].decode_lengths) == [40, 80, 128]
     assert list(ladders.lanes[1].decode_lengths) == [80, 160, 256]

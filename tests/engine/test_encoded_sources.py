@@ -12,6 +12,7 @@ import pytest
 from harness.engine import GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.run import Ended
@@ -20,8 +21,8 @@ NAME = "whisper-uneven"
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench({NAME: GOLDENS / NAME}, slots=4)
+def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
+    bench = Bench({NAME: GOLDENS / NAME}, slots=4, compile_cache=kept_compilations)
     yield bench
     assert not bench.defects
 

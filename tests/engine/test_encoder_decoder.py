@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, cached, source_attention
 from harness.waiting import wait_until
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.decoding import Batch, Options
 from shaperouter_service.decoding.attention import StepAttention
 from shaperouter_service.graphs import Graph, GraphState
@@ -24,8 +25,8 @@ def golden() -> Golden:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench({MODEL: CHECKPOINTS[MODEL]}, slots=2)
+def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
+    bench = Bench({MODEL: CHECKPOINTS[MODEL]}, slots=2, compile_cache=kept_compilations)
     yield bench
     assert not bench.defects
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.engine import GOLDENS, Bench, Collected, few_rungs
 from harness.waiting import wait_until
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.errors import QueueFullError
 from shaperouter_service.worker.run import Ended
 
@@ -40,8 +41,14 @@ def _asked() -> st.SearchStrategy[Asked]:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench({MODEL: GOLDENS / MODEL}, slots=2, queue_limit=QUEUE, ladders=few_rungs)
+def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
+    bench = Bench(
+        {MODEL: GOLDENS / MODEL},
+        slots=2,
+        queue_limit=QUEUE,
+        ladders=few_rungs,
+        compile_cache=kept_compilations,
+    )
     yield bench
     assert not bench.defects
 

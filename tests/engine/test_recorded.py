@@ -1,6 +1,7 @@
 """What the record of traffic makes a worker make before anybody asks."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,34 +15,31 @@ from shaperouter_service.routing.signatures import Signature
 MODEL = "gpt2-odd-heads"
 
 
+def _bench(directory: Path, **options: Any) -> Bench:
+    """An engine that nothing is compiled in: what it asks for is all there is to see."""
+    return Bench(
+        {MODEL: CHECKPOINTS[MODEL]},
+        slots=2,
+        ladders=few_rungs,
+        compile_threads=0,
+        record=directory,
+        **options,
+    )
+
+
 def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
     recorded = _record(tmp_path)
     made = {}
     for make_recorded in (True, False):
-        bench = Bench(
-            {MODEL: CHECKPOINTS[MODEL]},
-            slots=2,
-            ladders=few_rungs,
-            mode=CompileMode.WARM,
-            record=tmp_path,
-            make_recorded=make_recorded,
-        )
+        bench = _bench(tmp_path, mode=CompileMode.WARM, make_recorded=make_recorded)
         made[make_recorded] = {graph.signature for graph in bench.engine._graphs.graphs()}
-        bench.stop_compiling()
     assert made[True] - made[False] == {recorded}
 
 
 def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Path) -> None:
     _record(tmp_path)
     with capture_logs() as lines:
-        bench = Bench(
-            {MODEL: CHECKPOINTS[MODEL]},
-            slots=2,
-            ladders=few_rungs,
-            mode=CompileMode.FROZEN,
-            record=tmp_path,
-        )
-    bench.stop_compiling()
+        _bench(tmp_path, mode=CompileMode.FROZEN)
     (told,) = (line for line in lines if line["event"].startswith("making graphs before"))
     # Those that cover every request, and the one that is recorded.
     assert told["graphs"] == 3
@@ -58,10 +56,7 @@ def test_searches_with_beams_have_a_cover_unless_nobody_searches(
     recorder.save()
     if beams_served is not None:
         _record(tmp_path, beams=beams_served)
-    bench = Bench(
-        {MODEL: CHECKPOINTS[MODEL]}, slots=2, ladders=few_rungs, record=tmp_path, beam_cover=True
-    )
-    bench.stop_compiling()
+    bench = _bench(tmp_path, beam_cover=True)
     asked_for = {str(graph.signature) for graph in bench.engine._graphs.graphs()}
     assert (f"{MODEL} decode 1x512 beams 4" in asked_for) == is_made
 

@@ -7,6 +7,7 @@ import pytest
 from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
@@ -28,9 +29,9 @@ LONG = 120
 
 
 @pytest.fixture(scope="module")
-def small() -> Bench:
+def small(kept_compilations: CompileCache) -> Bench:
     """Two slots, and room for one run to wait."""
-    return Bench(MODELS, slots=2, queue_limit=1)
+    return Bench(MODELS, slots=2, queue_limit=1, compile_cache=kept_compilations)
 
 
 def _lane(bench: Bench) -> worker_pb2.Lane:
@@ -163,9 +164,17 @@ def test_a_run_without_any_graph_ends_with_the_reason_and_others_go_on(
     assert _lane(bench).active_slots == 0
 
 
-def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled() -> None:
+def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled(
+    kept_compilations: CompileCache,
+) -> None:
     declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=2, rows=1, length=64)
-    bench = Bench(MODELS, slots=1, mode=CompileMode.FROZEN, warm=[declared])
+    bench = Bench(
+        MODELS,
+        slots=1,
+        mode=CompileMode.FROZEN,
+        warm=[declared],
+        compile_cache=kept_compilations,
+    )
     wait_until(lambda: bench.engine.warm)
     covered = bench.submit(MODEL, [1], max_new_tokens=5, num_beams=2)
     covered.wait()
@@ -235,8 +244,10 @@ def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench
     assert rest.token_ids == whole.token_ids[11:]
 
 
-def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted() -> None:
-    bench = Bench(MODELS, slots=1)
+def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted(
+    kept_compilations: CompileCache,
+) -> None:
+    bench = Bench(MODELS, slots=1, compile_cache=kept_compilations)
     scheduler = bench.engine._lanes[MODEL, 1]
     bench.submit(MODEL, [1], max_new_tokens=1).wait()
     missing = bench.engine._graphs.graph(
@@ -278,10 +289,10 @@ def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
 
 
 def test_runs_that_no_single_graph_covers_are_served_by_several(
-    monkeypatch: pytest.MonkeyPatch,
+    kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long run and a short one, with a graph for each of them and none for both."""
-    bench = Bench(MODELS, slots=2)
+    bench = Bench(MODELS, slots=2, compile_cache=kept_compilations)
     table, scheduler = bench.engine._graphs, bench.engine._lanes[MODEL, 1]
     short = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=64)
     bench.engine.want([short])
@@ -313,8 +324,10 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
     assert served == [{64}, {128}]
 
 
-def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs() -> None:
-    bench = Bench(MODELS, slots=1, ladders=few_rungs)
+def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs(
+    kept_compilations: CompileCache,
+) -> None:
+    bench = Bench(MODELS, slots=1, ladders=few_rungs, compile_cache=kept_compilations)
     running = bench.submit(MODEL, [1], max_new_tokens=LONG)
     while not isinstance(running.next(), NewTokens):
         pass
@@ -329,9 +342,15 @@ def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs() -> None:
 
 
 def test_a_device_call_that_does_not_come_back_ends_the_worker(
-    monkeypatch: pytest.MonkeyPatch,
+    kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(MODELS, slots=1, ladders=few_rungs, hang_timeout=0.5)
+    bench = Bench(
+        MODELS,
+        slots=1,
+        ladders=few_rungs,
+        hang_timeout=0.5,
+        compile_cache=kept_compilations,
+    )
     bench.submit(MODEL, [1], max_new_tokens=2).wait()
     assert not bench.defects
     released = threading.Event()

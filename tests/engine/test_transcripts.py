@@ -11,6 +11,7 @@ from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
+from shaperouter_service.cache import CompileCache
 from shaperouter_service.decoding import TranscriptRules
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.routing.signatures import GraphKind
@@ -22,8 +23,9 @@ TEXT = "t5-gated"
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench({TEXT: CHECKPOINTS[TEXT]} | {name: GOLDENS / name for name in NAMES}, slots=2)
+def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
+    models = {TEXT: CHECKPOINTS[TEXT]} | {name: GOLDENS / name for name in NAMES}
+    bench = Bench(models, slots=2, compile_cache=kept_compilations)
     yield bench
     assert not bench.defects
     # Whatever was asked for.
