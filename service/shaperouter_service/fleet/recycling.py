@@ -60,9 +60,16 @@ FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 # Seconds that a worker has to end by itself after its runs' grace period.
 END_GRACE = 5.0
 
+# Seconds from the first sign that a process has died, a call that is lost, to the news of its end.
+END_NEWS = 1.0
+
 
 class _GivenUpError(Exception):
     """A successor will not do."""
+
+
+class _NotAskedError(_GivenUpError):
+    """A successor could not be asked for graphs: perhaps it has died."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +217,8 @@ class _Recycler:
         try:
             refused = await self._fleet.want_of(life, graphs)
         except ServiceError as error:
-            raise _GivenUpError(f"its successor could not be asked for graphs: {error}") from error
+            reason = f"its successor could not be asked for graphs: {error}"
+            raise _NotAskedError(reason) from error
         if refused:
             raise _no_room(*next(iter(refused.items())))
         with contextlib.suppress(TimeoutError):
@@ -285,7 +293,10 @@ async def _unless_ended(process: WorkerProcess, work: Coroutine[Any, Any, T]) ->
     working, ended = asyncio.create_task(work), asyncio.create_task(process.ended())
     try:
         await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
+        lost = working.done() and isinstance(working.exception(), _NotAskedError)
+        if lost:
+            await asyncio.wait({ended}, timeout=END_NEWS)
+        if working.done() and not (lost and ended.done()):
             return working.result()
         raise _GivenUpError(f"its successor died: {reason_of_end(ended.result())}")
     finally:

@@ -70,6 +70,44 @@ def test_a_successor_that_dies_is_given_up(recycle: Recycle, warm: bool) -> None
     assert reason_told(lines) == "its successor died: SIGSEGV"
 
 
+def test_a_successor_that_dies_over_what_it_is_asked_for_is_said_to_have_died(
+    recycle: Recycle,
+) -> None:
+    """Though the call that asks it is lost before there is news of its end."""
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        local.fakes.at_birth = never_answering_successors
+        await local.spend(old)
+        new = await local.successor()
+        await wait_until(lambda: bool(new.worker.wanted))
+        await new.die(-11)
+        await given_up(local, old)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == "its successor died: SIGSEGV"
+
+
+def never_answering_successors(process: FakeProcess) -> None:
+    """Has successors think about what they are asked for until they die."""
+    if process.options:
+        process.worker.before_wish = process.worker.hold
+
+
+def test_a_successor_that_cannot_be_asked_for_graphs_is_given_up(
+    recycle: Recycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycling_module, "END_NEWS", 0.01)
+
+    def at_birth(process: FakeProcess) -> None:
+        if process.options:
+            process.worker.before_wish = RuntimeError("it does not understand")
+
+    reason = reason_of_giving_up(recycle, at_birth)
+    assert reason.startswith("its successor could not be asked for graphs: ")
+
+
 def test_a_successor_that_does_not_get_warm_is_given_up(
     recycle: Recycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
