@@ -18,6 +18,20 @@ from harness.waiting import TIMEOUT, wait_until
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
+# Apart from what the engines of tests keep: services are compiled as they are for their users.
+CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
+
+
+def kept_compilations() -> dict[str, str]:
+    """The environment of a service of a test that is not about compiling.
+
+    It loads what services of earlier tests have compiled, and keeps what it compiles. But it has no
+    record of traffic, as there is a file in the place of its directory: no service makes a graph
+    because another needed it.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / "traffic").touch()
+    return {"SHAPEROUTER_COMPILE_CACHE": str(CACHE)}
 
 
 def daemon(

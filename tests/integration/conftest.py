@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.service import GOLDENS, Service, serving
+from harness.service import GOLDENS, Service, kept_compilations, serving
 from shaperouter import Client
 
 
@@ -15,6 +15,7 @@ def service() -> Iterator[Service]:
         f"--model=endless={GOLDENS / 'gpt2-untied'}",
         f"--model=ending={GOLDENS / 'gpt2-many-eos'}",
         "--slots=4",
+        env=kept_compilations(),
     ) as service:
         yield service
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.service import GOLDENS, Service, serving
+from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.waiting import wait_until
 from shaperouter import Client, FinishReason, InvalidArgumentError, ModelKind
 
@@ -20,6 +20,7 @@ def answering() -> Iterator[Service]:
         f"--model=answering={GOLDENS / 't5-gated'}",
         f"--model=continuing={GOLDENS / 'gpt2-untied'}",
         "--slots=2",
+        env=kept_compilations(),
     ) as service:
         yield service
 

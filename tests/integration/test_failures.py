@@ -9,11 +9,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from harness.service import GOLDENS, LOCAL, Service, daemon, process_exists, serving
+from harness.service import (
+    GOLDENS,
+    LOCAL,
+    Service,
+    daemon,
+    kept_compilations,
+    process_exists,
+    serving,
+)
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter import (
     CallCancelledError,
@@ -28,21 +37,23 @@ MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
 
 def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error() -> None:
-    with serving(MODEL) as service, Client(service.address) as client:
-        stalled = []
-
-        def kill(signature: object) -> None:
-            if not stalled:
-                os.kill(service.worker_pid(), signal.SIGKILL)
-            stalled.append(signature)
-
-        with client.stream([1, 2, 3], max_new_tokens=5, on_stall=kill) as stream:
-            tokens = [token for delta in stream for token in delta.token_ids]
-        assert len(tokens) == 5
+    with (
+        serving(MODEL, env=kept_compilations()) as service,
+        Client(service.address) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        pid = service.worker_pid()
+        # It must not be quicker than who kills it.
+        os.kill(pid, signal.SIGSTOP)
+        answer = pool.submit(client.generate, [1, 2, 3], max_new_tokens=5)
+        wait_until(lambda: service.metric("shaperouter_num_requests_waiting") == 1)
+        os.kill(pid, signal.SIGKILL)
+        assert len(answer.result().token_ids) == 5
+        assert service.worker_pid() != pid
 
 
 def test_no_worker_outlives_a_parent_that_was_killed() -> None:
-    with serving(MODEL) as service:
+    with serving(MODEL, env=kept_compilations()) as service:
         pid = service.worker_pid()
         service.process.kill()
         wait_until(lambda: not process_exists(pid))
@@ -84,7 +95,13 @@ def _stopping(service: Service) -> Callable[[Signature], None]:
 
 def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:
     socket_address = f"unix:{tmp_path / 'worker.sock'}"
-    worker = daemon("worker", MODEL, f"--listen={socket_address}", f"--metrics-listen={LOCAL}")
+    worker = daemon(
+        "worker",
+        MODEL,
+        f"--listen={socket_address}",
+        f"--metrics-listen={LOCAL}",
+        env=os.environ | kept_compilations(),
+    )
     router = Service(
         "router",
         MODEL,

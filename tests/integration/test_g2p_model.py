@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.service import GOLDENS, serving
+from harness.service import GOLDENS, kept_compilations, serving
 from shaperouter import Client
 
 EXPECTED = json.loads((GOLDENS / "g2p.json").read_text(encoding="utf-8"))
@@ -14,7 +14,10 @@ EXPECTED = json.loads((GOLDENS / "g2p.json").read_text(encoding="utf-8"))
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with serving("--model=g2p") as service, Client(service.address) as client:
+    with (
+        serving("--model=g2p", env=kept_compilations()) as service,
+        Client(service.address) as client,
+    ):
         yield client
 
 

@@ -15,7 +15,15 @@ import pytest
 from grpc import StatusCode
 
 from harness.proxy import Proxy
-from harness.service import GOLDENS, LOCAL, Daemon, Service, process_exists, serving
+from harness.service import (
+    GOLDENS,
+    LOCAL,
+    Daemon,
+    Service,
+    kept_compilations,
+    process_exists,
+    serving,
+)
 from harness.waiting import wait_until
 from shaperouter import Client, Graph
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
@@ -53,6 +61,7 @@ class Worker(Daemon):
             f"--listen=unix:{path}",
             "--metrics-listen=off",
             "--slots=2",
+            env=kept_compilations(),
         )
 
     def queued(self) -> int:
@@ -169,7 +178,7 @@ def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster
     assert [graph.worker for graph in found[0]] == [graph.worker for graph in found[1]]
     made = [graph for graph in cluster.clients[0].graphs() if str(graph.signature) in wanted]
     assert sorted(str(graph.signature) for graph in made) == sorted(wanted)
-    assert [graph.compiles for graph in made] == [1, 1]
+    assert [graph.compiles + graph.loads for graph in made] == [1, 1]
 
 
 def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
@@ -217,7 +226,10 @@ def test_a_worker_that_is_killed_costs_nobody_a_token(cluster: Cluster) -> None:
 
 
 def test_a_local_worker_that_hangs_is_replaced_and_its_stream_goes_on() -> None:
-    with serving(MODEL, "--hang-timeout=4") as service, Client(service.address) as client:
+    with (
+        serving(MODEL, "--hang-timeout=4", env=kept_compilations()) as service,
+        Client(service.address) as client,
+    ):
         whole = client.generate([1, 2], **KINDS[0])
         pid = service.worker_pid()
         with client.stream([1, 2], **KINDS[0]) as stream:

@@ -2,12 +2,11 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from grpc import StatusCode
 
-from harness.service import GOLDENS, process_exists, serving
+from harness.service import GOLDENS, kept_compilations, process_exists, serving
 from harness.waiting import wait_until
 from shaperouter import Client, GraphState
 
@@ -34,9 +33,9 @@ def prompt(index: int) -> list[int]:
     return [1 + index] * PROMPT
 
 
-def test_a_worker_that_spent_its_budget_is_replaced_and_no_stream_notices(tmp_path: Path) -> None:
+def test_a_worker_that_spent_its_budget_is_replaced_and_no_stream_notices() -> None:
     with (
-        serving(MODEL, f"--max-graphs={MAX_GRAPHS}", f"--compile-cache={tmp_path}") as service,
+        serving(MODEL, f"--max-graphs={MAX_GRAPHS}", env=kept_compilations()) as service,
         Client(service.address, timeout=PATIENCE) as client,
     ):
         for graphs in client.warm_graphs(IDLE):

@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.certificates import Authority
-from harness.service import GOLDENS, LOCAL, Daemon, Service
+from harness.service import GOLDENS, LOCAL, Daemon, Service, kept_compilations
 from harness.waiting import wait_until
 from shaperouter import Client, UnauthenticatedError, UnavailableError
 
@@ -68,6 +68,7 @@ def test_everything_is_protected_and_rotates_while_it_runs(
             f"--tls-cert={worker_cert}",
             f"--tls-key={worker_key}",
             f"--tls-client-ca={inside.ca}",
+            env=kept_compilations(),
         )
         stack.callback(worker.close)
         router = Service(

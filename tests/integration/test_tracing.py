@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from harness.service import GOLDENS, serving
+from harness.service import GOLDENS, kept_compilations, serving
 from harness.waiting import wait_until
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 
@@ -49,7 +49,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_request_is_one_trace_down_to_the_device(collector: Collector) -> None:
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+    environment = kept_compilations() | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
     model = f"--model=m={GOLDENS / 'gpt2-untied'}"
     with (
         serving(model, "--tracing=otlp", env=environment) as service,

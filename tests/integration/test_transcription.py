@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from harness.bad_audio import BAD_AUDIO
-from harness.service import GOLDENS, Service, serving
+from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.waiting import wait_until
 from harness.whispers import NAME, RATE, WINDOW_SAMPLES, noise, wav, with_tokenizer
 from shaperouter import (
@@ -42,12 +42,11 @@ LONG_SECONDS = 30.0
 @pytest.fixture(scope="module")
 def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("models")
-    cache = {"SHAPEROUTER_COMPILE_CACHE": str(tmp_path_factory.mktemp("cache"))}
     with serving(
         f"--model=hearing={with_tokenizer(directory)}",
         f"--model=continuing={GOLDENS / 'gpt2-untied'}",
         "--slots=2",
-        env=cache,
+        env=kept_compilations(),
     ) as service:
         yield service
 
