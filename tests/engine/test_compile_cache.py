@@ -64,25 +64,33 @@ def files(filled: Path) -> dict[tuple[str, Part], Path]:
     return found
 
 
-def test_what_is_loaded_tells_what_it_took_to_make(
-    filled: Path, files: dict[tuple[str, Part], Path]
+@pytest.fixture(scope="module")
+def loaded(filled: Path) -> tuple[dict[str, Any], str]:
+    """What a worker reports that loads them, in another order and under another name."""
+    return cached_engine.run(filled, list(reversed(GRAPHS)), name="renamed")
+
+
+def test_in_another_order_and_under_another_name_all_graphs_are_loaded(
+    loaded: tuple[dict[str, Any], str],
 ) -> None:
-    report, _ = cached_engine.run(filled, list(GRAPHS))
+    report, errors = loaded
+    assert_right(report)
+    assert report["graphs"] == dict.fromkeys(GRAPHS, LOADED)
+    # What TensorFlow takes for errors where it loads, and is none.
+    assert "text-format" not in errors
+    assert "SIGILL" not in errors
+
+
+def test_what_is_loaded_tells_what_it_took_to_make(
+    loaded: tuple[dict[str, Any], str], files: dict[tuple[str, Part], Path]
+) -> None:
+    report, _ = loaded
     assert report["make_seconds"] == pytest.approx(
         {
             graph: sum(sealed.read_header(files[graph, part]).seconds for part in Part)
             for graph in GRAPHS
         }
     )
-
-
-def test_in_another_order_and_under_another_name_all_graphs_are_loaded(filled: Path) -> None:
-    report, errors = cached_engine.run(filled, list(reversed(GRAPHS)), name="renamed")
-    assert_right(report)
-    assert report["graphs"] == dict.fromkeys(GRAPHS, LOADED)
-    # What TensorFlow takes for errors where it loads, and is none.
-    assert "text-format" not in errors
-    assert "SIGILL" not in errors
 
 
 def test_graphs_of_a_model_with_an_encoder_are_loaded_too(tmp_path: Path) -> None:

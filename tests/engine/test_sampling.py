@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from harness.engine import Golden
@@ -19,6 +20,15 @@ DRAWS = 20_000
 # One compiled function draws them all: so many rows, of the widest checkpoint's vocabulary.
 ROWS, VOCAB_SIZE = 2000, 128
 NEVER = -np.inf
+
+
+@pytest.fixture(params=["gpt2-untied", "gpt2-odd-heads", "gpt2-bare"])
+def tiny(request: pytest.FixtureRequest) -> Golden:
+    """Probabilities of three widths, the narrowest and the widest among them.
+
+    Whatever model they are of, the function that draws from them is the same.
+    """
+    return Golden.read(request.param)
 
 
 def test_sampled_tokens_are_distributed_as_the_reference_says(tiny: Golden) -> None:
