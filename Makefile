@@ -77,7 +77,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 # --- Checking ------------------------------------------------------------------------------------
 
 test: setup $(TOOLS)/.ready ## Runs all tests.
-	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile
+	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
 	@echo "==> Making $(@D)"
