@@ -36,20 +36,18 @@ from shaperouter import (
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
 
-def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error() -> None:
-    with (
-        serving(MODEL, env=kept_compilations()) as service,
-        Client(service.address) as client,
-        ThreadPoolExecutor() as pool,
-    ):
-        pid = service.worker_pid()
+def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error(
+    service: Service, client: Client
+) -> None:
+    pid = service.worker_pid()
+    with ThreadPoolExecutor() as pool:
         # It must not be quicker than who kills it.
         os.kill(pid, signal.SIGSTOP)
-        answer = pool.submit(client.generate, [1, 2, 3], max_new_tokens=5)
+        answer = pool.submit(client.generate, [1, 2, 3], model="endless", max_new_tokens=5)
         wait_until(lambda: service.metric("shaperouter_num_requests_waiting") == 1)
         os.kill(pid, signal.SIGKILL)
         assert len(answer.result().token_ids) == 5
-        assert service.worker_pid() != pid
+    assert service.worker_pid() != pid
 
 
 def test_no_worker_outlives_a_parent_that_was_killed() -> None:
