@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from structlog.testing import capture_logs
 
 import shaperouter_service
 from harness import cached_engine
-from harness.engine import GOLDENS
+from harness.engine import GOLDENS, Bench, few_rungs
 from shaperouter_service import kernels
-from shaperouter_service.cache import CompileCache, Part, sealed
+from shaperouter_service.cache import CacheKey, CompileCache, Part, sealed
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
 from shaperouter_service.devices import usable_cores
@@ -222,6 +223,30 @@ def test_the_key_knows_how_many_threads_compute_a_graph(
         names.append(cache_key(model).name)
     by_default, one_a_core, more = names
     assert by_default == one_a_core != more
+
+
+@pytest.mark.parametrize(("part", "is_told"), [("threads", True), ("dimensions", False)])
+def test_a_worker_says_by_what_its_section_begins_anew(
+    tmp_path: Path, part: str, is_told: bool
+) -> None:
+    cache = CompileCache.open(tmp_path, max_bytes=10**9)
+    assert cache is not None
+
+    def start() -> list[list[str]]:
+        with capture_logs() as lines:
+            bench = Bench(
+                {"tiny": GOLDENS / "gpt2-odd-heads"},
+                ladders=few_rungs,
+                compile_threads=0,
+                compile_cache=cache,
+            )
+        key = bench.engine._sections["tiny"].key
+        of_another = CacheKey(label=key.label, parts=dict(key.parts) | {part: "another"})
+        cache.section(of_another).write("a graph", Part.MODULE, b"", seconds=1.0)
+        return [line["changed"] for line in lines if line["event"] == "compile cache begins anew"]
+
+    assert start() == []
+    assert start() == ([[part]] if is_told else [])
 
 
 def test_the_code_that_the_key_knows_is_all_that_makes_graphs() -> None:

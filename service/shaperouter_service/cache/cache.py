@@ -127,6 +127,21 @@ class CompileCache:
                 return found
         return {}
 
+    def changed(self, key: CacheKey) -> list[str]:
+        """Why a key has no section: its parts that are others than the most alike section's.
+
+        Of sections with the same label; none if there is no such section, or the key has its own.
+        """
+        if (self.directory / key.name).is_dir():
+            return []
+        parts = json.loads(json.dumps(key.parts))
+        alike = (
+            path.name for path in self._sections() if CacheKey.label_of(path.name) == key.label
+        )
+        kept = filter(None, map(self.about, alike))
+        changes = ([name for name in parts if parts[name] != each.get(name)] for each in kept)
+        return min(changes, key=len, default=[])
+
     def paths(self) -> Iterator[Path]:
         """Every file of a graph; none where the directory is missing."""
         for section in self._sections():

@@ -32,6 +32,11 @@ class CacheKey:
         return f"{self.label}-{self.digest}"
 
     @staticmethod
+    def label_of(directory: str) -> str:
+        """The label that a directory's name begins with."""
+        return directory.rpartition("-")[0]
+
+    @staticmethod
     def names(directory: str) -> bool:
         """Tells whether a directory is named like one of ours."""
         return re.fullmatch(r"[\w.-]+-[0-9a-f]{16}", directory) is not None

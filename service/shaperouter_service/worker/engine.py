@@ -170,7 +170,7 @@ class Engine:
                 raise StartupError(f"{error} (model {name})") from error
             self._models[name], self._ladders[name] = model, ladders
             if compile_cache is not None:
-                self._sections[name] = compile_cache.section(cache_key(model))
+                self._sections[name] = _section(compile_cache, model)
             log.info(
                 "model loaded",
                 model=name,
@@ -425,6 +425,16 @@ class Engine:
             self._graphs.freeze()
         self._thread.wake()
         self._on_change()
+
+
+def _section(compile_cache: CompileCache, model: Model) -> Section:
+    """What is kept of a model's graphs; the log says why there is nothing, where there was once."""
+    key = cache_key(model)
+    changed = compile_cache.changed(key)
+    # Of other dimensions it is another model.
+    if changed and "dimensions" not in changed:
+        log.info("compile cache begins anew", model=model.name, changed=changed, section=key.name)
+    return compile_cache.section(key)
 
 
 def _device_name() -> str:

@@ -45,6 +45,22 @@ def path_of(directory: Path, part: Part, graph: str = GRAPH) -> Path:
     return directory / KEY.name / f"{graph}.{part}"
 
 
+def test_a_key_without_a_section_differs_from_the_most_alike_one(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    for parts in ({"n": 2, "code": "a", "threads": 2}, {"n": 2, "code": "b", "threads": 1}):
+        keep(cache.section(CacheKey(label="gpt2-5m", parts=parts)))
+    keep(cache.section(CacheKey(label="gpt2", parts={"n": 2, "code": "c", "threads": 2})))
+
+    def changed(label: str = "gpt2-5m", **parts: object) -> list[str]:
+        return cache.changed(CacheKey(label=label, parts=parts))
+
+    assert changed(n=2, code="b", threads=3) == ["threads"]
+    assert changed(n=2, code="c", threads=2) == ["code"]
+    assert changed(n=2, code="b", threads=1) == []
+    assert changed(n=2, code="b", threads=1, processor="new") == ["processor"]
+    assert changed(label="opt", n=2, code="b", threads=3) == []
+
+
 @pytest.mark.parametrize("part", Part)
 def test_what_was_kept_is_found_by_others(tmp_path: Path, part: Part) -> None:
     keep(open_cache(tmp_path).section(KEY))
