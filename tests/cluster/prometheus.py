@@ -26,6 +26,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # The age of a process, which is compared with seconds.
 _AGE = re.compile(r"(time\(\) - [^<]*< )(\d+)\b")
 
+# A process starts no faster on a quick day, and until then its machine answers no scrape.
+_START_SECONDS = 40
+
 Sample = dict[str, Any]
 
 
@@ -33,7 +36,8 @@ def quickened(rules: Mapping[str, Any], factor: int) -> dict[str, Any]:
     """The rules for a day that passes so many times as fast.
 
     Every window and offset of an expression, every `for`, and every age of a process that is
-    compared is shorter by the factor. All else is as it was: thresholds, what is compared, names
+    compared is shorter by the factor, but none that waits for a scrape shorter than processes take
+    to start. All else is as it was: thresholds, what is compared, names
     (burn_rate1h is then of six minutes, if the factor is ten), labels and annotations.
     """
 
@@ -44,7 +48,8 @@ def quickened(rules: Mapping[str, Any], factor: int) -> dict[str, Any]:
         younger = _AGE.sub(lambda match: f"{match[1]}{int(match[2]) // factor}", rule["expr"])
         changed = {"expr": _DURATION.sub(shorter, younger)}
         if "for" in rule:
-            changed["for"] = _DURATION.sub(shorter, rule["for"])
+            waits = _DURATION.sub(shorter, rule["for"])
+            changed["for"] = f"{_START_SECONDS}s" if "up{" in rule["expr"] else waits
         return {**rule, **changed}
 
     groups = [
