@@ -35,13 +35,13 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     """A worker that plays a script for every run, behind a socket that can be cut.
 
     The script is what `script_of` says, which is `script` unless a test says otherwise, and
-    `hypotheses` for beam search. A step of it is an event to send, an error to raise, or a function
-    to await. What the real worker promises is kept: its state at once, after each change and at
-    each heartbeat, a completion after which nothing follows, log-probabilities for those who ask,
-    errors as statuses, runs that go on after the tokens that they come with, and runs that end when
-    they are cancelled. A graph that is wanted is traced, compiled once the test sets
-    `compiling_ends`, and then ready, unless `refusals` or `failures` have its length; a process
-    that is killed leaves none.
+    `hypotheses` for beam search, and then `after_completion`. A step of it is an event to send, an
+    error to raise, or a function to await. What the real worker promises is kept: its state at
+    once, after each change and at each heartbeat, a completion after which nothing follows,
+    log-probabilities for those who ask, errors as statuses, runs that go on after the tokens that
+    they come with, and runs that end when they are cancelled. A graph that is wanted is traced,
+    compiled once the test sets `compiling_ends`, and then ready, unless `refusals` or `failures`
+    have its length; a process that is killed leaves none.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.address = f"unix:{address}"
         self.incarnation = 0
         self.script: list[Step] = [self.tokens(5), self.tokens(7, 8), self.completion()]
+        self.after_completion: list[Step] = []
         self.hypotheses = [self.hypothesis(-0.5, 5, 7, 8), self.hypothesis(-1.25, 9)]
         self.script_of: Callable[[worker_pb2.RunRequest], list[Step]] = self._script_of
         self.requests: list[worker_pb2.RunRequest] = []
@@ -353,8 +354,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     def _script_of(self, request: worker_pb2.RunRequest) -> list[Step]:
         if request.options.num_beams > 1:
             found = self.hypotheses[: request.options.num_return_sequences]
-            return [self.completion(found[0].finish_reason, found)]
-        return self.script
+            return [self.completion(found[0].finish_reason, found), *self.after_completion]
+        return [*self.script, *self.after_completion]
 
     def _with_logprobs(
         self, step: worker_pb2.RunResponse, options: worker_pb2.RunOptions

@@ -183,6 +183,9 @@ class Fleet:
                     # A run may learn late of its worker's end, when another life is there already.
                     if self._workers.get(link) == worker:
                         self._lost(link, error.loss)
+                    # Its end came, and only the call's did not.
+                    if journey.ended:
+                        return
                     journey.interrupted(worker.name, error.loss)
                     if end := journey.end():
                         yield worker.name, end

@@ -16,6 +16,7 @@ class Journey:
     Attributes:
         request: As the first worker got it.
         token_ids: What the caller has got; none with beam search, which starts over.
+        ended: Whether the caller has got its end.
         lost_here: Workers that were lost with it after these very tokens.
         worker: The one it was interrupted on last.
         loss: Why; None if it was not interrupted.
@@ -27,6 +28,7 @@ class Journey:
         """Begins a journey."""
         self.request = request
         self.token_ids: list[int] = []
+        self.ended = False
         self.lost_here = 0
         self.worker = ""
         self.loss: Loss | None = None
@@ -70,6 +72,7 @@ class Journey:
     def got(self, response: worker_pb2.RunResponse) -> None:
         """Notes what a worker says."""
         self.token_ids += response.tokens.token_ids
+        self.ended = response.HasField("completion")
 
     def refused(self, worker: WorkerId, error: RelayedError) -> None:
         """Notes that a worker has no room for it."""

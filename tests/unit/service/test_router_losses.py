@@ -212,6 +212,27 @@ def test_a_run_of_which_only_the_end_was_lost_has_ended(
     play(scenario, workers=2)
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_run_whose_worker_is_lost_after_its_last_word_is_not_run_again(
+    play: Play, beams: int
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.script = [worker.tokens(*TOKENS), worker.completion()]
+            worker.after_completion = [worker.hold]
+        call = router.stream(options=options(num_beams=beams, max_new_tokens=len(TOKENS)))
+        got = [await call.read()]
+        lost, (other,) = busy(*workers)
+        await lost.kill()
+        rest, end = await read_events(call)
+        tokens = [token for delta in deltas([*got, *rest]) for token in delta.token_ids]
+        assert tokens == TOKENS
+        assert end.completion.usage.generated_tokens == len(TOKENS)
+        assert not other.requests
+
+    play(scenario, workers=2)
+
+
 def test_the_metrics_and_the_log_tell_of_a_run_that_went_on(play: Play) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(2, *workers)
