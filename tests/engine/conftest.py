@@ -12,8 +12,6 @@ from shaperouter_service.cache import CompileCache
 # Tested on every graph there can be; the others on those their cases need. Families differ in
 # their forward pass alone: caches, padding, lanes and options are code that they share.
 THOROUGH = ("gpt2-odd-heads",)
-# For what families share but begin differently, such as how a prompt is read: one of each.
-FAMILIES = ("gpt2-odd-heads", "opt-pre", "t5-gated")
 
 
 @pytest.fixture(scope="session", params=list(CHECKPOINTS))
@@ -24,12 +22,6 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture(scope="session", params=THOROUGH)
 def thorough(request: pytest.FixtureRequest) -> Golden:
     """A checkpoint all of whose graphs are compiled."""
-    return Golden.read(request.param)
-
-
-@pytest.fixture(scope="session", params=FAMILIES)
-def of_each_family(request: pytest.FixtureRequest) -> Golden:
-    """A checkpoint of each family."""
     return Golden.read(request.param)
 
 

@@ -14,8 +14,6 @@ from shaperouter_service.worker.run import Ended
 from shaperouter_service.worker.server import Changes, WorkerServicer
 
 MODEL = "gpt2-untied"
-# Without an encoder and with one: options know no other difference.
-KINDS = ("gpt2-odd-heads", "t5-gated")
 # Sampling whose every step depends on those before it; none ends before its last token.
 SAMPLED: dict[str, dict[str, Any]] = {
     "sampled": {"do_sample": True, "temperature": 1.2, "top_k": 40, "top_p": 0.95, "seed": 7},
@@ -49,9 +47,8 @@ def _assert_continues(
 
 
 def test_greedy_cases_go_on_after_every_number_of_tokens(
-    benches: dict[str, Bench], of_each_family: Golden
+    benches: dict[str, Bench], golden: Golden
 ) -> None:
-    golden = of_each_family
     # Each is as many runs as it has tokens.
     for case in golden.cases[::3]:
         prompt, options = golden.prompt(case), golden.options(case)
@@ -59,11 +56,9 @@ def test_greedy_cases_go_on_after_every_number_of_tokens(
         _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_every_case_of_options_goes_on_after_every_number_of_tokens(
-    benches: dict[str, Bench], name: str
+    benches: dict[str, Bench], golden: Golden
 ) -> None:
-    golden = Golden.read(name)
     for case in golden.option_cases:
         options = golden.options(case)
         if options.get("num_beams", 1) == 1:

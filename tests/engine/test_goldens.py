@@ -38,11 +38,10 @@ def test_the_cases_use_every_rung_of_what_is_read(golden: Golden) -> None:
 
 
 def test_mixed_in_full_lanes_with_runs_leaving_early_every_case_equals_the_reference(
-    benches: dict[str, Bench], of_each_family: Golden, rng: random.Random
+    benches: dict[str, Bench], golden: Golden, rng: random.Random
 ) -> None:
     # Twice as many runs as cases, in random order; every second one is cancelled when it begins,
     # so that the others join late and move to other rows.
-    golden = of_each_family
     bench = benches[golden.name]
     cases = [
         (case, leaves) for case in golden.cases + golden.option_cases for leaves in (False, True)
