@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from harness.engine import GOLDENS, Options, cached
-from shaperouter_service.decoding import Batch, Shape
+from shaperouter_service.decoding import Batch, Caches, Shape, caches, prepare_caches
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, load_model
 
@@ -156,6 +156,21 @@ def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
     if beams > 1:
         assert batch.state.beams.lineage[1].sum(axis=-1).tolist() == [3] * beams
         assert batch.state.beams.scores[1].argmax() == 0
+
+
+@pytest.mark.parametrize("checkpoint", ["gpt2-untied", "t5-gated"])
+def test_after_preparing_no_request_waits_for_what_copies_caches(checkpoint: str) -> None:
+    model = load_model("m", GOLDENS / checkpoint, "float32")
+    made = (caches._clear, caches._reshape, caches._copy_row)
+    for each in made:
+        each.cache_clear()
+    prepare_caches(model)
+    before = [each.cache_info().misses for each in made]
+    source = 8 if model.family.max_source_length else 0
+    batch = Caches(model, Shape(rows=1, length=16, source_length=source))
+    batch.reshape([0], Shape(rows=2, length=32, source_length=2 * source))
+    batch.copy_row(1, Caches(model, Shape(rows=1, length=4, source_length=source)), 0)
+    assert [each.cache_info().misses for each in made] == before
 
 
 def test_caches_are_freed_with_their_batch(model: Model) -> None:

@@ -137,7 +137,8 @@ def prepare(model: Model) -> None:
     shape = Shape(rows=1, length=1, source_length=min(1, model.family.max_source_length))
     caches = Caches(model, shape)
     caches.copy_row(0, caches, 0)
-    caches.reshape([0], shape)
+    # To another shape, or there would be nothing to do.
+    caches.reshape([0], shape._replace(length=2))
 
 
 # XLA compiles none of these: they fill and copy, with shapes that are known only when they run.
