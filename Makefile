@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-attention rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-attention rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ build/sanitized/%: tests/native/kernels_test.cc $(wildcard $(NATIVE)/*)
 
 sanitize: build/sanitized/address,undefined build/sanitized/thread ## Runs the native kernels under the address and thread sanitizers.
 	for program in $^; do $$program; done
+
+test-arm: setup ## Runs the native kernels' test on an emulated ARM processor (Debian packages; minutes).
+	PYTHONPATH=tests $(BIN)/python -m native.arm
 
 fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz

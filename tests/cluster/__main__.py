@@ -15,10 +15,18 @@ import sys
 import time
 from pathlib import Path
 
+from harness.debian import have_programs
+
 WORK = Path(__file__).parents[2] / "build" / "cluster"
 
-# Of Debian's package iproute2, and of util-linux, which is always there.
-PROGRAMS = ("ip", "bridge", "unshare", "nsenter", "mount")
+# What makes and enters namespaces, and where it is from.
+PACKAGES = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+}
 
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 INSIDE = "--inside"
@@ -32,11 +40,7 @@ def check_machine() -> None:
         sys.exit("test-cluster: needs Linux, for network namespaces")
     if os.geteuid() != 0:
         sys.exit("test-cluster: needs root, for network namespaces: sudo make test-cluster")
-    if not shutil.which("ip") and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "update", "--quiet"], check=True)
-        subprocess.run(["apt-get", "install", "--quiet", "--yes", "iproute2"], check=True)
-    if missing := [name for name in PROGRAMS if not shutil.which(name)]:
-        sys.exit(f"test-cluster: needs {', '.join(missing)} (packages iproute2 and util-linux)")
+    have_programs(PACKAGES, "for network namespaces")
     tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         sys.exit(f"test-cluster: this machine lets root make no namespaces: {tried.stderr.strip()}")

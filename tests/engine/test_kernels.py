@@ -16,7 +16,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, choosing, library, pack
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
 from shaperouter_service.kernels.panels import GROUP
-from shaperouter_service.kernels.trusted import attention, require, unpack, whole_bytes
+from shaperouter_service.kernels.trusted import activation, attention, require, unpack, whole_bytes
 from shaperouter_service.models import layers, load_model
 
 MOST_ROWS = 70
@@ -70,6 +70,34 @@ def test_products_are_the_references_for_every_number_of_rows(
         assert np.all(np.abs(product - expected[:rows]) <= 1e-5 * size[:rows]), rows
         # To the last bit: a row does not know what other rows there are.
         np.testing.assert_array_equal(product, found[-1][:rows])
+
+
+# Less than a vector, a panel, and more, that are no multiple of either.
+@pytest.mark.parametrize("columns", [3, 16, 83])
+@pytest.mark.parametrize("kind", kernels.Activation)
+def test_activations_are_the_references(kind: kernels.Activation, columns: int) -> None:
+    rows = 29
+    # All that they see: far below and above, next to nothing, and in between. What is multiplied is
+    # one input by one.
+    x = np.linspace(-30, 30, rows * columns, dtype=np.float32).reshape(rows, columns)
+    x[0, 0], x[1, 0] = 1e-20, -1e-20
+    panels = pack(np.eye(columns, dtype=np.float32), np.dtype(np.float32))
+    found = compiled(lambda x, values: kernels.linear(x, values, panels.shape, activation=kind))(
+        x, panels.values
+    )
+    # Of what they return, however small.
+    np.testing.assert_allclose(found, activation(x, kind), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("kind", kernels.Activation)
+def test_activations_pass_on_what_is_no_number(kind: kernels.Activation) -> None:
+    x = np.asarray([[np.nan], [np.inf], [1.0]], np.float32)
+    panels = pack(np.ones((1, 1), np.float32), np.dtype(np.float32))
+    multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape, activation=kind))
+    assert [*map(float, multiply(x, panels.values)[:2, 0])] == [
+        pytest.approx(np.nan, nan_ok=True),
+        np.inf,
+    ]
 
 
 def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:

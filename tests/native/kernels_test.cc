@@ -3,12 +3,14 @@
 // Every buffer has exactly the size that it must have, so that whatever is read or written beside
 // it is found; rows and results begin at odd addresses.
 
+#include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -21,6 +23,7 @@
 
 namespace {
 
+using shaperouter::Activation;
 using shaperouter::Attention;
 using shaperouter::kGroup;
 using shaperouter::kPanelColumns;
@@ -103,10 +106,30 @@ class Threads {
 // A pool that has no thread for anything.
 constexpr Pool kNoThreads = {nullptr, 4, [](void*, Task*, void*) { return false; }};
 
+constexpr Activation kActivations[] = {Activation::kNone, Activation::kRelu, Activation::kGelu,
+                                       Activation::kGeluTanh, Activation::kSilu};
+
+double Activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kGelu:
+      return x * std::erfc(-x * std::sqrt(0.5)) / 2;
+    case Activation::kGeluTanh:
+      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+  }
+  return 0;
+}
+
 // A product of random numbers, and what it should come to.
 class Case {
  public:
-  Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed)
+  Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed,
+       Activation activation = Activation::kNone)
       : x_(rows * inputs),
         // Of bytes, with the inputs that fill up the last four.
         depth_(type == WeightType::kInt8 ? QuadCount(inputs) * kQuad : inputs),
@@ -140,8 +163,8 @@ class Case {
         }
       }
     }
-    product_ = {rows,           inputs,       columns,          x_.data(),   bytes_.get(), type,
-                scales_.data(), bias_.data(), arranged_.data(), out_.data()};
+    product_ = {rows,           inputs,       columns,    x_.data(),        bytes_.get(), type,
+                scales_.data(), bias_.data(), activation, arranged_.data(), out_.data()};
   }
 
   const Product& product() const { return product_; }
@@ -158,8 +181,8 @@ class Case {
           sum += term;
           size += std::abs(term);
         }
-        sum += bias_[column];
-        CHECK(std::abs(sum - out_[row * product_.columns + column]) <= 1e-5 * (size + 1));
+        const double expected = Activated(sum + bias_[column], product_.activation);
+        CHECK(std::abs(expected - out_[row * product_.columns + column]) <= 1e-5 * (size + 1));
       }
     }
   }
@@ -272,19 +295,6 @@ class AttentionCase {
   Attention attention_;
 };
 
-std::vector<const Kernels*> RunnableKernels() {
-  std::vector<const Kernels*> found = {&shaperouter::kPortableKernels};
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    found.push_back(&shaperouter::kAvx2Kernels);
-  }
-  if (__builtin_cpu_supports("avx512bw")) found.push_back(&shaperouter::kAvx512Kernels);
-  if (__builtin_cpu_supports("avx512vnni")) found.push_back(&shaperouter::kAvx512VnniKernels);
-#endif
-  return found;
-}
-
 constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, WeightType::kInt8};
 
 void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
@@ -292,7 +302,8 @@ void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
   for (const WeightType type : kTypes) {
     for (size_t rows = 1; rows <= 70; ++rows) {
       for (const auto [inputs, columns] : kShapes) {
-        Case one(rows, inputs, columns, type, static_cast<unsigned>(rows));
+        Case one(rows, inputs, columns, type, static_cast<unsigned>(rows),
+                 kActivations[rows % std::size(kActivations)]);
         Multiply(one.product(), kernels, pool);
         one.Check();
       }
@@ -401,17 +412,18 @@ void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
 
 int main() {
   Threads two(2), one(1);
-  for (const Kernels* kernels : RunnableKernels()) {
-    std::printf("%s\n", kernels->name);
-    EveryNumberOfRows(*kernels, two.pool());
-    ManyRows(*kernels, two.pool());
-    ManyRows(*kernels, kNoThreads);
-    EveryNumberOfQueries(*kernels, two.pool());
-    RowsDoNotDependOnOthers(*kernels, two.pool());
-    WhatIsNoNumberStaysInItsRow(*kernels, two.pool());
-    RowsAreRoundedByGroups(*kernels, two.pool());
-    SeveralAtATime(*kernels, two.pool());
-    SeveralAtATime(*kernels, one.pool());
+  for (auto runnable = shaperouter::RunnableKernels(); *runnable != nullptr; ++runnable) {
+    const Kernels& kernels = **runnable;
+    std::printf("%s\n", kernels.name);
+    EveryNumberOfRows(kernels, two.pool());
+    ManyRows(kernels, two.pool());
+    ManyRows(kernels, kNoThreads);
+    EveryNumberOfQueries(kernels, two.pool());
+    RowsDoNotDependOnOthers(kernels, two.pool());
+    WhatIsNoNumberStaysInItsRow(kernels, two.pool());
+    RowsAreRoundedByGroups(kernels, two.pool());
+    SeveralAtATime(kernels, two.pool());
+    SeveralAtATime(kernels, one.pool());
   }
   return 0;
 }

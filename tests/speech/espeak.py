@@ -1,10 +1,9 @@
 """Speech of a known text: made by espeak-ng, which is installed where that is possible."""
 
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+from harness.debian import have_programs
 
 PROGRAM = "espeak-ng"
 SENTENCES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -18,16 +17,7 @@ SPEED = 150
 
 def have_espeak() -> None:
     """Installs espeak-ng if it is not there; ends the program with a message if that fails."""
-    if shutil.which(PROGRAM):
-        return
-    wanted = ["apt-get", "install", "--yes", "--no-install-recommends", PROGRAM]
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        sys.exit(
-            f"{PROGRAM} is needed to make speech: install it, e.g. by `sudo {' '.join(wanted)}`"
-        )
-    for command in (["apt-get", "update"], wanted):
-        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
-            sys.exit(f"{PROGRAM} is needed to make speech, and `{' '.join(command)}` failed")
+    have_programs({PROGRAM: PROGRAM}, "to make speech")
 
 
 def say(text: str, path: Path, voice: str = VOICES[0]) -> None:

@@ -26,7 +26,7 @@ class Batch:
         source_length: S, places of the source; 0 without an encoder.
         caches: Keys and values, on the device.
         state: Tokens and scores, on the host.
-        options: On the host.
+        options: On the host; `begin`, `reshape` and `copy_row` alone change them.
         logits: [R, V] float32, of rows that have no new token yet; None where there are none.
     """
 
@@ -47,6 +47,7 @@ class Batch:
         self.caches = Caches(model, self.shape) if caches is None else caches
         self.state = self._empty_state()
         self.options = self._no_options()
+        self._options_on_device: Options | None = None
         self.logits: np.ndarray | None = None
 
     @classmethod
@@ -74,6 +75,16 @@ class Batch:
         """What a graph must have to run it."""
         return Shape(self.rows, self.length, self.source_length)
 
+    @property
+    def options_on_device(self) -> Options:
+        """The options as tensors, which stay from call to call: to make 20 takes half a ms."""
+        if self._options_on_device is None:
+            # Of copies: a tensor may share the memory of what it is made of.
+            self._options_on_device = tf.nest.map_structure(
+                lambda field: tf.constant(field.copy()), self.options
+            )
+        return self._options_on_device
+
     def begin(
         self,
         row: int,
@@ -89,6 +100,7 @@ class Batch:
             tf.nest.flatten(self.options), tf.nest.flatten(options), strict=True
         ):
             field[row] = value[0]
+        self._options_on_device = None
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
         """Takes another shape.
@@ -102,6 +114,7 @@ class Batch:
         self.rows, self.length, self.source_length = shape
         self.state = self._empty_state()
         self.options = self._no_options()
+        self._options_on_device = None
         for row, old_row in enumerate(kept):
             self._copy_small(row, state, options, old_row)
         self.logits = None
@@ -112,6 +125,7 @@ class Batch:
         """Copies a request of another batch into a free row."""
         self.caches.copy_row(row, source.caches, source_row)
         self._copy_small(row, source.state, source.options, source_row)
+        self._options_on_device = None
         if source.logits is not None:
             self._logits()[row] = source.logits[source_row]
 

@@ -80,7 +80,7 @@ class DecodeProgram(Program):
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
         logits = self._no_logits if batch.logits is None else batch.logits
-        inputs = _Inputs(batch.state, batch.options, logits, mask, np.int32(steps))
+        inputs = _Inputs(batch.state, batch.options_on_device, logits, mask, np.int32(steps))
         batch.state, logprobs = self._run(batch, inputs)
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):

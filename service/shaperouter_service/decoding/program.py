@@ -59,7 +59,10 @@ class Program(abc.ABC):
         self.source_length = source_length
         self.traces = 0
         self._function: Any = None
-        self._concrete: Callable[..., Any] | None = None
+        self._concrete: Any = None
+        # Of the loaded function: the weights' handles, and its results' structure.
+        self._captured: Sequence[tf.Tensor] = ()
+        self._structure: Any = None
 
     @property
     def shape(self) -> Shape:
@@ -126,6 +129,8 @@ class Program(abc.ABC):
         self._function = tf.function(call, jit_compile=True, autograph=False)
         concrete = self._function.get_concrete_function(*self._specs, self._handle_specs)
         self._concrete = concrete if name is None else named(concrete, name)
+        self._captured = tuple(self._concrete.captured_inputs)
+        self._structure = self._results
 
     @property
     def compiled_name(self) -> str:
@@ -177,7 +182,15 @@ class Program(abc.ABC):
         Raises:
             RuntimeError: It was neither traced nor loaded.
         """
-        # Tensors in their structure: whatever else TensorFlow accepts costs milliseconds a call.
-        tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
-        result = self._loaded(*tensors, self._handles(batch))
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+        # Flat, past all that TensorFlow's Python does about structures and signatures: for some 200
+        # tensors that takes 2 ms a call, of the 1 ms that the call itself takes.
+        tensors = [
+            argument if isinstance(argument, tf.Tensor) else tf.constant(argument)
+            for argument in tf.nest.flatten(arguments)
+        ]
+        results = self._loaded.inference_fn.call_flat(
+            *tensors, *self._handles(batch), *self._captured
+        )
+        return tf.nest.pack_sequence_as(
+            self._structure, [tensor.numpy() for tensor in results or ()]
+        )

@@ -8,13 +8,14 @@ operations that call it; where it is missing, whoever asks is told why, and leav
 """
 
 from shaperouter_service.kernels.aligned import aligned
-from shaperouter_service.kernels.calls import attend, linear, look_up
+from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
 from shaperouter_service.kernels.choosing import KernelsChoice, choose
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
 from shaperouter_service.kernels.panels import Panels, pack
 
 __all__ = [
     "VERSION",
+    "Activation",
     "KernelsChoice",
     "KernelsUnavailableError",
     "Panels",

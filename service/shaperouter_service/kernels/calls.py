@@ -4,6 +4,7 @@ Each is a module of StableHLO with one custom call. What is lowered from it name
 needs the library only where it is compiled and run.
 """
 
+import enum
 import math
 from collections.abc import Sequence
 
@@ -25,6 +26,16 @@ _TYPES = {
 }
 
 
+class Activation(enum.IntEnum):
+    """What becomes of a product's sums; Activation of native/product.h."""
+
+    NONE = 0
+    RELU = 1
+    GELU = 2
+    GELU_TANH = 3
+    SILU = 4
+
+
 def linear(
     x: tf.Tensor,
     panels: tf.Tensor,
@@ -32,6 +43,7 @@ def linear(
     *,
     scales: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
+    activation: Activation = Activation.NONE,
 ) -> tf.Tensor:
     """Multiplies rows by a packed matrix; one of int8 by rows that are rounded to int8, too.
 
@@ -41,6 +53,7 @@ def linear(
         shape: [I, O], of the matrix.
         scales: [O] float32, what columns are multiplied by.
         bias: [O] float32, what is added then.
+        activation: What is applied at last.
 
     Returns:
         [M, O] float32. A row's result does not depend on what other rows there are.
@@ -49,7 +62,8 @@ def linear(
     # The second result is memory that the kernel works in.
     work = tf.TensorSpec([rows, _row_size(panels.dtype, inputs)])
     out = [tf.TensorSpec([rows, columns]), work]
-    return _call("shaperouter_linear", [x, panels, _or_none(scales), _or_none(bias)], out)
+    operands = [x, panels, _or_none(scales), _or_none(bias)]
+    return _call("shaperouter_linear", operands, out, f"activation = {activation:d} : i32")
 
 
 def look_up(

@@ -1,11 +1,12 @@
 """Whether the kernels compute what they should, before any answer depends on them."""
 
 import functools
+import math
 
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.kernels.calls import attend, linear, look_up
+from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
 from shaperouter_service.kernels.panels import GROUP, PANEL_COLUMNS, Panels, pack
 
@@ -47,7 +48,9 @@ def require() -> str:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
         held = unpack(of_type)
-        expected = [*(x[:rows] @ held + bias for rows in _ROWS), held.T[ids]]
+        products = (x[:rows] @ held + bias for rows in _ROWS)
+        activated = (activation(x @ held + bias, kind) for kind in Activation)
+        expected = [*products, *activated, held.T[ids]]
         for result, reference in zip(results, expected, strict=True):
             if not _is_close(result, reference):
                 raise KernelsUnavailableError(
@@ -80,6 +83,25 @@ def whole_bytes(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
     return x / 64
 
 
+def activation(sums: np.ndarray, kind: Activation) -> np.ndarray:
+    """Activations by their definitions."""
+    x = sums.astype(np.float64)
+    share: np.ndarray
+    with np.errstate(over="ignore"):
+        match kind:
+            case Activation.NONE:
+                share = np.ones_like(x)
+            case Activation.RELU:
+                share = np.heaviside(x, 0)
+            case Activation.GELU:
+                share = np.vectorize(math.erfc)(-x / math.sqrt(2)) / 2
+            case Activation.GELU_TANH:
+                share = 1 / (1 + np.exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)))
+            case Activation.SILU:
+                share = 1 / (1 + np.exp(-x))
+    return x * share
+
+
 def attention(
     query: np.ndarray, keys: np.ndarray, values: np.ndarray, ends: np.ndarray
 ) -> np.ndarray:
@@ -109,7 +131,7 @@ def _attended(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.nda
 def _computed(
     x: np.ndarray, bias: np.ndarray, ids: np.ndarray, panels: list[Panels]
 ) -> list[list[np.ndarray]]:
-    """Products of some numbers of rows, and rows looked up, for each; in one graph."""
+    """Products of some numbers of rows, all activations, and rows looked up, for each type."""
 
     def compute(x: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor) -> list[list[tf.Tensor]]:
         results = []
@@ -119,7 +141,12 @@ def _computed(
             products = [
                 linear(x[:rows], values, one.shape, scales=scales, bias=bias) for rows in _ROWS
             ]
-            results.append([*products, look_up(ids, values, one.shape, scales=scales)])
+            activated = [
+                linear(x, values, one.shape, scales=scales, bias=bias, activation=kind)
+                for kind in Activation
+            ]
+            looked_up = look_up(ids, values, one.shape, scales=scales)
+            results.append([*products, *activated, looked_up])
         return results
 
     graph = tf.function(compute, jit_compile=True, autograph=False)

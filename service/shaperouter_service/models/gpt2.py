@@ -161,8 +161,7 @@ class GPT2(Family):
         context = attend(layer, query, key, value, self._attention_scale(layer))
         x += linear(weights, f"{h}.attn.c_proj", merge_heads(context))
         normed = self._norm(weights, f"{h}.ln_2", x)
-        inner = linear(weights, f"{h}.mlp.c_fc", normed)
-        inner = ACTIVATIONS[self.activation_function](inner)
+        inner = linear(weights, f"{h}.mlp.c_fc", normed, self.activation_function)
         return x + linear(weights, f"{h}.mlp.c_proj", inner)
 
     def _attention_scale(self, layer: int) -> float:

@@ -1,7 +1,7 @@
 """Layers that families share, as pure functions."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
@@ -15,16 +15,28 @@ from shaperouter_service.models.weights import DeviceKind, Weights
 _FEW_ROWS = 16
 _BLOCKS = range(48, 15, -1)
 
+
+class _Activation(NamedTuple):
+    """As XLA computes it, and the kernels' of the same, if they have it."""
+
+    function: Callable[[tf.Tensor], tf.Tensor]
+    of_kernels: kernels.Activation | None
+
+
+_GELU = _Activation(lambda x: tf.nn.gelu(x, approximate=False), kernels.Activation.GELU)
+_GELU_TANH = _Activation(lambda x: tf.nn.gelu(x, approximate=True), kernels.Activation.GELU_TANH)
+_SILU = _Activation(tf.nn.silu, kernels.Activation.SILU)
+
 # Named after Transformers' `hidden_act` / `activation_function` values.
-ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
-    "gelu_fast": lambda x: tf.nn.gelu(x, approximate=True),
-    "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
-    "gelu_pytorch_tanh": lambda x: tf.nn.gelu(x, approximate=True),
-    "relu": tf.nn.relu,
-    "silu": tf.nn.silu,
-    "swish": tf.nn.silu,
-    "tanh": tf.math.tanh,
+ACTIVATIONS = {
+    "gelu": _GELU,
+    "gelu_fast": _GELU_TANH,
+    "gelu_new": _GELU_TANH,
+    "gelu_pytorch_tanh": _GELU_TANH,
+    "relu": _Activation(tf.nn.relu, kernels.Activation.RELU),
+    "silu": _SILU,
+    "swish": _SILU,
+    "tanh": _Activation(tf.math.tanh, None),
 }
 
 
@@ -116,7 +128,7 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
     return tf.cast(normed * tf.cast(weights[f"{name}.weight"], tf.float32), x.dtype)
 
 
-def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
+def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = None) -> tf.Tensor:
     """Multiplies the last axis of `x`, [..., I], by a weight.
 
     How a product is computed is decided here, and for the vocabulary's in `output_logits`: by the
@@ -126,14 +138,19 @@ def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
         weights: Have `{name}.weight` of [I, O], and may have a bias, `{name}.bias` of [O].
         name: Of the layer.
         x: [..., I].
+        activation: Name of one of `ACTIVATIONS`, applied to the product.
 
     Returns:
         [..., O].
     """
     rows = tf.reshape(x, [-1, x.shape[-1]])
     bias = weights.get(f"{name}.bias")
+    applied = None if activation is None else ACTIVATIONS[activation]
     if f"{name}.weight" in weights.packed:
-        product = _packed_product(weights, f"{name}.weight", rows, bias)
+        fused = None if applied is None else applied.of_kernels
+        product = _packed_product(weights, f"{name}.weight", rows, bias, fused)
+        if fused is not None:
+            applied = None
     else:
         weight = weights[f"{name}.weight"]
         if weights.device is DeviceKind.CPU:
@@ -142,15 +159,27 @@ def linear(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
             product = tf.matmul(rows, weight)
         if bias is not None:
             product += bias
+    if applied is not None:
+        product = applied.function(product)
     return tf.reshape(product, [*x.shape[:-1], product.shape[1]])
 
 
 def _packed_product(
-    weights: Weights, name: str, x: tf.Tensor, bias: tf.Tensor | None = None
+    weights: Weights,
+    name: str,
+    x: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    activation: kernels.Activation | None = None,
 ) -> tf.Tensor:
     """Multiplies [M, I] by a packed weight."""
-    scales = weights.get(name + Weights.SCALES)
-    return kernels.linear(x, weights[name], weights.packed[name], scales=scales, bias=bias)
+    return kernels.linear(
+        x,
+        weights[name],
+        weights.packed[name],
+        scales=weights.get(name + Weights.SCALES),
+        bias=bias,
+        activation=activation or kernels.Activation.NONE,
+    )
 
 
 def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

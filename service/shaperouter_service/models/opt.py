@@ -208,8 +208,8 @@ class OPT(Family):
             x = _norm(weights, f"{attn}_layer_norm", x)
 
         inputs = _norm(weights, f"{h}.final_layer_norm", x) if before else x
-        inner = linear(weights, f"{h}.fc1", inputs)
-        x += linear(weights, f"{h}.fc2", ACTIVATIONS[self.activation_function](inner))
+        inner = linear(weights, f"{h}.fc1", inputs, self.activation_function)
+        x += linear(weights, f"{h}.fc2", inner)
         return x if before else _norm(weights, f"{h}.final_layer_norm", x)
 
 

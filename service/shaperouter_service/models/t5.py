@@ -273,13 +273,13 @@ class T5(EncoderDecoder):
         ]
 
     def _feed_forward(self, weights: Weights, layer: str, x: tf.Tensor) -> tf.Tensor:
-        dense, activation = f"{layer}.DenseReluDense", ACTIVATIONS[self.dense_act_fn]
+        dense = f"{layer}.DenseReluDense"
         normed = self._norm(weights, f"{layer}.layer_norm", x)
         if self.is_gated_act:
-            inner = activation(linear(weights, f"{dense}.wi_0", normed))
+            inner = linear(weights, f"{dense}.wi_0", normed, self.dense_act_fn)
             inner *= linear(weights, f"{dense}.wi_1", normed)
         else:
-            inner = activation(linear(weights, f"{dense}.wi", normed))
+            inner = linear(weights, f"{dense}.wi", normed, self.dense_act_fn)
         return x + linear(weights, f"{dense}.wo", inner)
 
     def _norm(self, weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:

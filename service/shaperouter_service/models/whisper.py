@@ -243,15 +243,15 @@ class Whisper(EncoderDecoder):
         Returns:
             Hidden states after the last norm, [R, S, E], of the weights' type.
         """
-        activation = ACTIVATIONS[self.activation_function]
+        activation = self.activation_function
         spectrogram = features(
             log_mel(source[:, HEADER:], self.num_mel_bins),
             loudest=source[:, 0],
             frames=tf.cast(source[:, 1], tf.int32),
         )
         x = tf.cast(spectrogram, weights["encoder.conv1.bias"].dtype)
-        x = activation(_convolution(weights, "encoder.conv1", x, stride=1))
-        x = activation(_convolution(weights, "encoder.conv2", x, stride=FRAMES_PER_PLACE))
+        x = _convolution(weights, "encoder.conv1", x, activation, stride=1)
+        x = _convolution(weights, "encoder.conv2", x, activation, stride=FRAMES_PER_PLACE)
         x += weights["encoder.embed_positions.weight"][: x.shape[1]]
         for layer in range(self.encoder_layers):
             h = f"encoder.layers.{layer}"
@@ -296,7 +296,7 @@ class Whisper(EncoderDecoder):
 
     def _feed_forward(self, weights: Weights, layer: str, x: tf.Tensor) -> tf.Tensor:
         normed = _norm(weights, f"{layer}.final_layer_norm", x)
-        inner = ACTIVATIONS[self.activation_function](linear(weights, f"{layer}.fc1", normed))
+        inner = linear(weights, f"{layer}.fc1", normed, self.activation_function)
         return x + linear(weights, f"{layer}.fc2", inner)
 
 
@@ -306,15 +306,17 @@ def _projected(weights: Weights, name: str, parts: str, x: tf.Tensor) -> list[tf
     return [linear(weights, f"{name}.{part}_proj", normed) for part in parts]
 
 
-def _convolution(weights: Weights, name: str, x: tf.Tensor, *, stride: int) -> tf.Tensor:
-    """Convolves [R, F, I] along F, padded by one at both ends: [R, F / stride, O].
+def _convolution(
+    weights: Weights, name: str, x: tf.Tensor, activation: str, *, stride: int
+) -> tf.Tensor:
+    """Convolves [R, F, I] along F, padded by one at both ends, and activates: [R, F / stride, O].
 
     As a product of matrices, which XLA computes faster than a convolution on a CPU.
     """
     count = x.shape[1] // stride
     padded = tf.pad(x, [[0, 0], [1, 1], [0, 0]])
     inputs = [padded[:, start : start + stride * count : stride] for start in range(KERNEL)]
-    return linear(weights, name, tf.concat(inputs, axis=-1))
+    return linear(weights, name, tf.concat(inputs, axis=-1), activation)
 
 
 def _norm(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:

@@ -106,9 +106,9 @@ const float* OrNull(const Floats& values) {
 }
 
 // x [M, I] by weights with scales and bias of [O] or of none, as in `Product`: [M, O], beside what it
-// works in.
+// works in. activation: The number of one.
 ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales, Floats bias,
-                  ffi::Result<Matrix> out, ffi::Result<Matrix> arranged) {
+                  ffi::Result<Matrix> out, ffi::Result<Matrix> arranged, int32_t activation) {
   const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
   const int64_t columns = out->dimensions()[1];
   const auto type = TypeOf(weights);
@@ -116,14 +116,15 @@ ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales,
       weights.dimensions()[0] != static_cast<int64_t>(PanelCount(columns)) ||
       !IsColumnsOrNone(scales, columns) || !IsColumnsOrNone(bias, columns) ||
       out->dimensions()[0] != rows || arranged->dimensions()[0] != rows ||
-      arranged->dimensions()[1] != static_cast<int64_t>(RowSize(*type, inputs))) {
+      arranged->dimensions()[1] != static_cast<int64_t>(RowSize(*type, inputs)) ||
+      activation < 0 || activation > static_cast<int32_t>(Activation::kSilu)) {
     return ffi::Error::InvalidArgument("linear: operands and results do not fit together");
   }
   const Product product{
       static_cast<size_t>(rows), static_cast<size_t>(inputs), static_cast<size_t>(columns),
       x.typed_data(),            weights.untyped_data(),      *type,
-      OrNull(scales),            OrNull(bias),                arranged->typed_data(),
-      out->typed_data()};
+      OrNull(scales),            OrNull(bias),                static_cast<Activation>(activation),
+      arranged->typed_data(),    out->typed_data()};
   Multiply(product, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
@@ -221,7 +222,8 @@ XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
                            .Arg<Floats>()
                            .Arg<Floats>()
                            .Ret<Matrix>()
-                           .Ret<Matrix>());
+                           .Ret<Matrix>()
+                           .Attr<int32_t>("activation"));
 
 XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                        ffi::Ffi::Bind()

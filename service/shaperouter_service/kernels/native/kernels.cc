@@ -3,28 +3,57 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace shaperouter {
 namespace {
 
-const Kernels& Choose() {
-  const char* wanted = std::getenv("SHAPEROUTER_KERNELS_ISA");
-  const auto may = [wanted](const Kernels& kernels) {
-    return wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, kernels.name) == 0;
-  };
+// The fastest first.
+class Runnable {
+ public:
+  Runnable() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-    if (may(kAvx512VnniKernels) && __builtin_cpu_supports("avx512vnni")) return kAvx512VnniKernels;
-    if (may(kAvx512Kernels)) return kAvx512Kernels;
-  }
-  if (may(kAvx2Kernels) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return kAvx2Kernels;
-  }
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+      if (__builtin_cpu_supports("avx512vnni")) Add(kAvx512VnniKernels);
+      Add(kAvx512Kernels);
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) Add(kAvx2Kernels);
+#elif defined(__aarch64__) && defined(__linux__)
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) Add(kNeonDotKernels);
 #endif
-  return kPortableKernels;
+    Add(kPortableKernels);
+  }
+
+  const Kernels* const* kernels() const { return kernels_; }
+
+ private:
+  void Add(const Kernels& kernels) { kernels_[count_++] = &kernels; }
+
+  const Kernels* kernels_[8] = {};
+  size_t count_ = 0;
+};
+
+const Kernels& Choose() {
+  const Kernels* const* runnable = RunnableKernels();
+  const char* wanted = std::getenv("SHAPEROUTER_KERNELS_ISA");
+  if (wanted != nullptr) {
+    for (const Kernels* const* some = runnable; *some != nullptr; ++some) {
+      if (std::strcmp(wanted, (*some)->name) == 0) return **some;
+    }
+  }
+  return **runnable;
 }
 
 }  // namespace
+
+const Kernels* const* RunnableKernels() {
+  static const Runnable runnable;
+  return runnable.kernels();
+}
 
 const Kernels& ChosenKernels() {
   static const Kernels& chosen = Choose();

@@ -4,6 +4,7 @@
 #define SHAPEROUTER_KERNELS_KERNELS_H_
 
 #include <cstddef>
+#include <utility>  // For kernels.inc, which includes nothing itself: it is another processor's code.
 
 #include "attention.h"
 #include "product.h"
@@ -11,7 +12,7 @@
 namespace shaperouter {
 
 // Of everything that graphs and weights in memory rely on: names, operands and layouts.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 // What one instruction set computes. Functions of one product, or of one attention, may run side by
 // side if their ranges are apart; all blocks are arranged before the first panel is multiplied.
@@ -34,7 +35,12 @@ extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512VnniKernels;
+#elif defined(__aarch64__)
+extern const Kernels kNeonDotKernels;
 #endif
+
+// Those that this processor can run, the fastest first, and a null behind them.
+const Kernels* const* RunnableKernels();
 
 // The kernels that run fastest on this processor, or those of the name that the environment
 // variable SHAPEROUTER_KERNELS_ISA has, if it can run them: so that tests reach all.

@@ -35,7 +35,6 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
 }  // namespace
 
 #include "kernels.inc"
-#include "attention.inc"
 
 #if defined(__clang__)
 #pragma clang attribute pop

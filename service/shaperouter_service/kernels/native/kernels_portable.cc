@@ -11,7 +11,6 @@ constexpr size_t kSums = 12;
 #endif
 constexpr size_t kBlockRows = kSums / 4;
 
-
 struct Quads {
   int8_t bytes[kLanes][4];
 };
@@ -37,7 +36,6 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
 }  // namespace
 
 #include "kernels.inc"
-#include "attention.inc"
 
 const shaperouter::Kernels shaperouter::kPortableKernels = {"portable", kBlockRows, Arrange,
                                                             Multiply, Attend};

@@ -17,7 +17,11 @@ constexpr size_t kGroup = 128;
 
 enum class WeightType { kFloat32, kBFloat16, kInt8 };
 
-// out = x * weights, times the scale of each column, plus its bias.
+// Of a sum x: max(x, 0); x times the share of the normal distribution below x, exactly and by
+// tanh (Hendrycks and Gimpel 2016); x times the logistic function of x.
+enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
+
+// out = activation(x * weights, times the scale of each column, plus its bias).
 //
 // With weights of a byte, x is rounded to bytes, too, -127 to 127: each group of a row has the
 // factor that makes its largest number 127. Products and sums of bytes are exact; those of groups
@@ -37,6 +41,7 @@ struct Product {
   WeightType type;
   const float* scales;  // [O], or null
   const float* bias;    // [O], or null
+  Activation activation;
 
   float* arranged;  // [M, RowSize()], to work in
   float* out;       // [M, O]

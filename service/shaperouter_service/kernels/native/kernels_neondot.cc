@@ -1,0 +1,43 @@
+// For ARM with NEON's dot products of bytes (ARMv8.4, and many of 8.2): 32 registers of four floats.
+
+#include "kernels.h"
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
+#else
+#pragma GCC target("arch=armv8.2-a+dotprod")
+#endif
+
+namespace {
+constexpr size_t kLanes = 4;
+constexpr size_t kSums = 24;
+constexpr size_t kBlockRows = 6;
+
+struct Quads {
+  int8x16_t bytes;
+};
+constexpr int32_t kDotOffset = 0;
+
+inline Quads LoadQuads(const int8_t* from) { return {vld1q_s8(from)}; }
+
+template <class Ints>
+inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
+  const int8x16_t bytes = vreinterpretq_s8_s32(vdupq_n_s32(x));
+  return (Ints)vdotq_s32((int32x4_t)sums, weights.bytes, bytes);
+}
+}  // namespace
+
+#include "kernels.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+const shaperouter::Kernels shaperouter::kNeonDotKernels = {"neondot", kBlockRows, Arrange, Multiply,
+                                                           Attend};
+
+#endif
