@@ -1,4 +1,5 @@
-// The kernels without XLA, for the sanitizers: `make sanitize` builds and runs this.
+// The kernels without XLA, for the sanitizers and for other processors: `make sanitize` and
+// `make test-arm` build and run this.
 //
 // Every buffer has exactly the size that it must have, so that whatever is read or written beside
 // it is found; rows and results begin at odd addresses.
@@ -118,7 +119,7 @@ double Activated(double x, Activation activation) {
     case Activation::kGelu:
       return x * std::erfc(-x * std::sqrt(0.5)) / 2;
     case Activation::kGeluTanh:
-      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+      return x / (1 + std::exp(-std::sqrt(8 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kSilu:
       return x / (1 + std::exp(-x));
   }
@@ -352,6 +353,70 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
   }
 }
 
+// A query is the same alone and among others, to the last bit, whatever there is beyond its end.
+void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kPlaces = 45, kSize = 37, kEnd = 39;
+  for (size_t queries = 1; queries <= 7; ++queries) {
+    Floats query(queries * kSize), caches(2 * kPlaces * kSize), shares(queries * kPlaces);
+    Floats out(query.size()), own(kSize);
+    std::mt19937 random(static_cast<unsigned>(queries));
+    std::uniform_real_distribution<float> number(-1, 1);
+    for (Floats* floats : {&query, &caches}) {
+      for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
+    }
+    for (size_t at = kEnd * kSize; at < kPlaces * kSize; ++at) {
+      caches[at] = caches[kPlaces * kSize + at] = std::numeric_limits<float>::quiet_NaN();
+    }
+    const int32_t end = kEnd;
+    const Attention all = {1,
+                           1,
+                           queries,
+                           kPlaces,
+                           kSize,
+                           query.data(),
+                           caches.data(),
+                           caches.data() + kPlaces * kSize,
+                           &end,
+                           true,
+                           nullptr,
+                           0.25f,
+                           shares.data(),
+                           out.data()};
+    Attend(all, kernels, pool);
+    for (size_t at = 0; at < queries; ++at) {
+      const int32_t own_end = static_cast<int32_t>(all.End(0, at));
+      Attention alone = all;
+      alone.queries = 1;
+      alone.query += at * kSize;
+      alone.ends = &own_end;
+      alone.out = own.data();
+      Attend(alone, kernels, pool);
+      CHECK(std::memcmp(own.data(), &out[at * kSize], kSize * sizeof(float)) == 0);
+    }
+  }
+}
+
+// As exactly as floats have it, however small; what is no number, and what is too large, stays so.
+void ActivationsAreExact(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kRows = 401;
+  for (const Activation activation : kActivations) {
+    // What is multiplied by one is the sum.
+    Floats x(kRows), arranged(kRows), out(kRows), weights(kPanelColumns);
+    for (size_t lane = 0; lane < kPanelColumns; ++lane) weights[lane] = lane == 0;
+    for (size_t row = 0; row < kRows; ++row) x[row] = (static_cast<float>(row) - 200) / 16;
+    x[7] = std::numeric_limits<float>::quiet_NaN();
+    x[8] = std::numeric_limits<float>::infinity();
+    Multiply({kRows, 1, 1, x.data(), weights.data(), WeightType::kFloat32, nullptr, nullptr,
+              activation, arranged.data(), out.data()},
+             kernels, pool);
+    CHECK(std::isnan(out[7]) && out[8] == x[8]);
+    for (size_t row = 9; row < kRows; ++row) {
+      const double expected = Activated(x[row], activation);
+      CHECK(std::abs(out[row] - expected) <= 3e-5 * std::abs(expected) + 1e-30);
+    }
+  }
+}
+
 void WhatIsNoNumberStaysInItsRow(const Kernels& kernels, const Pool& pool) {
   for (const float odd : {std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity()}) {
@@ -420,6 +485,8 @@ int main() {
     ManyRows(kernels, kNoThreads);
     EveryNumberOfQueries(kernels, two.pool());
     RowsDoNotDependOnOthers(kernels, two.pool());
+    QueriesDoNotDependOnOthers(kernels, two.pool());
+    ActivationsAreExact(kernels, two.pool());
     WhatIsNoNumberStaysInItsRow(kernels, two.pool());
     RowsAreRoundedByGroups(kernels, two.pool());
     SeveralAtATime(kernels, two.pool());

@@ -79,10 +79,7 @@ class Batch:
     def options_on_device(self) -> Options:
         """The options as tensors, which stay from call to call: to make 20 takes half a ms."""
         if self._options_on_device is None:
-            # Of copies: a tensor may share the memory of what it is made of.
-            self._options_on_device = tf.nest.map_structure(
-                lambda field: tf.constant(field.copy()), self.options
-            )
+            self._options_on_device = tf.nest.map_structure(tf.constant, self.options)
         return self._options_on_device
 
     def begin(

@@ -157,7 +157,7 @@ class PrefillProgram(Program):
             active=active,
             start=np.int32(start),
             source_lengths=state.source_lengths,
-            rules=batch.options.transcript,
+            rules=batch.options_on_device.transcript,
             no_speech=state.no_speech,
         )
 

@@ -182,8 +182,8 @@ class Program(abc.ABC):
         Raises:
             RuntimeError: It was neither traced nor loaded.
         """
-        # Flat, past all that TensorFlow's Python does about structures and signatures: for some 200
-        # tensors that takes 2 ms a call, of the 1 ms that the call itself takes.
+        # Flat, past all that TensorFlow's Python does about structures and signatures, which takes
+        # 2 ms for some 200 tensors, and the call itself 1 ms. Shapes are checked by the module.
         tensors = [
             argument if isinstance(argument, tf.Tensor) else tf.constant(argument)
             for argument in tf.nest.flatten(arguments)

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(SHAPEROUTER_NEON_DOT) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -22,7 +22,7 @@ class Runnable {
       Add(kAvx512Kernels);
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) Add(kAvx2Kernels);
-#elif defined(__aarch64__) && defined(__linux__)
+#elif defined(SHAPEROUTER_NEON_DOT) && defined(__linux__)
     if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) Add(kNeonDotKernels);
 #endif
     Add(kPortableKernels);

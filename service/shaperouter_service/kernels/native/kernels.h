@@ -35,7 +35,9 @@ extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512VnniKernels;
-#elif defined(__aarch64__)
+// Before 16, Clang has dot products only where everything is compiled for them.
+#elif defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16)
+#define SHAPEROUTER_NEON_DOT
 extern const Kernels kNeonDotKernels;
 #endif
 

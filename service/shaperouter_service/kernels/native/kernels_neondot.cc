@@ -2,7 +2,7 @@
 
 #include "kernels.h"
 
-#if defined(__aarch64__)
+#if defined(SHAPEROUTER_NEON_DOT)
 
 #include <arm_neon.h>
 
