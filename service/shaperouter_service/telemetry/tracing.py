@@ -163,12 +163,15 @@ class Span:
         return dict(self.ids) or None
 
 
-def start_span(name: str = "", attributes: Attributes = NONE) -> Span:
+def start_span(
+    name: str = "", attributes: Attributes = NONE, *, start: float | None = None
+) -> Span:
     """Starts the span of what the current call asks for, which is then the current one.
 
     Args:
         name: Of the span; the call's method if it is empty.
         attributes: Of the span.
+        start: When it began, on the monotonic clock; now without it.
     """
     if _provider is None:
         return Span()
@@ -177,7 +180,11 @@ def start_span(name: str = "", attributes: Attributes = NONE) -> Span:
     method, parent = _incoming.get()
     span = Span(
         _provider.get_tracer(__name__).start_span(
-            name or method, context=parent, kind=SpanKind.SERVER, attributes=attributes
+            name or method,
+            context=parent,
+            kind=SpanKind.SERVER,
+            start_time=None if start is None else _wall_clock(start),
+            attributes=attributes,
         )
     )
     _current.set(span)

@@ -20,6 +20,8 @@ class RunTrace:
                 "shaperouter.request_id": run.request_id,
                 "shaperouter.resumed": run.resumed,
             },
+            # Its parts begin then, and the device may have been at it for a while.
+            start=run.timings.arrived,
         )
         # The graph that it waits for, and since when.
         self._stall: tuple[Signature, float] | None = None

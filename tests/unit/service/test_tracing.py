@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextvars
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -186,3 +187,15 @@ def test_without_what_it_takes_tracing_is_refused_with_what_to_install(
     with pytest.raises(StartupError, match=message):
         tracing.configure_tracing("otlp", role="router")
     tracing.configure_tracing("off", role="router")
+
+
+def test_what_is_traced_later_than_it_came_begins_when_it_came(spans: Spans) -> None:
+    came = time.monotonic() - 60
+    run = tracing.start_span("run", start=came)
+    run.part("queue", came, came + 1)
+    run.end()
+    (whole,), (part,) = spans.named("run"), spans.named("queue")
+    assert whole.start_time is not None
+    assert part.start_time is not None
+    # Of two readings of the clocks.
+    assert abs(whole.start_time - part.start_time) < 1e9
