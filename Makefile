@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos lock goldens demo-model g2p-model g2p-accuracy soak bench bench-t5 bench-load bench-overload bench-router bench-prefill bench-products bench-attention rounding bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
+flood: setup ## Makes 4,000 calls at once, and reports how each ended, memory and health meanwhile.
+	$(BIN)/python tests/benchmarks/flood.py
+
 test-cluster: setup $(TOOLS)/.ready ## Rehearses a day in production, in namespaces of this machine (root; minutes).
 	@PYTHONPATH=tests $(BIN)/python -m cluster
 
@@ -155,6 +158,9 @@ bench-load: setup $(BENCH_READY) ## Measures a service under load against others
 bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service under five times the load it can bear; BENCH='--help'.
 	@$(CONDUCT) overload $(BENCH)
 
+bench-texts: setup ## Measures what texts that are too long cost others, and the router's memory.
+	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/texts.py $(BENCH)
+
 bench-router: setup ## Measures what the router itself costs a request; BENCH='--profile' for where.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
 
@@ -169,6 +175,9 @@ bench-attention: setup ## Measures the native kernels' attention against XLA's.
 
 rounding: setup build/demo-model/corpus/heldout.jsonl ## Measures what weights of fewer bits cost the demo model in perplexity; BENCH='--publish'.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/rounding.py build/demo-model/corpus/heldout.jsonl $(BENCH)
+
+search-options: setup ## Measures what options cost, and searches them for calls that hold the device (minutes); BENCH='--help'.
+	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python $(BENCHMARKS)/options.py $(BENCH)
 
 bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py

@@ -8,11 +8,14 @@ import hashlib
 import importlib.util
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 from setuptools.errors import CCompilerError, PlatformError
 
 KERNELS = Path("shaperouter_service/kernels")
@@ -31,6 +34,28 @@ LOST = (
     "The service works without the native kernels, but decodes more slowly on a CPU and has no "
     "int8 weights."
 )
+
+# By itself, setuptools leaves build and an egg-info beside the sources, and puts whatever a former
+# version of them left in build into the next wheel.
+FOLDER = tempfile.TemporaryDirectory(prefix="shaperouter-build-")
+
+
+class Build(build):
+    """Builds in a folder that is removed."""
+
+    def initialize_options(self) -> None:
+        """Sets the folder."""
+        super().initialize_options()
+        self.build_base = FOLDER.name
+
+
+class EggInfo(egg_info):
+    """Writes to the same folder, unless an option names another."""
+
+    def initialize_options(self) -> None:
+        """Sets the folder."""
+        super().initialize_options()
+        self.egg_base = FOLDER.name
 
 
 class BuildKernels(build_ext):
@@ -107,4 +132,12 @@ def _kernels() -> list[Extension]:
 
 
 os.chdir(Path(__file__).parent)
-setup(cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel}, ext_modules=_kernels())
+setup(
+    cmdclass={
+        "build": Build,
+        "egg_info": EggInfo,
+        "build_ext": BuildKernels,
+        "bdist_wheel": Wheel,
+    },
+    ext_modules=_kernels(),
+)

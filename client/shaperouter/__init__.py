@@ -7,10 +7,16 @@ A first call::
     with Client("127.0.0.1:50051") as client:
         print(client.generate("TensorFlow is", max_new_tokens=40).text)
 
-`Client` blocks, `AsyncClient` is its asyncio twin; both raise the errors of `ShaperouterError`'s
-tree. The generated stubs below them are importable as ``shaperouter.v1.*_pb2`` and
+`Client` blocks; `AsyncClient` does the same with asyncio. Both raise `ShaperouterError` and its
+subclasses. The generated stubs that they use can be imported as ``shaperouter.v1.*_pb2`` and
 ``shaperouter.v1.*_pb2_grpc``.
 """
+
+import os
+
+# gRPC's C core writes lines of its own to standard error. The errors that calls raise say the same.
+# gRPC reads this variable when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from shaperouter._async_client import AsyncClient
 from shaperouter._async_graph_stream import AsyncGraphStream
@@ -27,6 +33,7 @@ from shaperouter._errors import (
     ModelNotFoundError,
     OverloadedError,
     PermissionDeniedError,
+    PromptsError,
     ShaperouterError,
     UnauthenticatedError,
     UnavailableError,
@@ -96,6 +103,7 @@ __all__ = [
     "ModelNotFoundError",
     "OverloadedError",
     "PermissionDeniedError",
+    "PromptsError",
     "Route",
     "RouteOption",
     "ShaperouterError",

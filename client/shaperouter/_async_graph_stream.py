@@ -1,4 +1,4 @@
-"""Graphs as they change, for asyncio."""
+"""A stream of graph lists, for asyncio."""
 
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -13,10 +13,10 @@ from shaperouter._graph import Graph
 
 
 class AsyncGraphStream(AsyncIterator[list[Graph]]):
-    """Lists of graphs, each as they were then; the twin of `GraphStream`.
+    """Successive lists of graphs; the asyncio form of `GraphStream`.
 
-    Leaving an ``async with`` block early, cancelling the task that reads, or dropping the stream
-    cancels the call; graphs that are being made ready go on. One task iterates.
+    Leaving an ``async with`` block early, cancelling the reading task, or dropping the stream
+    cancels the call. It does not stop the compilation of graphs. Only one task may iterate.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class AsyncGraphStream(AsyncIterator[list[Graph]]):
         address: str,
         deadline: float | None,
     ) -> None:
-        """Wraps a call that has been started, and whose responses have graphs."""
+        """Wraps a call that has been started and whose responses contain graphs."""
         self._call = call
         self._address = address
         self._deadline = deadline
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     async def __anext__(self) -> list[Graph]:
@@ -57,5 +57,5 @@ class AsyncGraphStream(AsyncIterator[list[Graph]]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()

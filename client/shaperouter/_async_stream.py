@@ -1,4 +1,4 @@
-"""A generation as it is made, for asyncio."""
+"""A stream of generated tokens, for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class AsyncGenerationStream(AsyncIterator[Delta]):
-    """The deltas of one generation, in their order; made by ``AsyncClient.stream``.
+    """The deltas of one generation, in order; created by ``AsyncClient.stream``.
 
-    Read it to its end and `result` is the whole generation. Leaving an ``async with`` block early,
-    cancelling the task that reads, or dropping the stream cancels the call and frees its slot on
-    the service. One task iterates.
+    After the last delta, `result` is the complete generation. Leaving an ``async with`` block
+    early, cancelling the reading task, or dropping the stream cancels the call and frees its slot
+    on the service. Only one task may iterate.
     """
 
     def __init__(
@@ -44,22 +44,22 @@ class AsyncGenerationStream(AsyncIterator[Delta]):
 
     @property
     def result(self) -> Generation:
-        """The whole generation.
+        """The complete generation.
 
         Raises:
-            RuntimeError: The stream has not been read to its end.
+            RuntimeError: The stream has not been read to the end.
         """
         return self._transcript.result
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     async def __anext__(self) -> Delta:
         """Waits for the next delta.
 
         Raises:
-            ShaperouterError: The call failed, in one of the ways of ``Client.generate``.
+            ShaperouterError: The call failed with an error of ``Client.generate``.
         """
         while True:
             try:
@@ -68,7 +68,7 @@ class AsyncGenerationStream(AsyncIterator[Delta]):
             except ShaperouterError:
                 if not self._transcript.complete:
                     raise
-                event = grpc.aio.EOF  # nothing was lost with the connection
+                event = grpc.aio.EOF  # the completion came before the loss
             if event is grpc.aio.EOF:
                 self._transcript.end()
                 raise StopAsyncIteration
@@ -86,16 +86,16 @@ class AsyncGenerationStream(AsyncIterator[Delta]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()
 
 
 @contextmanager
 def async_errors(*, address: str, deadline: float | None) -> Iterator[None]:
-    """Turns gRPC's errors inside the block into the client's.
+    """Converts gRPC's errors inside the block into the client's.
 
-    gRPC raises CancelledError in whoever awaits a call that is cancelled; unless the awaiting task
-    was cancelled itself, that is an error of the call.
+    gRPC raises CancelledError in the task that awaits a cancelled call. That is an error of the
+    call, unless the awaiting task was itself cancelled.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A transcript as it is made, for asyncio."""
+"""A stream of transcribed segments, for asyncio."""
 
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class AsyncTranscriptionStream(AsyncIterator[TranscribedSegment]):
-    """The segments of one transcript, in order; made by ``AsyncClient.transcribe_stream``.
+    """The segments of one transcript, in order; created by ``AsyncClient.transcribe_stream``.
 
-    Read it to its end and `result` is the whole transcript. Leaving an ``async with`` block early,
-    cancelling the task that reads, or dropping the stream cancels the call. One task iterates.
+    After the last segment, `result` is the complete transcript. Leaving an ``async with`` block
+    early, cancelling the reading task, or dropping the stream cancels the call. Only one task may
+    iterate.
     """
 
     def __init__(
@@ -42,28 +43,28 @@ class AsyncTranscriptionStream(AsyncIterator[TranscribedSegment]):
 
     @property
     def language(self) -> DetectedLanguage | None:
-        """The language; None until it is known, which is before the first segment."""
+        """The language; None until it is known, which happens before the first segment."""
         return self._events.language
 
     @property
     def result(self) -> Transcription:
-        """The whole transcript.
+        """The complete transcript.
 
         Raises:
-            RuntimeError: The stream has not been read to its end.
+            RuntimeError: The stream has not been read to the end.
         """
         return self._events.result
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     async def __anext__(self) -> TranscribedSegment:
         """Waits for the next segment.
 
         Raises:
-            ShaperouterError: The call failed, in one of the ways of ``Client.transcribe``.
-            Exception: The recording raised it.
+            ShaperouterError: The call failed with an error of ``Client.transcribe``.
+            Exception: Reading the recording raised it.
         """
         while True:
             try:
@@ -74,7 +75,7 @@ class AsyncTranscriptionStream(AsyncIterator[TranscribedSegment]):
                     raise self._outgoing.error from None
                 if not self._events.complete:
                     raise
-                event = grpc.aio.EOF  # nothing was lost with the connection
+                event = grpc.aio.EOF  # the completion came before the loss
             if event is grpc.aio.EOF:
                 self._events.end()
                 raise StopAsyncIteration
@@ -92,5 +93,5 @@ class AsyncTranscriptionStream(AsyncIterator[TranscribedSegment]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()

@@ -1,17 +1,9 @@
-"""The connection: address, channel options and the retry policy, the same for both clients.
+"""Address, deadline and channel options, for both clients.
 
-How a call meets an absent service: an attempt to connect that is refused fails at once, one that is
-not answered after 5 s. For calls that answer once, gRPC makes 4 attempts with growing pauses (0.2,
-0.6 and 1.8 s, each up to a fifth shorter or longer), so a service that restarts within two seconds
-or so is not noticed, and with nothing there a call fails after about 2.5 s, whatever its deadline.
-
-Only UNAVAILABLE is retried, and only while the service has sent nothing back: a call that has
-received its header or a message is never repeated. Streams are not retried: with a retry policy,
-a stream that a stopping server cancels may never end in gRPC 1.85, not even at its deadline (4 of
-12 streams hung in a trial; none without the policy).
+If the service is absent, a refused connection attempt fails at once, and an unanswered one after 5
+s. `_retries.py` says which calls are then sent again.
 """
 
-import json
 import math
 import os
 import re
@@ -27,44 +19,25 @@ from shaperouter._version import __version__
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "SHAPEROUTER_ADDRESS"
 
-# Seconds. A cold service compiles at the first request of a shape, which can take minutes.
+# Seconds. A starting service first compiles its first graphs, which can take minutes.
 DEFAULT_TIMEOUT = 300.0
 
-# Seconds. gRPC's clock overflows far beyond, and takes that for a deadline that has passed.
+# Seconds. gRPC's clock overflows far above this and takes such a deadline for one in the past.
 _LONGEST_DEADLINE = 1e8
 
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [
-                {"service": "shaperouter.v1.GenerationService", "method": "Generate"},
-                {"service": "shaperouter.v1.TranscriptionService", "method": "Transcribe"},
-                {"service": "shaperouter.v1.ModelService"},
-                {"service": "shaperouter.v1.GraphService", "method": "ListGraphs"},
-            ],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.2s",
-                "backoffMultiplier": 3,
-                "maxBackoff": "5s",
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-
-_SCHEME = re.compile(r"(unix|unix-abstract|dns|ipv4|ipv6):")
-_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):\d{1,5}")
+_SCHEME = re.compile(r"(unix|unix-abstract|dns|ipv4|ipv6):.+")
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+_LAST_PORT = 65_535
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where the service is and how long its answers may take.
+    """The service's address and how long its answers may take.
 
     Attributes:
         address: ``host:port``, ``unix:path`` or another gRPC target.
-        timeout: Default deadline of a call in seconds; infinity for none.
-        credentials: What a channel is made with; None for a plain one.
+        timeout: Default deadline of a call in seconds; infinity means none.
+        credentials: Credentials of the channel; None for plain text.
     """
 
     address: str
@@ -76,26 +49,22 @@ class Endpoint:
         """Fills in the default address and checks all values.
 
         Raises:
-            InvalidArgumentError: The address or the timeout cannot be right, or a token would
-                travel in plain text.
+            InvalidArgumentError: The address or the timeout is invalid, or a token would be sent in
+                plain text.
         """
         if address is None:
             address = os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-        if not isinstance(address, str) or not (
-            _SCHEME.match(address) or _HOST_AND_PORT.fullmatch(address)
-        ):
-            raise InvalidArgumentError.of(
-                "address", f"must be host:port or unix:path, got {address!r}"
-            )
         return cls(
-            address=address, timeout=_seconds(timeout), credentials=security.credentials(address)
+            address=_checked(address),
+            timeout=_seconds(timeout),
+            credentials=security.credentials(address),
         )
 
     def deadline(self, timeout: float | None) -> float | None:
-        """The deadline for gRPC, in seconds from now: `timeout`, or the default; None for none.
+        """The deadline for gRPC, in seconds from now: `timeout` or the default; None means none.
 
         Raises:
-            InvalidArgumentError: The timeout is not a number.
+            InvalidArgumentError: The timeout is not a number above 0.
         """
         seconds = self.timeout if timeout is None else _seconds(timeout)
         return None if seconds > _LONGEST_DEADLINE else seconds
@@ -105,21 +74,45 @@ def channel_options(address: str) -> list[tuple[str, Any]]:
     """The options of a channel to `address`."""
     options: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", f"shaperouter/{__version__}"),
-        ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
-        # Reconnect soon, so that a service that comes back is found within seconds, not minutes.
+        # Reconnect soon, so that a returning service is found within seconds, not minutes.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
-        # Despite its name, also the time an attempt to connect may take.
+        # Despite its name, this is also the maximum time of a connection attempt.
         ("grpc.min_reconnect_backoff_ms", 5_000),
     ]
     if is_loopback(address):
-        # An http_proxy variable, meant for the outside, must not catch calls to this machine.
+        # An http_proxy variable is meant for outside hosts and must not affect calls to this
+        # machine.
         options.append(("grpc.enable_http_proxy", 0))
     return options
 
 
-def _seconds(timeout: float) -> float:
-    """A timeout as a float; below zero is a deadline that has passed."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise InvalidArgumentError.of("timeout", f"must be a number of seconds, got {timeout!r}")
-    return float(timeout)
+def _checked(address: object) -> str:
+    if isinstance(address, str):
+        if _SCHEME.match(address):
+            return address
+        match = _HOST_AND_PORT.fullmatch(address)
+        if match and int(match["port"]) <= _LAST_PORT:
+            return address
+        if match:
+            raise InvalidArgumentError.of(
+                "address", f"the port must be at most {_LAST_PORT}, got {address!r}"
+            )
+    raise InvalidArgumentError.of("address", f"must be host:port or unix:path, got {address!r}")
+
+
+def _seconds(timeout: object) -> float:
+    """A timeout as a float; infinity means none."""
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not timeout > 0  # also refuses NaN
+    ):
+        raise InvalidArgumentError.of(
+            "timeout",
+            f"must be a number of seconds above 0, or infinity for no limit, got {timeout!r}",
+        )
+    try:
+        return float(timeout)
+    except OverflowError:  # an integer too large for a float
+        return math.inf

@@ -2,28 +2,46 @@
 
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import grpc
 
-from shaperouter import _convert, _requests, _transcription_events, _transcription_requests
+from shaperouter import (
+    _convert,
+    _prompts,
+    _readiness,
+    _requests,
+    _transcription_events,
+    _transcription_requests,
+)
+from shaperouter._calls import Calls
 from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
+from shaperouter._errors import (
+    DeadlineError,
+    InvalidArgumentError,
+    ShaperouterError,
+    UnavailableError,
+)
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
+from shaperouter._retries import RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
-from shaperouter._status import error_of
+from shaperouter._status import cancelled, error_of, forbids_retry
 from shaperouter._stream import GenerationStream
 from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
 from shaperouter._transcription_options import TranscriptionOptions
 from shaperouter._transcription_requests import Recording
 from shaperouter._transcription_stream import TranscriptionStream
 from shaperouter.v1 import (
+    generation_pb2,
     generation_pb2_grpc,
     graph_pb2_grpc,
     model_pb2,
@@ -36,11 +54,11 @@ _Response = TypeVar("_Response")
 
 
 class Client:
-    """A connection to a Shaperouter, for code that blocks.
+    """A connection to a Shaperouter service, for blocking code.
 
-    The connection is made at the first call and again after it was lost. A call that cannot reach
-    the service is tried four times and fails with `UnavailableError` after about 2.5 s. Every
-    method raises the errors of `ShaperouterError`'s tree.
+    The client connects at its first call and reconnects after a loss. A call that cannot reach the
+    service is tried four times and fails with `UnavailableError` after about 3 s; `retries` changes
+    that. Every method raises `ShaperouterError` or one of its subclasses.
 
     Threads may share a client. Use it as a context manager, or call `close`.
     """
@@ -55,28 +73,34 @@ class Client:
         cert: FileName | None = None,
         key: FileName | None = None,
         token: str | None = None,
+        retries: int | None = None,
     ) -> None:
-        """Opens nothing yet.
+        """Creates a client without connecting.
 
         Args:
             address: ``host:port`` or ``unix:path``. Default: the SHAPEROUTER_ADDRESS variable, or
                 127.0.0.1:50051.
-            timeout: Default deadline of each call in seconds, ``math.inf`` for none. Generous,
-                because a cold service compiles at the first request of a shape.
-            tls: Whether to speak TLS. Default: if any of the next three is given.
-            ca: File of the certificates that the service's must come from, in PEM. Default: those
-                of the public authorities that gRPC knows.
-            cert: File of the certificate to show to a service that asks for one, in PEM.
-            key: File of its private key, in PEM.
-            token: Who calls, for a service that asks for tokens. Sent over TLS, and to this
-                machine, but never across a network in plain text.
+            timeout: Default deadline of each call in seconds; ``math.inf`` means none. It is long
+                because a starting service first compiles its first graphs.
+            tls: Whether to use TLS. Default: True if `ca`, `cert` or `key` is given.
+            ca: PEM file with the certificates of the authorities that may sign the service's.
+                Default: the public authorities that gRPC knows.
+            cert: PEM file with the client's certificate, for a service that asks for one.
+            key: PEM file with the certificate's private key.
+            token: Identifies the client to a service that asks for tokens. It is sent over TLS or
+                to this machine, and never across a network in plain text.
+            retries: How many times to repeat a call that failed with a retriable error, within the
+                call's deadline. The client waits as long as the service asks for, or increasingly
+                long. 0 means never. Streams are not repeated. Default: 3 times after
+                `UnavailableError`, and never after `OverloadedError`.
 
         Raises:
-            InvalidArgumentError: The address or the timeout cannot be right, a file cannot be read,
-                or one argument needs another.
+            InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
+                file cannot be read, or an argument needs another one.
         """
         security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
         self._endpoint = Endpoint.resolve(address, timeout, security)
+        self._retries = RetryPolicy.resolve(retries)
         target, credentials = self._endpoint.address, self._endpoint.credentials
         options = channel_options(target)
         self._channel = (
@@ -88,14 +112,23 @@ class Client:
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
         self._graphs = graph_pb2_grpc.GraphServiceStub(self._channel)
         self._transcription = transcription_pb2_grpc.TranscriptionServiceStub(self._channel)
-        self._closed = False
+        self._health = self._channel.unary_unary(
+            _readiness.HEALTH_METHOD,
+            request_serializer=_readiness.serialize,
+            response_deserializer=_readiness.parse,
+        )
+        self._closed = threading.Event()
+        # One for each `generate` with several prompts that is in progress.
+        self._calls: set[Calls] = set()
 
     @property
     def address(self) -> str:
-        """Where the service is."""
+        """The service's address."""
         return self._endpoint.address
 
-    def generate(
+    # A str is also a sequence of str. The first overload makes it one prompt.
+    @overload
+    def generate(  # type: ignore[overload-overlap]
         self,
         prompt: str | Sequence[int],
         *,
@@ -104,37 +137,78 @@ class Client:
         model: str = "",
         explain: bool = False,
         timeout: float | None = None,
+        max_concurrency: int = _prompts.DEFAULT_CONCURRENCY,
         **options: Unpack[GenerationOptions],
-    ) -> Generation:
-        """Continues a prompt and returns the whole generation when it has ended.
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
+        model: str = "",
+        explain: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int = _prompts.DEFAULT_CONCURRENCY,
+        **options: Unpack[GenerationOptions],
+    ) -> list[Generation]: ...
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        *,
+        decoder_text: str | None = None,
+        decoder_token_ids: Sequence[int] | None = None,
+        model: str = "",
+        explain: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int = _prompts.DEFAULT_CONCURRENCY,
+        **options: Unpack[GenerationOptions],
+    ) -> Generation | list[Generation]:
+        """Continues one prompt or several, and returns the complete generations.
+
+        Several prompts are sent concurrently, and their generations are returned in the same order.
+        If some of them fail, the others continue; `PromptsError` then contains all results.
 
         Args:
-            prompt: The text, or its token ids. Not empty. For a model with an encoder it is the
-                source, what the encoder reads.
-            decoder_text: Of a model with an encoder, what the new text continues. Default: nothing.
+            prompt: The text or its token ids, or a list of prompts. Must not be empty. For a model
+                with an encoder, this is the source, which the encoder reads.
+            decoder_text: For a model with an encoder, the text that the new tokens continue.
+                Default: none.
             decoder_token_ids: The same as token ids.
             model: Name of the model. Default: the service's only one.
-            explain: Have the result's `routes` tell how the request was routed.
-            timeout: Deadline of this call in seconds. Default: the client's.
+            explain: Whether the result's `routes` show how the request was routed.
+            timeout: Deadline of this call with all its prompts, in seconds. Default: the client's.
+            max_concurrency: How many of several prompts may be in progress at a time.
             **options: How to generate; see `GenerationOptions`.
 
         Raises:
-            InvalidArgumentError: The prompt or an option is wrong.
+            InvalidArgumentError: The prompt or an option is invalid.
             ModelNotFoundError: The service has no such model.
             OverloadedError: The queue is full.
-            UnavailableError: No connection, or the worker was lost.
-            DeadlineError: The timeout ended first.
+            UnavailableError: There is no connection, or the worker was lost.
+            DeadlineError: The timeout passed before the end.
+            PromptsError: Some of several prompts failed, each for one of these reasons.
         """
-        asked = _requests.Generating(
-            prompt=prompt,
-            decoder_text=decoder_text,
-            decoder_token_ids=decoder_token_ids,
-            model=model,
-            explain=explain,
-            options=options,
-        )
-        request = _requests.generate_request(asked)
-        return _convert.response(self._call(self._generation.Generate, request, timeout))
+
+        def request(prompt: Any) -> generation_pb2.GenerateRequest:
+            asked = _requests.Generating(
+                prompt=prompt,
+                decoder_text=decoder_text,
+                decoder_token_ids=decoder_token_ids,
+                model=model,
+                explain=explain,
+                options=options,
+            )
+            return _requests.generate_request(asked)
+
+        if _prompts.are_several(prompt):
+            return self._generate_each(
+                _prompts.prepare(prompt, request), timeout, _prompts.concurrency(max_concurrency)
+            )
+        return _convert.response(self._call(self._generation.Generate, request(prompt), timeout))
 
     def stream(
         self,
@@ -148,21 +222,22 @@ class Client:
         on_stall: Callable[[Signature], None] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationStream:
-        """Continues a prompt and gives the tokens as they are made.
+        """Continues a prompt and returns tokens as they are generated.
 
-        Errors of the call are raised while iterating. A stream that was interrupted after its first
-        token is never repeated by itself.
+        Errors of the call are raised while iterating. The client does not repeat a stream that was
+        interrupted after its first token.
 
         Args:
-            prompt: The text, or its token ids. Not empty. For a model with an encoder it is the
-                source, what the encoder reads.
-            decoder_text: Of a model with an encoder, what the new text continues. Default: nothing.
+            prompt: The text or its token ids. Must not be empty. For a model with an encoder, this
+                is the source, which the encoder reads.
+            decoder_text: For a model with an encoder, the text that the new tokens continue.
+                Default: none.
             decoder_token_ids: The same as token ids.
-            model: Name of the model. Default: the service's only one.
-            explain: Have the result's `routes` tell how the request was routed.
+            model: Name of the model. Default: the only one that generates from text.
+            explain: Whether the result's `routes` show how the request was routed.
             timeout: Deadline of the whole stream in seconds. Default: the client's.
-            on_stall: Called, between tokens, when the request starts to wait for the compilation of
-                a graph.
+            on_stall: Called between tokens when the request starts to wait for the compilation of a
+                graph.
             **options: How to generate; see `GenerationOptions`.
 
         Raises:
@@ -196,24 +271,25 @@ class Client:
         timeout: float | None = None,
         **options: Unpack[TranscriptionOptions],
     ) -> Transcription:
-        """Writes down what is said in a recording, and returns all of it at the end.
+        """Transcribes a recording and returns the complete transcript.
 
         Args:
-            audio: A WAV, FLAC, OGG or MP3 file, by its content or its path; or bare samples, of all
-                channels at one time, then those of the next.
-            model: Name of the model. Default: the service's only one.
-            audio_format: What the recording is. Default: one of the files, as its content says.
-            sample_rate: Of bare samples: how many a second.
-            channels: Of bare samples: how many at a time. Default: 1.
+            audio: A WAV, FLAC, OGG or MP3 file, as its content or its path; or raw samples with
+                interleaved channels.
+            model: Name of the model. Default: the only one that transcribes.
+            audio_format: The format of the recording. Default: a file format, detected from the
+                content.
+            sample_rate: Samples per second; only for raw samples.
+            channels: Number of interleaved channels; only for raw samples. Default: 1.
             timeout: Deadline of this call in seconds. Default: the client's.
             **options: How to transcribe; see `TranscriptionOptions`.
 
         Raises:
-            InvalidArgumentError: The recording or an option is wrong.
+            InvalidArgumentError: The recording or an option is invalid.
             ModelNotFoundError: The service has no such model.
             OverloadedError: The queue is full.
-            UnavailableError: No connection, or the worker was lost.
-            DeadlineError: The timeout ended first.
+            UnavailableError: There is no connection, or the worker was lost.
+            DeadlineError: The timeout passed before the end.
         """
         asked = _transcription_requests.Transcribing(
             model=model,
@@ -246,29 +322,30 @@ class Client:
         on_progress: Callable[[TranscriptionProgress], None] | None = None,
         **options: Unpack[TranscriptionOptions],
     ) -> TranscriptionStream:
-        """Writes down what is said in a recording, and gives segments as they become final.
+        """Transcribes a recording and returns segments as they become final.
 
-        Bare samples are transcribed as they come in, a file once it is whole. Errors of the call,
-        and what the recording itself raises, are raised while iterating.
+        Raw samples are transcribed as they arrive, a file once it is complete. Errors of the call,
+        and errors from reading the recording, are raised while iterating.
 
         Args:
-            audio: As for `transcribe`, or a binary file or pieces of bytes, which are read in a
-                thread as they come.
-            model: Name of the model. Default: the service's only one.
-            audio_format: What the recording is. Default: one of the files, as its content says.
-            sample_rate: Of bare samples: how many a second.
-            channels: Of bare samples: how many at a time. Default: 1.
-            step_seconds: Of bare samples: decode what there is of a window each time that so many
-                seconds came, from 0.5 to 30, so that segments are final sooner. Default: whole
-                windows, of 30 seconds.
+            audio: As for `transcribe`, or a binary file or an iterable of bytes, which a thread
+                reads as they arrive.
+            model: Name of the model. Default: the only one that transcribes.
+            audio_format: The format of the recording. Default: a file format, detected from the
+                content.
+            sample_rate: Samples per second; only for raw samples.
+            channels: Number of interleaved channels; only for raw samples. Default: 1.
+            step_seconds: Decode an incomplete window after every so many seconds of audio, from 0.5
+                to 30, so that segments become final sooner; only for raw samples. Default: only
+                whole windows of 30 seconds are decoded.
             timeout: Deadline of the whole stream in seconds. Default: the client's.
-            on_stall: Called, between segments, when the request starts to wait for the compilation
-                of a graph.
-            on_progress: Called, between segments, when a window is transcribed.
+            on_stall: Called between segments when the request starts to wait for the compilation of
+                a graph.
+            on_progress: Called between segments when a window is transcribed.
             **options: How to transcribe; see `TranscriptionOptions`.
 
         Raises:
-            InvalidArgumentError: An argument cannot be sent, or a file not be read.
+            InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
         asked = _transcription_requests.Transcribing(
             model=model,
@@ -281,7 +358,7 @@ class Client:
         return self._transcription_stream(asked, audio, timeout, on_stall, on_progress)
 
     def models(self, *, timeout: float | None = None) -> list[Model]:
-        """The models of the service, in order of name.
+        """Lists the models of the service, ordered by name.
 
         Args:
             timeout: Deadline of this call in seconds. Default: the client's.
@@ -290,10 +367,10 @@ class Client:
         return [_convert.model(model) for model in response.models]
 
     def model(self, name: str, *, timeout: float | None = None) -> Model:
-        """One model of the service.
+        """Returns one model of the service.
 
         Args:
-            name: Its name.
+            name: Name of the model.
             timeout: Deadline of this call in seconds. Default: the client's.
 
         Raises:
@@ -305,11 +382,11 @@ class Client:
     def graphs(
         self, model: str = "", *, include_cold: bool = False, timeout: float | None = None
     ) -> list[Graph]:
-        """The graphs of all workers, in order of model, kind, beams, rows, length and worker.
+        """Lists the graphs of all workers, ordered by model, kind, beams, rows, length and worker.
 
         Args:
-            model: Only graphs of this model. Default: of all.
-            include_cold: Also those that nobody has asked for yet.
+            model: List only graphs of this model. Default: of all models.
+            include_cold: Also list graphs that no request has needed yet.
             timeout: Deadline of this call in seconds. Default: the client's.
         """
         request = _requests.graphs_request(model, include_cold)
@@ -319,15 +396,16 @@ class Client:
     def watch_graphs(
         self, model: str = "", *, include_cold: bool = False, timeout: float = math.inf
     ) -> GraphStream:
-        """The graphs of all workers, as `graphs` lists them, at once and after changes.
+        """Lists the graphs of all workers like `graphs`, at once and again after changes.
 
-        Lists come at most five times a second and end only with the service. Errors of the call are
-        raised while iterating.
+        There are at most five lists a second. The stream ends only with the service. Errors of the
+        call are raised while iterating.
 
         Args:
-            model: Only graphs of this model. Default: of all.
-            include_cold: Also those that nobody has asked for yet.
-            timeout: Deadline of the whole stream in seconds. Default: none, whatever the client's.
+            model: List only graphs of this model. Default: of all models.
+            include_cold: Also list graphs that no request has needed yet.
+            timeout: Deadline of the whole stream in seconds. Default: none, even if the client has
+                one.
 
         Raises:
             InvalidArgumentError: An argument cannot be sent.
@@ -343,19 +421,21 @@ class Client:
         all_workers: bool = False,
         timeout: float = math.inf,
     ) -> GraphStream:
-        """Has graphs made ready ahead of traffic, and tells how it goes.
+        """Makes graphs ready ahead of traffic and reports progress.
 
-        Each list has one graph for each signature and worker, in the order of the signatures; the
-        last comes when each is ready or has failed, for the reason in its `error`. Ending the
-        stream early leaves them to go on. Errors of the call are raised while iterating.
+        Each list has one graph for each signature and worker, in the order of the signatures. The
+        last list is sent when each graph is ready or has failed; a failed graph's `error` gives the
+        reason. Ending the stream early does not stop the compilations. Errors of the call are
+        raised while iterating.
 
         Args:
-            signatures: Which, as values or in the short form of ``Signature.parse``; from 1 to
-                1000, all of the ladders of their models.
-            workers: Names of the workers to have them on. Default: for each signature the one that
-                requests for it go to first.
-            all_workers: Have them on all workers; not together with `workers`.
-            timeout: Deadline of the whole stream in seconds. Default: none, whatever the client's.
+            signatures: The graphs to make ready, as `Signature` or in the short form that
+                ``Signature.parse`` reads; 1 to 1000 signatures from the ladders of their models.
+            workers: Names of the workers to make them on. Default: for each signature, the worker
+                to which the router sends such requests first.
+            all_workers: Make them on all workers. Must not be set together with `workers`.
+            timeout: Deadline of the whole stream in seconds. Default: none, even if the client has
+                one.
 
         Raises:
             InvalidArgumentError: An argument cannot be sent.
@@ -363,9 +443,53 @@ class Client:
         request = _requests.warm_request(signatures, workers, all_workers)
         return self._graph_stream(self._graphs.WarmGraphs, request, timeout)
 
+    def ready(self, model: str = "", *, timeout: float | None = None) -> bool:
+        """Whether the service can serve now: each model has a worker with its first graphs.
+
+        Checks once. Returns False if the service cannot be reached.
+
+        Args:
+            model: Check only this model. Default: all models.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            ModelNotFoundError: The service has no such model.
+        """
+        return not self._lack(model, self._deadline(timeout))
+
+    def wait_until_ready(
+        self,
+        model: str = "",
+        *,
+        timeout: float | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        """Waits until `ready` returns True. The service may start later than this call.
+
+        Args:
+            model: Wait only for this model. Default: all models.
+            timeout: Maximum time to wait in seconds. Default: the client's.
+            on_wait: Called after each check that found the service not ready, with what is missing.
+
+        Raises:
+            DeadlineError: The service was not ready in time; the text says what was missing.
+            ModelNotFoundError: The service has no such model.
+        """
+        deadline = self._deadline(timeout)
+        clock = _readiness.ONCE.begin(deadline)
+        while lack := self._lack(model, clock.left):
+            if on_wait is not None:
+                on_wait(lack)
+            if clock.left is not None and clock.left <= _readiness.PAUSE:
+                raise _readiness.too_late(deadline, lack)
+            if self._closed.wait(_readiness.PAUSE):
+                raise cancelled()
+
     def close(self) -> None:
-        """Closes the connection and cancels the calls that are under way; may be repeated."""
-        self._closed = True
+        """Closes the connection and cancels calls in progress; may be called again."""
+        self._closed.set()
+        for calls in tuple(self._calls):
+            calls.end()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -383,19 +507,81 @@ class Client:
 
     def __repr__(self) -> str:
         """The address, and whether it is closed."""
-        return f"<Client {self.address}{' closed' if self._closed else ''}>"
+        return f"<Client {self.address}{' closed' if self._closed.is_set() else ''}>"
 
     def _call(
         self,
         method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]",
         request: _Request,
         timeout: float | None,
+        *,
+        policy: RetryPolicy | None = None,
+        calls: Calls | None = None,
     ) -> _Response:
+        # One of several calls may begin after the client was closed. It is cancelled like the
+        # others.
+        deadline = self._endpoint.deadline(timeout) if calls else self._deadline(timeout)
+        attempts = (policy or self._retries).begin(deadline)
+        ended = calls.ended if calls else self._closed
+        while True:
+            try:
+                if calls:
+                    return calls.send(method, request, attempts.left)
+                return method(request, timeout=attempts.left)
+            except ValueError:
+                # gRPC raises this for a call on a channel that was closed in the meantime.
+                if self._closed.is_set():
+                    raise cancelled() from None
+                raise
+            except grpc.RpcError as error:
+                failure = error_of(error, address=self.address, deadline=deadline)
+                pause = attempts.pause_after(failure, forbidden=forbids_retry(error))
+                if pause is None:
+                    raise failure from error
+            if ended.wait(pause) or self._closed.is_set():
+                raise cancelled()
+
+    def _generate_each(
+        self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
+    ) -> list[Generation]:
+        """Sends requests concurrently; an interruption cancels them all."""
         deadline = self._deadline(timeout)
+        clock, calls = self._retries.begin(deadline), Calls()
+
+        def send(request: _prompts.Prepared) -> _prompts.Result:
+            if isinstance(request, InvalidArgumentError):
+                return request
+            if self._closed.is_set():
+                return cancelled()
+            try:
+                left = _prompts.time_left(clock.left, deadline)
+                method = self._generation.Generate
+                return _convert.response(self._call(method, request, left, calls=calls))
+            except ShaperouterError as error:
+                return error
+
+        self._calls.add(calls)
+        with ThreadPoolExecutor(min(concurrency, len(requests))) as pool:
+            try:
+                results = list(pool.map(send, requests))
+            finally:
+                self._calls.discard(calls)
+                calls.end()
+        return _prompts.generations(results)
+
+    def _lack(self, model: str, timeout: float | None) -> str:
+        """What the service still needs to be ready; empty if it is ready."""
+        limit = _readiness.look_timeout(timeout)
+        once = _readiness.ONCE
         try:
-            return method(request, timeout=deadline)
-        except grpc.RpcError as error:
-            raise error_of(error, address=self.address, deadline=deadline) from error
+            if not model:
+                status = self._call(self._health, _readiness.READINESS, limit, policy=once)
+                return _readiness.lack_of_service(status)
+            request = _requests.model_request(model)
+            answer = self._call(self._models.GetModel, request, limit, policy=once)
+            return _readiness.lack_of_model(answer.model)
+        except (UnavailableError, DeadlineError) as error:
+            return str(error)
 
     def _transcription_stream(
         self,
@@ -426,6 +612,6 @@ class Client:
         return GraphStream(call, address=self.address, deadline=deadline)
 
     def _deadline(self, timeout: float | None) -> float | None:
-        if self._closed:
+        if self._closed.is_set():
             raise RuntimeError("the client is closed")
         return self._endpoint.deadline(timeout)

@@ -1,7 +1,8 @@
-"""From messages of the wire to the types of the client."""
+"""Conversion of wire messages to the client's types."""
 
 from collections.abc import Iterable
 
+from shaperouter._enums import by_number
 from shaperouter._errors import InternalError
 from shaperouter._generation import (
     Delta,
@@ -22,34 +23,14 @@ from shaperouter._option_message import options_from_message
 from shaperouter._signature import GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
-_FINISH_REASONS = {
-    generation_pb2.FINISH_REASON_EOS: FinishReason.EOS,
-    generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-    generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
-}
-_GRAPH_KINDS = {
-    signature_pb2.GRAPH_KIND_ENCODE: GraphKind.ENCODE,
-    signature_pb2.GRAPH_KIND_PREFILL: GraphKind.PREFILL,
-    signature_pb2.GRAPH_KIND_DECODE: GraphKind.DECODE,
-    signature_pb2.GRAPH_KIND_ALIGN: GraphKind.ALIGN,
-}
-_MODEL_KINDS = {
-    model_pb2.MODEL_KIND_DECODER: ModelKind.DECODER,
-    model_pb2.MODEL_KIND_ENCODER_DECODER: ModelKind.ENCODER_DECODER,
-    model_pb2.MODEL_KIND_TRANSCRIBER: ModelKind.TRANSCRIBER,
-}
-_GRAPH_STATES = {
-    graph_pb2.GRAPH_STATE_COLD: GraphState.COLD,
-    graph_pb2.GRAPH_STATE_QUEUED: GraphState.QUEUED,
-    graph_pb2.GRAPH_STATE_TRACING: GraphState.TRACING,
-    graph_pb2.GRAPH_STATE_COMPILING: GraphState.COMPILING,
-    graph_pb2.GRAPH_STATE_READY: GraphState.READY,
-    graph_pb2.GRAPH_STATE_FAILED: GraphState.FAILED,
-}
+_FINISH_REASONS = by_number(FinishReason, generation_pb2.FinishReason)
+_GRAPH_KINDS = by_number(GraphKind, signature_pb2.GraphKind)
+_MODEL_KINDS = by_number(ModelKind, model_pb2.ModelKind)
+_GRAPH_STATES = by_number(GraphState, graph_pb2.GraphState)
 
 
 def finish_reason(value: generation_pb2.FinishReason) -> FinishReason:
-    """The reason, or UNKNOWN if the service is newer than this client."""
+    """The finish reason, or UNKNOWN if the service is newer than this client."""
     return _FINISH_REASONS.get(value, FinishReason.UNKNOWN)
 
 
@@ -75,7 +56,7 @@ def graph_use(message: generation_pb2.GraphUse) -> GraphUse:
 
 
 def delta(message: generation_pb2.Delta) -> Delta:
-    """Newly made tokens."""
+    """New tokens."""
     return Delta(
         text=message.text,
         token_ids=tuple(message.token_ids),
@@ -85,7 +66,7 @@ def delta(message: generation_pb2.Delta) -> Delta:
 
 
 def logprobs(messages: Iterable[generation_pb2.TokenLogprobs]) -> tuple[TokenLogprobs, ...]:
-    """What the model thought of new tokens."""
+    """The log-probabilities at new tokens."""
     return tuple(
         TokenLogprobs(chosen=_logprob(each.chosen), top=tuple(map(_logprob, each.top)))
         for each in messages
@@ -93,14 +74,14 @@ def logprobs(messages: Iterable[generation_pb2.TokenLogprobs]) -> tuple[TokenLog
 
 
 def score(message: generation_pb2.Sequence | generation_pb2.SequenceEnd) -> float | None:
-    """The score of a sequence, if beam search gave it one."""
+    """A sequence's score, if it has one from beam search."""
     return message.score if message.HasField("score") else None
 
 
 def generation(
     sequences: tuple[GeneratedSequence, ...], completion: generation_pb2.Completion
 ) -> Generation:
-    """A generation, from its sequences and all the rest."""
+    """A generation, from its sequences and its completion."""
     usage, timings = completion.usage, completion.timings
     return Generation(
         sequences=sequences,
@@ -192,6 +173,8 @@ def model(message: model_pb2.Model) -> Model:
         window_seconds=message.transcripts.window_seconds,
         weight_dtype=message.weight_dtype,
         kernels=message.kernels,
+        kv_cache_bytes_per_token=message.kv_cache_bytes_per_token,
+        characters_per_token=message.characters_per_token,
     )
 
 
@@ -216,6 +199,8 @@ def graph(message: graph_pb2.Graph) -> Graph:
         padded_seconds=message.padded_seconds,
         state_seconds=message.state_seconds,
         retry_seconds=message.retry_seconds,
+        left_seconds=message.left_seconds,
+        before_ready=message.before_ready,
     )
 
 

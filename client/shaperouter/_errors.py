@@ -4,16 +4,18 @@
 
     ShaperouterError                 code            retriable
     ├── InvalidArgumentError         INVALID_ARGUMENT   no    a field is wrong; see violations
-    ├── UnauthenticatedError         UNAUTHENTICATED    no    no token, or one that is not known
-    ├── PermissionDeniedError        PERMISSION_DENIED  no    the token is of nobody who may do this
+    ├── UnauthenticatedError         UNAUTHENTICATED    no    the token is missing or unknown
+    ├── PermissionDeniedError        PERMISSION_DENIED  no    the token's client may not do this
     ├── ModelNotFoundError           NOT_FOUND          no    no model of that name is served
-    ├── MessageTooLargeError         RESOURCE_EXHAUSTED no    over gRPC's limit of a message's size
+    ├── MessageTooLargeError         RESOURCE_EXHAUSTED no    above gRPC's limit for a message
     ├── OverloadedError              RESOURCE_EXHAUSTED yes   the queue is full, or this client is
     │                                                         at its limit; see retry_after
-    ├── UnavailableError             UNAVAILABLE        yes   no connection, the worker was lost, or
-    │                                                         the service is shutting down
-    ├── DeadlineError                DEADLINE_EXCEEDED  no    the timeout ended first
+    ├── UnavailableError             UNAVAILABLE        yes   no connection, or the service is
+    │                                                         shutting down
+    ├── DeadlineError                DEADLINE_EXCEEDED  no    the timeout passed before the end
     ├── CallCancelledError           CANCELLED          no    cancel() or close() ended the call
+    ├── PromptsError                 that of the first  no    some of several prompts failed; see
+    │                                                         results
     └── InternalError                INTERNAL, others   no    a defect, or not a Shaperouter
 
 Retriable: the same request may succeed if it is sent again.
@@ -21,18 +23,21 @@ Retriable: the same request may succeed if it is sent again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import grpc
+
+if TYPE_CHECKING:
+    from shaperouter._generation import Generation
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldViolation:
-    """A field of a request that is wrong.
+    """An invalid field of a request.
 
     Attributes:
         field: Path of the field in the request message, such as ``options.temperature``.
-        description: What is wrong with it: the limit and the value received.
+        description: What is wrong with it, with the limit and the value received.
     """
 
     field: str
@@ -40,13 +45,13 @@ class FieldViolation:
 
 
 class ShaperouterError(Exception):
-    """A call failed. Its text says what happened and what to do.
+    """A failed call. The text says what happened and what to do.
 
     Attributes:
         code: The gRPC status code.
         request_id: Id of the request in the service's logs; empty if the request got none.
         retriable: Whether the same request may succeed if it is sent again.
-        retry_after: Seconds after which the service suggests to do so; None if it said nothing.
+        retry_after: Seconds to wait before sending it again; None if the service suggests none.
     """
 
     retriable: ClassVar[bool] = False
@@ -63,17 +68,17 @@ class ShaperouterError(Exception):
         code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
         request_id: str = "",
     ) -> None:
-        """Keeps what is known about the failure."""
+        """Stores the details of the failure."""
         super().__init__(message)
         self.code = code
         self.request_id = request_id
 
 
 class InvalidArgumentError(ShaperouterError):
-    """A field of the request is wrong; nothing was generated.
+    """A field of the request is invalid; nothing was generated.
 
     Attributes:
-        violations: The wrong fields; empty if the service did not name them.
+        violations: The invalid fields; empty if the service did not name them.
     """
 
     violations: tuple[FieldViolation, ...]
@@ -85,31 +90,31 @@ class InvalidArgumentError(ShaperouterError):
         violations: Sequence[FieldViolation] = (),
         request_id: str = "",
     ) -> None:
-        """Keeps what is known about the failure."""
+        """Stores the details of the failure."""
         super().__init__(message, code=grpc.StatusCode.INVALID_ARGUMENT, request_id=request_id)
         self.violations = tuple(violations)
 
     @classmethod
     def of(cls, field: str, description: str) -> "InvalidArgumentError":
-        """The error for one wrong field, found before anything was sent."""
+        """The error for one invalid field, found before the request was sent."""
         violation = FieldViolation(field=field, description=description)
         return cls(f"{field}: {description}", violations=[violation])
 
 
 class UnauthenticatedError(ShaperouterError):
-    """The service asks for a token, and got none, or one that it does not know."""
+    """The service requires a token, and the call's is missing or unknown."""
 
 
 class PermissionDeniedError(ShaperouterError):
-    """The service knows the token, and its client may not do this."""
+    """The service knows the token, but its client may not do this."""
 
 
 class ModelNotFoundError(ShaperouterError):
-    """The service has no model of that name; ``client.models()`` lists those it has."""
+    """The service has no model of that name; ``client.models()`` lists its models."""
 
 
 class MessageTooLargeError(ShaperouterError):
-    """The request or the response is over gRPC's limit of a message's size (4 MiB by default)."""
+    """The request or the response exceeds gRPC's message size limit (4 MiB by default)."""
 
 
 class _TryAgainError(ShaperouterError):
@@ -122,30 +127,67 @@ class _TryAgainError(ShaperouterError):
     def __init__(
         self, message: str, *, retry_after: float | None = None, request_id: str = ""
     ) -> None:
-        """Keeps what is known about the failure."""
+        """Stores the details of the failure."""
         super().__init__(message, code=self._code, request_id=request_id)
         self.retry_after = retry_after
 
 
 class OverloadedError(_TryAgainError):
-    """The service's queue is full, or this client is at its limit: refused at once."""
+    """The service refused the call at once: its queue is full, or this client is at its limit."""
 
     _code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class UnavailableError(_TryAgainError):
-    """Nothing answers at the address, the worker was lost, or the service is shutting down."""
+    """Nothing listens at the address, or the service is shutting down."""
 
     _code = grpc.StatusCode.UNAVAILABLE
 
 
 class DeadlineError(ShaperouterError):
-    """The timeout ended before the answer."""
+    """The timeout passed before the call ended."""
 
 
 class CallCancelledError(ShaperouterError):
     """The call was ended by ``cancel()`` or by closing the client."""
 
 
+class PromptsError(ShaperouterError):
+    """Some of several prompts failed; the results of all are included.
+
+    Attributes:
+        results: For each prompt, in order, its generation or its error.
+    """
+
+    results: "tuple[Generation | ShaperouterError, ...]"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        results: "Sequence[Generation | ShaperouterError]" = (),
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+    ) -> None:
+        """Stores the results."""
+        super().__init__(message, code=code)
+        self.results = tuple(results)
+
+    @classmethod
+    def of(cls, results: "Sequence[Generation | ShaperouterError]") -> "PromptsError":
+        """The error for results with at least one error among them."""
+        errors = {
+            index: result
+            for index, result in enumerate(results)
+            if isinstance(result, ShaperouterError)
+        }
+        first, error = next(iter(errors.items()))
+        others = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+        return cls(
+            f"{len(errors)} of {len(results)} prompts failed: prompt[{first}]: {error}{others}",
+            results=results,
+            code=error.code,
+        )
+
+
 class InternalError(ShaperouterError):
-    """A defect of the service, or what answers at the address is not a Shaperouter."""
+    """The service has a defect, the request kills its workers, or the server is no Shaperouter."""

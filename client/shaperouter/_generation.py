@@ -1,4 +1,4 @@
-"""What a generation gives back, whole or piece by piece."""
+"""The results of a generation, whole or piece by piece."""
 
 import enum
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ _REPR_TEXT = 40  # characters of the text that repr() shows
 class FinishReason(enum.StrEnum):
     """Why a sequence ended."""
 
-    EOS = "eos"  # the model produced an end token
+    EOS = "eos"  # the model generated an end token
     LENGTH = "length"  # max_new_tokens was reached
-    STOP = "stop"  # a stop string appeared
+    STOP = "stop"  # a stop text appeared
     UNKNOWN = "unknown"  # a reason that this version of the client does not know
 
 
@@ -32,11 +32,11 @@ class TokenLogprob:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLogprobs:
-    """What the model thought of one new token, before penalties, bans and temperature.
+    """Log-probabilities at one new token, before penalties, bans and temperature.
 
     Attributes:
         chosen: The token that was generated.
-        top: The likeliest tokens, from likely to unlikely; as many as were asked for.
+        top: The likeliest tokens, likeliest first; as many as requested.
     """
 
     chosen: TokenLogprob
@@ -48,13 +48,13 @@ class GeneratedSequence:
     """One generated sequence.
 
     Attributes:
-        text: The new text, without special tokens; after the prompt with `echo`.
-        token_ids: The new token ids, with the end token if there is one; after the prompt's with
-            `echo`.
-        finish_reason: Why it ended.
-        score: Of beam search: the sum of its log-probabilities over its length to the power of
-            `length_penalty`; None otherwise.
-        logprobs: One for each new token if they were asked for; empty otherwise.
+        text: The new text, without special tokens. With `echo`, it follows the prompt.
+        token_ids: The new token ids, including the end token if there is one. With `echo`, they
+            follow the prompt's.
+        finish_reason: Why the sequence ended.
+        score: For beam search, the sum of the log-probabilities, divided by the length to the power
+            of `length_penalty`; otherwise None.
+        logprobs: One for each new token if requested; otherwise empty.
     """
 
     text: str
@@ -66,14 +66,15 @@ class GeneratedSequence:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens counted.
+    """The token counts of a request.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt; of the decoder's, with its start, if there is a source.
-        padded_prompt_tokens: Tokens that were computed for them, padding included.
-        generated_tokens: New tokens of all returned sequences, end tokens included.
+        prompt_tokens: Tokens of the prompt. If there is a source, tokens of the decoder's prompt
+            with its start token.
+        padded_prompt_tokens: Tokens that were computed for them, including padding.
+        generated_tokens: New tokens of all returned sequences, including end tokens.
         source_tokens: Tokens of the source; 0 without one.
-        padded_source_tokens: Tokens that were computed for them, padding included.
+        padded_source_tokens: Tokens that were computed for them, including padding.
     """
 
     prompt_tokens: int
@@ -87,19 +88,19 @@ class Usage:
 class Timings:
     """Where the time went, in seconds on the service's clock.
 
-    Sequences that are sampled are made side by side: the longest time of them is told. Of a
-    sequence that a stop string ended, `queue_seconds` and `prefill_seconds` are not known, and 0.
+    Sampled sequences are generated side by side; each field is the longest time of any of them. If
+    a stop text ended a sequence, its `queue_seconds` and `prefill_seconds` are unknown and 0.
 
     Attributes:
-        route_seconds: From the arrival at the service until the request was first sent to a worker:
-            reading it, and waiting for a worker that has loaded its model.
-        queue_seconds: From the arrival at the worker until a slot was free.
+        route_seconds: From the request's arrival at the service until it was first sent to a
+            worker: reading, tokenizing, and waiting for a worker that has loaded the model.
+        queue_seconds: From the request's arrival at the worker until it got a slot.
         stall_seconds: Waiting for graphs to be traced and compiled.
-        prefill_seconds: From the start of reading source and prompt to the first token, stalls left
-            out.
-        decode_seconds: From the first token to the last, stalls left out.
-        time_to_first_token_seconds: From the arrival at the service to the first token.
-        total_seconds: From the arrival at the service to the end.
+        prefill_seconds: From the start of reading source and prompt to the first token, without
+            stalls.
+        decode_seconds: From the first token to the last, without stalls.
+        time_to_first_token_seconds: From the request's arrival at the service to the first token.
+        total_seconds: From the request's arrival at the service to the end.
     """
 
     route_seconds: float
@@ -117,10 +118,10 @@ class GraphUse:
 
     Attributes:
         asked: The smallest signature that covered the request at that moment.
-        served: The graph that ran; larger than `asked` when the request shared its lane or the
-            tight graph was not ready.
-        calls: Times it was called.
-        device_seconds: Time the device spent in those calls, shared with the rest of the batch.
+        served: The graph that ran; larger than `asked` if the request shared its lane or the tight
+            graph was not ready.
+        calls: Number of times it was called.
+        device_seconds: Device time of those calls, in seconds, shared with the rest of the batch.
     """
 
     asked: Signature
@@ -131,18 +132,17 @@ class GraphUse:
 
 @dataclass(frozen=True, kw_only=True)
 class RouteOption:
-    """A way to serve a run: a worker, and graphs that cover it. Times are expectations, in seconds.
+    """An option to serve a run: a worker and graphs that cover it, with expected times in seconds.
 
     Attributes:
         worker: The worker.
-        prefill: The graph that would read the prompt; None where there is nothing to read but a
-            source.
+        prefill: The graph that would read the prompt; None if there is only a source to read.
         decode: The graph that would decode.
-        queue_seconds: Waiting for requests that came before.
+        queue_seconds: Waiting for requests that came earlier.
         stall_seconds: Waiting for graphs to be compiled or loaded.
         prefill_seconds: Reading source and prompt.
-        decode_seconds: Decoding as many tokens as were asked for.
-        total_seconds: All of it.
+        decode_seconds: Decoding as many tokens as requested.
+        total_seconds: The sum of the times above.
         encode: The graph that would read the source; None without one.
     """
 
@@ -159,10 +159,10 @@ class RouteOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """How a run was routed: the ways there were to serve it, with what each was expected to take.
+    """How a run was routed: the options to serve it, with the expected time of each.
 
     Attributes:
-        options: From the soonest to the latest expected end; the first was taken.
+        options: In order of expected end, soonest first; the first was taken.
     """
 
     options: tuple[RouteOption, ...]
@@ -170,20 +170,20 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Generation:
-    """A whole generation; ``str()`` gives its text.
+    """A complete generation; ``str()`` gives its text.
 
     Attributes:
         sequences: The generated sequences, at least one; those of beam search from best to worst.
-        request_id: Id of the request; also in the service's logs.
-        model: Name of the model that served it.
-        seed: Seed that was used: giving it again gives the same tokens.
-        usage: Tokens counted.
+        request_id: Id of the request; the service's logs have the same.
+        model: Name of the model that served the request.
+        seed: The seed used; giving it again gives the same tokens.
+        usage: The token counts.
         timings: Where the time went.
-        graphs: Which graphs were asked for and which served, in order of first use; those of
-            sequences that a stop string ended are not known.
-        worker: The worker that ran it, or the first of its sequences.
-        routes: With `explain`, how it was routed: one for each time that a run of it was given to a
-            worker, in order; empty otherwise.
+        graphs: The graphs asked for and the graphs that served, in order of first use; unknown for
+            sequences that a stop text ended.
+        worker: The worker that ran the request; with several sequences, that of the first.
+        routes: With `explain`, one route for each time that the router gave a run of the request to
+            a worker, in order; otherwise empty.
     """
 
     sequences: tuple[GeneratedSequence, ...]
@@ -216,7 +216,7 @@ class Generation:
         return self.text
 
     def __repr__(self) -> str:
-        """One short line, whatever the length of the text."""
+        """One short line, however long the text is."""
         text = self.text
         if len(text) > _REPR_TEXT:
             text = text[: _REPR_TEXT - 1] + "…"
@@ -228,16 +228,15 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """Newly made tokens of a stream; ``str()`` gives their text.
+    """New tokens of a stream; ``str()`` gives their text.
 
     Attributes:
-        text: Text that is now certain; empty while a character is still split over tokens, or
-            while a stop string may be beginning. The texts of all deltas of a sequence, joined, are
-            its text.
+        text: Text that can no longer change. Empty while a character is split over tokens, or while
+            a stop text may have begun. The texts of all deltas of a sequence, joined, are its text.
         token_ids: The new token ids.
-        sequence: Which sequence they belong to, from 0. Those that are sampled grow side by side,
-            those of beam search come whole, at the end.
-        logprobs: One for each new token if they were asked for; empty otherwise.
+        sequence: The sequence that they belong to, from 0. Sampled sequences grow side by side;
+            those of beam search arrive whole, at the end.
+        logprobs: One for each new token if requested; otherwise empty.
     """
 
     text: str

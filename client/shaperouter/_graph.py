@@ -7,24 +7,25 @@ from shaperouter._signature import Signature
 
 
 class GraphState(enum.StrEnum):
-    """The life of a graph."""
+    """The state of a graph."""
 
-    COLD = "cold"  # nobody has asked for it
+    COLD = "cold"  # no request has needed it
     QUEUED = "queued"  # it waits for a compile thread
-    TRACING = "tracing"  # model code is turned into a TensorFlow graph
+    TRACING = "tracing"  # TensorFlow is tracing the model's code
     COMPILING = "compiling"  # XLA is compiling it
-    READY = "ready"  # it can serve
+    READY = "ready"  # it can serve requests
     FAILED = "failed"  # tracing or compiling failed
     UNKNOWN = "unknown"  # a state that this version of the client does not know
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """Observations of durations, counted in ranges.
+    """A histogram of observed durations.
 
     Attributes:
-        bounds: Upper bounds of the ranges in seconds, ascending, without the last, infinite one.
-        counts: Observations in each range, not accumulated; one more than `bounds`.
+        bounds: Upper bounds of the buckets in seconds, ascending. The last bucket has none and is
+            not listed.
+        counts: Observations in each bucket, not cumulative; one more entry than `bounds`.
         sum: Sum of all observations in seconds.
     """
 
@@ -45,31 +46,34 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """One signature on one worker; counts are since the worker started.
+    """One signature on one worker. Counts start at 0 when the worker starts.
 
     Attributes:
-        signature: The shape it is compiled for.
-        worker: The worker it is on.
-        state: Where it is in its life.
-        traces: Times it was traced.
-        compiles: Times it was compiled with success.
-        failures: Times tracing or compiling it failed.
-        trace_seconds: Time tracing took, in seconds.
-        compile_seconds: Time each successful compilation took, tracing left out.
-        stall_seconds: Requests that waited for it to be compiled, and how long.
-        device_seconds: Calls that served requests, and the time the device spent in each.
-        error: Why it failed; or, of a cold one, why it was refused when its turn came. Empty
-            otherwise.
-        loads: Times it was loaded from the cache on disk instead of being compiled.
-        load_seconds: Time those took, in seconds.
-        step_seconds: Device time of one step, or of one piece of prompts: a moving average; 0 until
-            measured.
-        missed_seconds: Device time that its absence has cost, in seconds: larger graphs ran, or
-            several in turn.
-        padded_seconds: Device time that it spent on padding where a smaller graph would have done,
-            in seconds.
+        signature: The shape that the graph is compiled for.
+        worker: Name of the worker.
+        state: Its present state.
+        traces: Number of times it was traced.
+        compiles: Number of times it was compiled successfully.
+        failures: Number of times that tracing or compiling it failed.
+        trace_seconds: Time spent tracing, in seconds.
+        compile_seconds: Time of each successful compilation, without tracing.
+        stall_seconds: How long requests waited for its compilation.
+        device_seconds: Device time of each call that served requests.
+        error: Why it failed or, if it is cold, why it was refused when its turn came; otherwise
+            empty.
+        loads: Number of times it was loaded from the cache on disk instead of being compiled.
+        load_seconds: Time of those loads, in seconds.
+        step_seconds: Device time of one step, or of one piece of prompts, in seconds: a moving
+            average; 0 until measured.
+        missed_seconds: Device time lost because it was missing, in seconds: larger graphs ran in
+            its place, or several in turn.
+        padded_seconds: Device time that it spent on padding which a smaller graph would have
+            avoided, in seconds.
         state_seconds: Time since its state changed, in seconds.
-        retry_seconds: Time until it may be tried again, in seconds; of failed graphs.
+        retry_seconds: Time until it may be tried again, in seconds; only for failed graphs.
+        left_seconds: Expected time until it is ready, in seconds; 0 unless it is queued, tracing or
+            compiling.
+        before_ready: Whether its worker makes it before it is ready to serve.
     """
 
     signature: Signature
@@ -90,3 +94,10 @@ class Graph:
     padded_seconds: float
     state_seconds: float
     retry_seconds: float
+    left_seconds: float = 0.0
+    before_ready: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is ready or has failed."""
+        return self.state in (GraphState.READY, GraphState.FAILED)

@@ -1,4 +1,4 @@
-"""Graphs as they change, for code that blocks."""
+"""A stream of graph lists, for blocking code."""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -11,25 +11,25 @@ from shaperouter._graph import Graph
 from shaperouter._status import error_of
 
 if TYPE_CHECKING:
-    # The type of a call exists in gRPC's stubs only.
+    # gRPC's type for a call exists only in its stubs.
     from grpc import _CallIterator
 
 
 class GraphStream(Iterator[list[Graph]]):
-    """Lists of graphs, each as they were then; made by ``Client.watch_graphs`` and ``warm_graphs``.
+    """Successive lists of graphs; created by ``Client.watch_graphs`` and ``warm_graphs``.
 
-    Leaving a ``with`` block early, or dropping the stream, cancels the call; graphs that are being
-    made ready go on. One thread iterates; any thread may call `cancel`.
+    Leaving a ``with`` block early, or dropping the stream, cancels the call. It does not stop the
+    compilation of graphs. Only one thread may iterate; any thread may call `cancel`.
     """
 
     def __init__(self, call: "_CallIterator[Any]", *, address: str, deadline: float | None) -> None:
-        """Wraps a call that has been started, and whose responses have graphs."""
+        """Wraps a call that has been started and whose responses contain graphs."""
         self._call = call
         self._address = address
         self._deadline = deadline
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     def __next__(self) -> list[Graph]:
@@ -54,5 +54,5 @@ class GraphStream(Iterator[list[Graph]]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()

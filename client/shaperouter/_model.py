@@ -7,11 +7,11 @@ from shaperouter._options import GenerationOptions
 
 
 class ModelKind(enum.StrEnum):
-    """What a model does with what it is given."""
+    """What a model does with its input."""
 
     DECODER = "decoder"  # continues a prompt
     ENCODER_DECODER = "encoder-decoder"  # answers a source
-    TRANSCRIBER = "transcriber"  # writes down what is said in a recording
+    TRANSCRIBER = "transcriber"  # transcribes a recording
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
@@ -20,8 +20,8 @@ class LaneLadders:
     """The ladders of one beam width.
 
     Attributes:
-        beams: The beam width; 1 is no beam search.
-        decode_rows: Requests decoded together.
+        beams: The beam width; 1 means no beam search.
+        decode_rows: How many requests are decoded together.
         decode_lengths: Lengths of the attended cache in tokens.
     """
 
@@ -32,18 +32,18 @@ class LaneLadders:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladders:
-    """The allowed values of the dimensions of a model's graphs, each ascending.
+    """The allowed values of each dimension of a model's graphs, in ascending order.
 
     Attributes:
         prefill_lengths: Padded lengths of prompts in tokens.
-        lanes: Of each beam width, in order of width.
-        prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
-        prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
+        lanes: One entry for each beam width, ordered by width.
+        prefill_rows: How many prompts are read together, up to `prefill_batch_tokens`.
+        prefill_batch_tokens: Maximum padded tokens of a prefill of several prompts.
         encode_lengths: Padded lengths of sources in tokens; empty without an encoder.
-        encode_rows: Sources read together, as far as `encode_batch_tokens` allows.
-        encode_batch_tokens: Most padded tokens of an encode of several sources.
-        align_lengths: Padded lengths of transcripts that are aligned, in tokens; empty of models
-            that make none.
+        encode_rows: How many sources are read together, up to `encode_batch_tokens`.
+        encode_batch_tokens: Maximum padded tokens of an encode of several sources.
+        align_lengths: Padded lengths of transcripts to align, in tokens; empty for models that make
+            no transcripts.
     """
 
     prefill_lengths: tuple[int, ...]
@@ -63,27 +63,34 @@ class Model:
     Attributes:
         name: Name that requests use.
         family: Family of the architecture, such as ``gpt2``.
-        tokenizer: Class of the tokenizer.
-        vocab_size: Number of token ids.
-        max_length: Most tokens of prompt and generation together; of the decoder's, if there is an
-            encoder.
-        default_options: What requests get that do not say otherwise; every option that has a
-            default.
-        dtype: Type of the caches and of most computations, such as ``float32``.
+        tokenizer: Class of the tokenizer; its algorithm, such as ``BPE``, if it has no class of its
+            own.
+        vocab_size: Size of the vocabulary, in tokens.
+        max_length: Maximum tokens of prompt and generated text together; of the decoder if there is
+            an encoder.
+        default_options: The defaults of all options that have one.
+        dtype: Data type of the caches and of most computations, such as ``float32``.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights on one device, in bytes.
-        kv_cache_bytes: Memory of the key/value caches on one device, in bytes; of the beam widths
-            in use so far.
-        slots: Requests without beam search that one worker runs at a time; more wait.
-        ladders: Shapes its graphs can have.
-        ready_workers: Workers that can run it now.
-        kind: What it does with a prompt.
-        max_source_length: Most tokens of a source, or places of a window; 0 without an encoder.
+        kv_cache_bytes: Memory of the key/value caches of the requests that run now, on one device,
+            in bytes.
+        slots: Number of requests without beam search that one worker runs at a time; more requests
+            wait.
+        ladders: The shapes that its graphs can have.
+        ready_workers: Number of workers that are ready to serve it; while it is 0, the service is
+            not ready.
+        kind: What it does with its input.
+        max_source_length: Maximum tokens of a source, or positions of a window; 0 without an
+            encoder.
         languages: Codes of the languages that a transcriber knows; empty if it is English-only.
-        window_seconds: Of a recording, what a transcriber hears at a time; 0 of other models.
-        weight_dtype: Type the weights are held in, such as ``int8``.
-        kernels: Instruction set of the native kernels that multiply by the weights, such as
-            ``avx512``; empty where XLA multiplies.
+        window_seconds: Length of a transcriber's window, in seconds; 0 for other models.
+        weight_dtype: Data type of the weight matrices, such as ``int8``.
+        kernels: Instruction set of the native kernels that compute matrix products, such as
+            ``avx512``; empty if XLA computes them.
+        kv_cache_bytes_per_token: Memory of one position of the key/value caches, in bytes: a token
+            of the prompt, the generated text or the source.
+        characters_per_token: Maximum characters of a text per token that it may have. A longer text
+            is refused without tokenizing it. 0 without a tokenizer.
     """
 
     name: str
@@ -105,3 +112,5 @@ class Model:
     window_seconds: float = 0.0
     weight_dtype: str = ""
     kernels: str = ""
+    kv_cache_bytes_per_token: int = 0
+    characters_per_token: int = 0

@@ -1,4 +1,4 @@
-"""Options to their message and back."""
+"""Conversion of options to and from their message."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,11 +17,11 @@ _EARLY_STOPPING: tuple[tuple[bool | str, generation_pb2.EarlyStopping], ...] = (
 
 
 def options_to_message(options: GenerationOptions) -> generation_pb2.GenerationOptions:
-    """The message of options, without those that are None.
+    """Converts options to their message, without those that are None.
 
     Raises:
         TypeError: There is no such option.
-        InvalidArgumentError: The wire cannot carry a value.
+        InvalidArgumentError: The message cannot contain a value.
     """
     unknown = options.keys() - _TO_FIELD.keys()
     if unknown:
@@ -39,14 +39,14 @@ def options_to_message(options: GenerationOptions) -> generation_pb2.GenerationO
 
 
 def options_from_message(message: generation_pb2.GenerationOptions) -> GenerationOptions:
-    """The options that a message has."""
+    """Reads options from their message."""
     options: Any = {}
     for descriptor, value in message.ListFields():
         name = descriptor.name
         match name:
             case "early_stopping":
                 known = {told: python for python, told in _EARLY_STOPPING}
-                if value in known:  # else the service is newer than this client
+                if value in known:  # otherwise the service is newer than this client
                     options[name] = known[value]
             case "logit_bias":
                 options[name] = {entry.token_id: entry.bias for entry in value}
@@ -71,7 +71,7 @@ def _seed(field: str, value: object) -> int:
 
 def _early_stopping(field: str, value: object) -> generation_pb2.EarlyStopping:
     for python, told in _EARLY_STOPPING:
-        # Of the same type, too: 0 and 1 equal False and True.
+        # Compare types as well: 0 and 1 equal False and True.
         if type(value) is type(python) and value == python:
             return told
     description = f'must be False, True or "never", got {_values.shown(value)}'
@@ -107,7 +107,7 @@ def _stop(field: str, value: object) -> list[str]:
     return [_values.text(f"{field}[{index}]", text) for index, text in enumerate(strings)]
 
 
-# Checks the value of an option and makes what its field of the message takes.
+# Functions that check an option's value and convert it to its field of the message.
 _TO_FIELD: dict[str, Callable[[str, object], Any]] = {
     "max_new_tokens": _count,
     "min_new_tokens": _count,

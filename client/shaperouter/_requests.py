@@ -1,33 +1,30 @@
-"""Building request messages; what the wire cannot carry is refused with the field's name."""
+"""Construction of request messages; values that they cannot contain are refused by field name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shaperouter import _values
+from shaperouter._enums import by_member
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._option_message import options_to_message
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import KINDS, GraphKind, Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
 
-_KINDS = {
-    GraphKind.ENCODE: signature_pb2.GRAPH_KIND_ENCODE,
-    GraphKind.PREFILL: signature_pb2.GRAPH_KIND_PREFILL,
-    GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
-}
+_KINDS = by_member(GraphKind, signature_pb2.GraphKind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generating:
-    """What is asked for by a request to generate; see `Client.generate`.
+    """The content of a request to generate; see `Client.generate`.
 
     Attributes:
         prompt: Text or token ids.
-        decoder_text: What the decoder begins with, as text.
-        decoder_token_ids: The same as token ids.
+        decoder_text: The decoder's prompt, as text.
+        decoder_token_ids: The decoder's prompt, as token ids.
         model: Name of the model.
-        explain: Whether to tell the routes.
+        explain: Whether to return the routes.
         options: How to generate.
     """
 
@@ -106,7 +103,7 @@ def _signature(field: str, value: object) -> signature_pb2.Signature:
 
 
 def _fields(asked: Generating) -> dict[str, Any]:
-    """The fields that both requests to generate have."""
+    """The fields that both generation requests share."""
     prompt = asked.prompt
     fields: dict[str, Any] = {
         "model": _values.text("model", asked.model),

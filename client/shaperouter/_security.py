@@ -1,4 +1,4 @@
-"""How a connection is protected, and who calls: TLS, and a token."""
+"""TLS and token of a connection."""
 
 import os
 import re
@@ -17,14 +17,15 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")  # visible ASCII, which a header can have
 
 @dataclass(frozen=True, kw_only=True)
 class Security:
-    """What a channel is made with. Nothing of it is ever shown.
+    """The security of a channel. Its content is never shown.
 
     Attributes:
-        tls: Whether to speak TLS.
-        ca: Certificates in PEM that the service's must come from; None for those gRPC knows.
-        cert: Own certificate in PEM; None shows none.
-        key: Its private key in PEM.
-        token: Sent with each call; None sends none.
+        tls: Whether to use TLS.
+        ca: PEM certificates of the authorities that may sign the service's; None for those gRPC
+            knows.
+        cert: The client's certificate in PEM; None to show none.
+        key: The certificate's private key in PEM.
+        token: Token to send with each call; None to send none.
     """
 
     tls: bool
@@ -43,10 +44,10 @@ class Security:
         key: FileName | None,
         token: str | None,
     ) -> "Security":
-        """Reads the files and checks that everything fits together.
+        """Reads the files and checks that the arguments fit together.
 
         Raises:
-            InvalidArgumentError: A file cannot be read, or one thing is there without another.
+            InvalidArgumentError: A file cannot be read, or an argument needs another one.
         """
         files = {"ca": ca, "cert": cert, "key": key}
         given = [name for name, file in files.items() if file is not None]
@@ -56,16 +57,16 @@ class Security:
             there, missing = ("cert", "key") if key is None else ("key", "cert")
             raise InvalidArgumentError.of(there, f"needs {missing}")
         if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-            # What it is instead may be nearly the token: it is not shown.
+            # The value is not shown, because it may be nearly the token.
             raise InvalidArgumentError.of("token", "must be visible ASCII characters, no spaces")
         content = {name: _read(name, file) for name, file in files.items()}
         return cls(tls=bool(tls or given), token=token, **content)
 
     def credentials(self, address: str) -> grpc.ChannelCredentials | None:
-        """Makes gRPC's form of it; None for a plain channel.
+        """Creates gRPC's channel credentials; None for a plain channel.
 
         Raises:
-            InvalidArgumentError: The token would travel in plain text.
+            InvalidArgumentError: The token would be sent in plain text.
         """
         if self.tls:
             channel = grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
@@ -74,7 +75,7 @@ class Security:
         elif address.startswith(("unix:", "unix-abstract:")):
             channel = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
         elif is_loopback(address):
-            # gRPC itself sees to it that the connection does not leave this machine.
+            # gRPC itself makes sure that the connection does not leave this machine.
             channel = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
         else:
             raise InvalidArgumentError.of(
@@ -87,7 +88,7 @@ class Security:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine's own, in TCP."""
+    """Whether an address is a TCP address of this machine itself."""
     return _LOCAL_TCP.fullmatch(address) is not None
 
 

@@ -1,4 +1,4 @@
-"""Signatures: the static shapes graphs are compiled for, and their short text form."""
+"""Signatures, the static shapes that graphs are compiled for, and their short text form."""
 
 import enum
 import re
@@ -14,15 +14,17 @@ _BEAMS = re.compile(r"\d{1,9}", re.ASCII)
 class GraphKind(enum.StrEnum):
     """What a compiled graph computes."""
 
-    ENCODE = "encode"  # reads sources, of models that have an encoder
+    ENCODE = "encode"  # reads sources; only for models with an encoder
     PREFILL = "prefill"  # reads prompts, or a piece of a long one
-    DECODE = "decode"  # advances the active sequences together, one token a step
-    ALIGN = "align"  # reads transcripts once more, for when their words were said
+    DECODE = "decode"  # advances the active sequences together, one token per step
+    ALIGN = "align"  # reads transcripts again to find the times of their words
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
-# The kinds that can be asked for, for errors.
-KINDS = "encode, prefill, decode or align"
+# The kinds that a caller can name.
+KNOWN_KINDS = tuple(kind for kind in GraphKind if kind is not GraphKind.UNKNOWN)
+# The same, for error messages: "encode, prefill, decode or align".
+KINDS = f"{', '.join(KNOWN_KINDS[:-1])} or {KNOWN_KINDS[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +34,11 @@ class Signature:
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        rows: Requests computed together.
-        length: Padded length in tokens: of the source for encode; of the prompt for prefill; of the
-            transcript for align; of the attended cache for decode, where a prompt's token takes one
-            place and a step as many as there are beams.
+        rows: Number of requests computed together.
+        length: Padded length in tokens. For encode it is the length of the source, for prefill of
+            the prompt, for align of the transcript. For decode it is the length of the attended
+            cache: a token of the prompt takes one position, and a step takes as many as there are
+            beams.
         beams: Beam width; 1 without beam search.
     """
 
@@ -50,18 +53,17 @@ class Signature:
         """Reads the short form: ``gpt2 prefill 1x16``, ``gpt2 decode 4x256 beams 4``.
 
         Args:
-            text: What is to be read; spaces may be several.
-            field: What an error calls it.
+            text: The text to read; it may have several spaces in a row.
+            field: Name of the field in error messages.
 
         Raises:
-            InvalidArgumentError: It is not one; says which part is wrong.
+            InvalidArgumentError: The text is not a signature; the error says which part is wrong.
         """
         words = text.split()
         if len(words) not in (3, 5):
             raise InvalidArgumentError.of(field, f"must read {_FORM}, got {text!r}")
         model, kind, size, *rest = words
-        kinds = {kind.value for kind in GraphKind if kind is not GraphKind.UNKNOWN}
-        if kind not in kinds:
+        if kind not in KNOWN_KINDS:
             raise _wrong(field, f"the kind must be {KINDS}, got {kind!r}", text)
         match = _SIZE.fullmatch(size)
         if match is None:
@@ -87,7 +89,7 @@ class Signature:
         return f"{self.kind} {self.rows}x{self.length}{beams}"
 
     def __str__(self) -> str:
-        """Model, kind, rows x length, and the beams when there are several."""
+        """Model, kind, rows x length, and the beams if there are several."""
         return f"{self.model} {self.shape}"
 
 

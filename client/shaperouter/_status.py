@@ -1,4 +1,4 @@
-"""From the status of a failed call to the client's errors."""
+"""Conversion of a failed call's status to the client's errors."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,25 +25,33 @@ from shaperouter._errors import (
 
 _REQUEST_ID_KEY = "x-request-id"
 _STATUS_KEY = "grpc-status-details-bin"
+# Milliseconds after which gRPC's own retries may repeat a call; below 0 they may not.
+_PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
-# What gRPC says where one end takes the other's first words for none, or does not trust it.
+# gRPC's texts if one end takes the other's first bytes for none, or does not trust the other.
 _HANDSHAKE = re.compile(r"Socket closed|[Hh]andshake|SSL_|[Vv]erification [Cc]heck")
 
-# What gRPC says of calls that this side has cancelled, or whose channel it has closed.
+# gRPC's texts, from either of its resolvers, if a host name has no address.
+_UNRESOLVED = re.compile(r"errors? resolving|DNS resolution failed|Domain name not found")
+
+# gRPC's texts for an address with a known scheme and an unreadable rest.
+_UNREADABLE = "the target uri is not valid"
+
+# gRPC's texts for calls that this side has cancelled, or whose channel it has closed.
 _CANCELLED_HERE = re.compile(r"Locally cancelled|Channel closed")
 
 _Detail = TypeVar("_Detail", bound=Message)
 
 
-def error_of(  # noqa: PLR0911 (one for each error)
+def error_of(  # noqa: PLR0911, PLR0912 (one for each error)
     error: grpc.RpcError, *, address: str, deadline: float | None
 ) -> ShaperouterError:
-    """The client's error for a call that failed.
+    """Converts the error of a failed call.
 
     Args:
-        error: What gRPC raised, of either of its two APIs.
-        address: Where the call went.
-        deadline: Seconds the call had; None for no limit.
+        error: The error that gRPC raised, from either of its two APIs.
+        address: The address that was called.
+        deadline: Deadline of the call in seconds; None means none.
     """
     code = error.code()
     details = error.details() or ""
@@ -82,10 +90,12 @@ def error_of(  # noqa: PLR0911 (one for each error)
         case grpc.StatusCode.CANCELLED if _CANCELLED_HERE.search(details):
             return cancelled()
         case grpc.StatusCode.CANCELLED:
-            # What gRPC says to calls that meet a server in the moment it stops.
+            # gRPC's text for calls that reach a server at the moment it stops.
             return UnavailableError(
                 f"{address} ended the call, as it does when it stops", request_id=request_id
             )
+        case grpc.StatusCode.UNKNOWN if _UNREADABLE in details:
+            return InvalidArgumentError.of("address", f"gRPC cannot read {address!r}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return InternalError(
                 f"{address} does not know this call: it is not a Shaperouter, or of another "
@@ -97,6 +107,18 @@ def error_of(  # noqa: PLR0911 (one for each error)
             return InternalError(
                 details or f"the call failed with {code.name}", code=code, request_id=request_id
             )
+
+
+def forbids_retry(error: object) -> bool:
+    """Whether the service asks programs not to repeat a call, which may have killed a worker.
+
+    Args:
+        error: The error that gRPC raised; any other object forbids nothing.
+    """
+    return isinstance(error, grpc.RpcError) and any(
+        key == _PUSHBACK_KEY and str(value).startswith("-")
+        for key, value in _metadata(error, "trailing_metadata")
+    )
 
 
 def cancelled() -> CallCancelledError:
@@ -115,7 +137,13 @@ def _unavailable(details: str, address: str) -> str:
             "end alone (tls, ca), or a certificate is not accepted: the service's, or one that it "
             "asks for (cert, key)"
         )
-    if "failed to connect" in details or "error resolving" in details or "DNS" in details:
+    if _UNRESOLVED.search(details):
+        reason = details.rpartition(": ")[2].rstrip("]")
+        return (
+            f"the host of {address} cannot be resolved: {reason}. Check its spelling and this "
+            "machine's DNS, or give another address (SHAPEROUTER_ADDRESS, --address)"
+        )
+    if "failed to connect" in details:
         reason = details.rpartition("last error: ")[2]
         return (
             f"no Shaperouter at {address}: {reason}. Start one with `shaperouterd serve`, "
@@ -128,14 +156,11 @@ def _deadline(details: str, deadline: float | None) -> str:
     if details and "Deadline Exceeded" not in details:  # the service says more than gRPC does
         return details
     limit = "in time" if deadline is None else f"within the timeout of {deadline:g} s"
-    return (
-        f"no answer {limit}; the first request of a shape waits for its compilation, "
-        "so a cold service may need a longer timeout"
-    )
+    return f"no answer {limit}; a service that is starting or busy may need a longer timeout"
 
 
 def _with_violations(details: str, violations: Iterable[FieldViolation]) -> str:
-    """The message, with the violations that it does not tell itself."""
+    """The message, with the violations that it does not contain."""
     untold = [
         f"{violation.field}: {violation.description}"
         for violation in violations
@@ -164,7 +189,7 @@ def _details(status: status_pb2.Status, kind: type[_Detail]) -> Iterator[_Detail
 
 
 def _status(error: grpc.RpcError) -> status_pb2.Status:
-    """The rich status that came with the error; an empty one if there is none to be read."""
+    """The rich status of the error; an empty one if none can be read."""
     for key, value in _metadata(error, "trailing_metadata"):
         if key == _STATUS_KEY:
             try:
@@ -175,7 +200,7 @@ def _status(error: grpc.RpcError) -> status_pb2.Status:
 
 
 def _request_id(error: grpc.RpcError) -> str:
-    """The id the service gave the request: in its header, or with the status if that came first."""
+    """The request's id at the service, from its header, or from the status if that came first."""
     for part in ("initial_metadata", "trailing_metadata"):
         for key, value in _metadata(error, part):
             if key == _REQUEST_ID_KEY:
@@ -184,5 +209,5 @@ def _request_id(error: grpc.RpcError) -> str:
 
 
 def _metadata(error: grpc.RpcError, part: str) -> Iterable[tuple[str, str | bytes]]:
-    """The metadata of an error: both of gRPC's APIs have it, its types do not tell."""
+    """The metadata of an error. Both of gRPC's APIs have it, but their types do not declare it."""
     return getattr(error, part)() or ()

@@ -1,4 +1,4 @@
-"""A generation as it is made, for code that blocks."""
+"""A stream of generated tokens, for blocking code."""
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -12,19 +12,19 @@ from shaperouter._status import error_of
 from shaperouter._transcript import Transcript
 
 if TYPE_CHECKING:
-    # The type of a call exists in gRPC's stubs only.
+    # gRPC's type for a call exists only in its stubs.
     from grpc import _CallIterator
 
     from shaperouter.v1 import generation_pb2
 
 
 class GenerationStream(Iterator[Delta]):
-    """The deltas of one generation, in their order; made by ``Client.stream``.
+    """The deltas of one generation, in order; created by ``Client.stream``.
 
-    Read it to its end and `result` is the whole generation. Leaving a ``with`` block early, or
+    After the last delta, `result` is the complete generation. Leaving a ``with`` block early, or
     dropping the stream, cancels the call and frees its slot on the service.
 
-    One thread iterates; any thread may call `cancel`.
+    Only one thread may iterate; any thread may call `cancel`.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class GenerationStream(Iterator[Delta]):
 
     @property
     def result(self) -> Generation:
-        """The whole generation.
+        """The complete generation.
 
         Raises:
-            RuntimeError: The stream has not been read to its end.
+            RuntimeError: The stream has not been read to the end.
         """
         return self._transcript.result
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     def __next__(self) -> Delta:
         """Waits for the next delta.
 
         Raises:
-            ShaperouterError: The call failed, in one of the ways of ``Client.generate``.
+            ShaperouterError: The call failed with an error of ``Client.generate``.
         """
         while True:
             try:
@@ -67,7 +67,7 @@ class GenerationStream(Iterator[Delta]):
                 self._transcript.end()
                 raise
             except grpc.RpcError as error:
-                if self._transcript.complete:  # nothing was lost with the connection
+                if self._transcript.complete:  # the completion came before the loss
                     raise StopIteration from None
                 raise error_of(error, address=self._address, deadline=self._deadline) from error
             delta = self._transcript.add(event)
@@ -84,5 +84,5 @@ class GenerationStream(Iterator[Delta]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()

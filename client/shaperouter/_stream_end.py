@@ -1,4 +1,4 @@
-"""How a stream of events ends: with one completion, and nothing after it."""
+"""The end of an event stream: one completion, and no event after it."""
 
 from typing import Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ ResultT = TypeVar("ResultT", bound=_Identified)
 
 
 class StreamEnd(Generic[ResultT]):
-    """What a stream's events come to in the end; `_result` is set by their completion."""
+    """The result of an event stream; the completion event sets `_result`."""
 
     def __init__(self) -> None:
         """Begins without a result."""
@@ -22,7 +22,7 @@ class StreamEnd(Generic[ResultT]):
 
     @property
     def complete(self) -> bool:
-        """Whether the completion has come."""
+        """Whether the completion has arrived."""
         return self._result is not None
 
     @property
@@ -30,7 +30,7 @@ class StreamEnd(Generic[ResultT]):
         """The whole result.
 
         Raises:
-            RuntimeError: The completion has not come.
+            RuntimeError: The completion has not arrived.
         """
         if self._result is None:
             raise RuntimeError(
@@ -39,7 +39,7 @@ class StreamEnd(Generic[ResultT]):
         return self._result
 
     def end(self) -> None:
-        """Takes note that no event follows.
+        """Marks the end of the events.
 
         Raises:
             InternalError: There was no completion.
@@ -48,10 +48,10 @@ class StreamEnd(Generic[ResultT]):
             raise InternalError("the service ended a stream without its completion")
 
     def _expect_more(self) -> None:
-        """Takes note of an event.
+        """Checks that an event may still come.
 
         Raises:
-            InternalError: It comes after the completion.
+            InternalError: The completion has already arrived.
         """
         if self._result is not None:
             raise InternalError(

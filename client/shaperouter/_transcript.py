@@ -1,4 +1,4 @@
-"""The events of a stream, put together; shared by both clients."""
+"""Assembly of a stream's events into a generation, for both clients."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from shaperouter.v1 import generation_pb2
 
 
 class Transcript(StreamEnd[Generation]):
-    """Reads the events of one stream in their order.
+    """Reads the events of one stream, in order.
 
-    Not thread-safe: one reader feeds it.
+    Not thread-safe: only one reader may feed it.
     """
 
     def __init__(self, on_stall: Callable[[Signature], None] | None) -> None:
@@ -24,7 +24,7 @@ class Transcript(StreamEnd[Generation]):
         self._deltas: defaultdict[int, list[Delta]] = defaultdict(list)  # by sequence
 
     def add(self, event: generation_pb2.GenerateStreamResponse) -> Delta | None:
-        """Takes the next event and returns its delta, or None if it is none.
+        """Takes the next event and returns its delta, or None if it has none.
 
         Raises:
             InternalError: The event comes after the completion.

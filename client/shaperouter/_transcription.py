@@ -1,4 +1,4 @@
-"""What a transcription gives back, whole or piece by piece."""
+"""The results of a transcription, whole or piece by piece."""
 
 import enum
 from dataclasses import dataclass
@@ -9,32 +9,32 @@ _REPR_TEXT = 40  # characters of the text that repr() shows
 
 
 class AudioFormat(enum.StrEnum):
-    """What audio is written as."""
+    """The format of audio bytes."""
 
     WAV = "wav"
     FLAC = "flac"
     OGG = "ogg"  # of Vorbis or Opus
     MP3 = "mp3"
-    PCM_S16LE = "pcm_s16le"  # bare samples, integers of 16 bits
-    PCM_F32LE = "pcm_f32le"  # bare samples, floating-point numbers from -1 to 1
+    PCM_S16LE = "pcm_s16le"  # raw samples, 16-bit integers
+    PCM_F32LE = "pcm_f32le"  # raw samples, 32-bit floating-point numbers from -1 to 1
 
 
 class TranscriptionTask(enum.StrEnum):
-    """What a transcript is."""
+    """Whether to transcribe or to translate."""
 
-    TRANSCRIBE = "transcribe"  # what was said, in its language
-    TRANSLATE = "translate"  # what was said, in English
+    TRANSCRIBE = "transcribe"  # write in the spoken language
+    TRANSLATE = "translate"  # write in English
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscribedWord:
-    """A word, with the punctuation that belongs to it.
+    """A word, with its punctuation.
 
     Attributes:
-        text: As it stands in the segment's text, a space before it included.
-        start_seconds: When it begins, in seconds of the recording.
-        end_seconds: When it ends, in seconds of the recording.
-        probability: Mean probability of its tokens.
+        text: The word as in the segment's text, including a space before it.
+        start_seconds: Start time in the recording, in seconds.
+        end_seconds: End time in the recording, in seconds.
+        probability: Mean probability of its tokens, from 0 to 1.
     """
 
     text: str
@@ -45,17 +45,17 @@ class TranscribedWord:
 
 @dataclass(frozen=True, kw_only=True)
 class TranscribedSegment:
-    """Part of a transcript; ``str()`` gives its text.
+    """A part of a transcript; ``str()`` gives its text.
 
     Attributes:
-        start_seconds: When it begins, in seconds of the recording.
-        end_seconds: When it ends, in seconds of the recording.
-        text: What was said.
-        token_ids: Its tokens, timestamps among them.
-        words: Its words, if they were asked for.
-        temperature: Temperature at which it was decoded.
+        start_seconds: Start time in the recording, in seconds.
+        end_seconds: End time in the recording, in seconds.
+        text: The text.
+        token_ids: Its tokens, including timestamps.
+        words: Its words, if requested.
+        temperature: The temperature at which it was decoded.
         mean_logprob: Mean log-probability of the tokens of its window.
-        compression_ratio: How well its window's text can be compressed.
+        compression_ratio: Size of its window's text divided by its size compressed with zlib.
         no_speech_probability: Probability that nobody speaks in its window.
     """
 
@@ -80,7 +80,8 @@ class DetectedLanguage:
 
     Attributes:
         code: Its code, e.g. `de`.
-        probability: Its probability; 1 if it was given, and of an English-only model.
+        probability: Its probability; 1 if the request gave the language or the model is
+            English-only.
     """
 
     code: str
@@ -89,11 +90,11 @@ class DetectedLanguage:
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptionProgress:
-    """How far a transcription is.
+    """The progress of a transcription.
 
     Attributes:
-        transcribed_seconds: Of the recording, transcribed.
-        received_seconds: Of the recording, received and decoded.
+        transcribed_seconds: How much of the recording is transcribed, in seconds.
+        received_seconds: How much of the recording has been received and decoded, in seconds.
     """
 
     transcribed_seconds: float
@@ -102,18 +103,18 @@ class TranscriptionProgress:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Transcription:
-    """A whole transcript; ``str()`` gives its text.
+    """A complete transcript; ``str()`` gives its text.
 
     Attributes:
-        segments: Its segments, in order; none if nobody speaks.
-        language: The language.
-        request_id: Id of the request; also in the service's logs.
-        model: Name of the model that served it.
-        seed: Seed that was used: giving it again gives the same transcript.
-        audio_seconds: How long the recording is.
-        total_seconds: From the arrival at the service to the end.
-        device_seconds: Time the device spent, shared with other requests.
-        graphs: Which graphs were asked for and which served, in order of first use.
+        segments: The segments, in order; none if nobody speaks.
+        language: The language of the recording.
+        request_id: Id of the request; the service's logs have the same.
+        model: Name of the model that served the request.
+        seed: The seed used; giving it again gives the same transcript.
+        audio_seconds: Length of the recording, in seconds.
+        total_seconds: From the request's arrival at the service to the end, in seconds.
+        device_seconds: Device time, in seconds, shared with other requests.
+        graphs: The graphs asked for and the graphs that served, in order of first use.
     """
 
     segments: tuple[TranscribedSegment, ...]
@@ -133,7 +134,7 @@ class Transcription:
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds that a second of the recording took."""
+        """Processing time divided by the length of the recording."""
         return self.total_seconds / self.audio_seconds
 
     def __str__(self) -> str:
@@ -141,7 +142,7 @@ class Transcription:
         return self.text
 
     def __repr__(self) -> str:
-        """One short line, whatever the length of the text."""
+        """One short line, however long the text is."""
         text = self.text
         if len(text) > _REPR_TEXT:
             text = text[: _REPR_TEXT - 1] + "…"

@@ -1,4 +1,4 @@
-"""Transcripts from their messages, whole or event by event; shared by both clients."""
+"""Assembly of transcripts from messages, whole or event by event, for both clients."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,9 +16,9 @@ from shaperouter.v1 import transcription_pb2
 
 
 class TranscriptionEvents(StreamEnd[Transcription]):
-    """Reads the events of one stream in their order.
+    """Reads the events of one stream, in order.
 
-    Not thread-safe: one reader feeds it.
+    Not thread-safe: only one reader may feed it.
 
     Attributes:
         language: The language, once it is known.
@@ -29,14 +29,14 @@ class TranscriptionEvents(StreamEnd[Transcription]):
         on_stall: Callable[[Signature], None] | None,
         on_progress: Callable[[TranscriptionProgress], None] | None,
     ) -> None:
-        """Starts empty; the functions are called for each event of theirs."""
+        """Starts empty; the functions are called for each event of their kind."""
         super().__init__()
         self._on_stall, self._on_progress = on_stall, on_progress
         self._segments: list[TranscribedSegment] = []
         self.language: DetectedLanguage | None = None
 
     def add(self, event: transcription_pb2.TranscribeStreamResponse) -> TranscribedSegment | None:
-        """Takes the next event and returns its segment, or None if it is none.
+        """Takes the next event and returns its segment, or None if it has none.
 
         Raises:
             InternalError: The event comes after the completion.

@@ -7,25 +7,29 @@ from typing import Literal, TypedDict
 class TranscriptionOptions(TypedDict, total=False):
     """How to transcribe: keyword arguments of ``transcribe`` and ``transcribe_stream``.
 
-    Left out or None, an option is at its default, which stands in brackets. The service checks the
-    limits; no value of any option compiles a graph, but for `num_beams`, which chooses the lane.
+    An option that is left out or None has its default, which is in brackets. The service checks the
+    limits. No value of an option compiles a graph; only `num_beams` chooses another lane.
 
     Attributes:
-        language: Language that is spoken: its code or English name. [heard in the first window]
-        task: What the transcript is: what was said, or that in English. ["transcribe"]
-        word_timestamps: Tell when each word was said. [False]
-        timestamps: Let the model say when segments begin and end. [True]
-        initial_prompt: Text that comes before the transcript: names and spellings to expect. [none]
-        condition_on_previous_text: Let the model read what it heard in the windows before. [True]
-        temperatures: Temperatures to decode at, one after the other, until a transcript is trusted;
-            from 0 to 1, ascending; at most 8. [0, 0.2, 0.4, 0.6, 0.8, 1]
-        num_beams: Hypotheses of beam search at temperature 0; 1 is none. [1]
-        best_of: Transcripts that are sampled at a temperature above 0, of which the likeliest
-            counts; from 1 to 16. [5]
-        compression_ratio_threshold: Above it, a transcript repeats itself. [2.4]
-        logprob_threshold: Below it, a transcript is improbable. [-1]
-        no_speech_threshold: Above it, an improbable transcript is silence. [0.6]
-        seed: Seed of the randomness, from 0 to 2^63 - 1. [chosen by the service]
+        language: The spoken language: its code or English name. [detected in the first window]
+        task: Whether to transcribe or to translate into English. ["transcribe"]
+        word_timestamps: Returns the times of each word. [False]
+        timestamps: Lets the model decide when segments begin and end. [True]
+        initial_prompt: Text that the model reads before the first window, such as names and
+            spellings to expect. [none]
+        condition_on_previous_text: Lets the model read the text of the previous windows. [True]
+        temperatures: Temperatures to decode at, in turn, until a transcript passes the thresholds
+            below; from 0 to 1, ascending; at most 8. [0, 0.2, 0.4, 0.6, 0.8, 1]
+        num_beams: Number of hypotheses of beam search at temperature 0; 1 means no beam search. [1]
+        best_of: Number of transcripts to sample at a temperature above 0; the likeliest one is
+            used; from 1 to 16. [5]
+        compression_ratio_threshold: A transcript with a larger compression ratio counts as
+            repeating itself. [2.4]
+        logprob_threshold: A transcript whose tokens have a smaller mean log-probability counts as
+            improbable. [-1]
+        no_speech_threshold: An improbable transcript counts as silence if the probability that
+            nobody speaks is larger than this. [0.6]
+        seed: Seed of the random numbers, from 0 to 2^63 - 1. [chosen by the service]
     """
 
     language: str | None

@@ -1,4 +1,4 @@
-"""Building the messages of a transcription, and cutting recordings into pieces."""
+"""Construction of a transcription's messages, in pieces for long recordings."""
 
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shaperouter import _values
+from shaperouter._enums import by_member
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._transcription import AudioFormat, TranscriptionTask
 from shaperouter._transcription_options import TranscriptionOptions
@@ -14,36 +15,26 @@ from shaperouter.v1 import transcription_pb2
 
 Recording = bytes | str | os.PathLike[str] | BinaryIO | Iterable[bytes]
 
-# Bytes of a message: half of a service's limit, so that there is room for whatever else it has.
+# Bytes of a message: half of the service's limit, to leave room for the other fields.
 PIECE_BYTES = 2 * 2**20
-# Bytes that are read of a pipe at a time: a moment of speech, which need not wait for more.
+# Bytes to read from a pipe at a time: a moment of speech, so that it need not wait for more.
 READ_BYTES = 2**15
 
-_FORMATS = {
-    AudioFormat.WAV: transcription_pb2.AUDIO_FORMAT_WAV,
-    AudioFormat.FLAC: transcription_pb2.AUDIO_FORMAT_FLAC,
-    AudioFormat.OGG: transcription_pb2.AUDIO_FORMAT_OGG,
-    AudioFormat.MP3: transcription_pb2.AUDIO_FORMAT_MP3,
-    AudioFormat.PCM_S16LE: transcription_pb2.AUDIO_FORMAT_PCM_S16LE,
-    AudioFormat.PCM_F32LE: transcription_pb2.AUDIO_FORMAT_PCM_F32LE,
-}
-_TASKS = {
-    TranscriptionTask.TRANSCRIBE: transcription_pb2.TRANSCRIPTION_TASK_TRANSCRIBE,
-    TranscriptionTask.TRANSLATE: transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE,
-}
+_FORMATS = by_member(AudioFormat, transcription_pb2.AudioFormat)
+_TASKS = by_member(TranscriptionTask, transcription_pb2.TranscriptionTask)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transcribing:
-    """What is asked for by a request to transcribe; see `Client.transcribe`.
+    """The content of a request to transcribe; see `Client.transcribe`.
 
     Attributes:
         model: Name of the model.
-        audio_format: What the recording is written as; None lets it tell.
-        sample_rate: Of bare samples.
-        channels: Of bare samples.
+        audio_format: Format of the recording; None to detect it.
+        sample_rate: Samples per second, for raw samples.
+        channels: Number of channels, for raw samples.
         options: How to transcribe.
-        step_seconds: Of a stream; see `Client.transcribe_stream`.
+        step_seconds: For a stream; see `Client.transcribe_stream`.
     """
 
     model: str
@@ -78,10 +69,10 @@ def start(asked: Transcribing) -> transcription_pb2.TranscribeStreamRequest:
 
 
 def whole(recording: object) -> bytes:
-    """All of a recording that is in memory or in a file by name.
+    """Returns all of a recording that is in memory or in a named file.
 
     Raises:
-        InvalidArgumentError: It is something else, or its file cannot be read.
+        InvalidArgumentError: It is neither, or its file cannot be read.
     """
     if isinstance(recording, bytes | bytearray | memoryview):
         return bytes(recording)
@@ -96,19 +87,19 @@ def whole(recording: object) -> bytes:
 
 
 class Outgoing:
-    """The messages of ``TranscribeStream``, as the recording gives them.
+    """The messages of ``TranscribeStream``, as the recording supplies them.
 
-    gRPC reads them in a thread or a task of its own, where it swallows what a recording raises.
+    gRPC reads them in its own thread or task, which swallows errors from reading the recording.
 
     Attributes:
-        error: What the recording has raised.
+        error: The error from reading the recording, if any.
     """
 
     def __init__(self, asked: Transcribing, recording: Recording | AsyncIterable[bytes]) -> None:
-        """Reads a file by name at once.
+        """Reads a named file at once.
 
         Raises:
-            InvalidArgumentError: An argument cannot be sent, or a file not be read.
+            InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
         self._start = start(asked)
         if isinstance(recording, bytes | bytearray | memoryview | str | os.PathLike):
@@ -123,20 +114,20 @@ class Outgoing:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[transcription_pb2.TranscribeStreamRequest]:
-        """For code that blocks."""
+        """Yields the messages, for blocking code."""
         if isinstance(self._recording, AsyncIterable):
             raise TypeError("a recording of asynchronous pieces needs an AsyncClient")
         try:
             yield self._start
             for piece in _pieces(self._recording):
                 yield transcription_pb2.TranscribeStreamRequest(content=piece)
-        # Whatever a recording raises: its owner would otherwise see a broken call and no more.
+        # Keep any error of the recording: the caller would otherwise see only a broken call.
         except Exception as error:
             self.error = error
             raise
 
     async def __aiter__(self) -> AsyncIterator[transcription_pb2.TranscribeStreamRequest]:
-        """For asyncio; a file or an iterable is read in the event loop."""
+        """Yields the messages, for asyncio; a file or an iterable is read in the event loop."""
         try:
             if isinstance(self._recording, AsyncIterable):
                 yield self._start
@@ -146,7 +137,7 @@ class Outgoing:
             else:
                 for message in self:
                     yield message
-        # Whatever a recording raises: its owner would otherwise see a broken call and no more.
+        # Keep any error of the recording: the caller would otherwise see only a broken call.
         except Exception as error:
             self.error = error
             raise
@@ -156,7 +147,7 @@ def _pieces(recording: Any) -> Iterator[bytes]:
     if isinstance(recording, bytes):
         yield from _cut(recording)
     elif hasattr(recording, "read"):
-        # What there is of a pipe, without waiting for a full buffer.
+        # Read what the pipe has, without waiting for a full buffer.
         read: Callable[[int], bytes] = getattr(recording, "read1", recording.read)
         while piece := read(READ_BYTES):
             yield piece

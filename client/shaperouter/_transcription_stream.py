@@ -1,4 +1,4 @@
-"""A transcript as it is made, for code that blocks."""
+"""A stream of transcribed segments, for blocking code."""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -12,19 +12,19 @@ from shaperouter._transcription_events import TranscriptionEvents
 from shaperouter._transcription_requests import Outgoing
 
 if TYPE_CHECKING:
-    # The type of a call exists in gRPC's stubs only.
+    # gRPC's type for a call exists only in its stubs.
     from grpc import _CallIterator
 
     from shaperouter.v1 import transcription_pb2
 
 
 class TranscriptionStream(Iterator[TranscribedSegment]):
-    """The segments of one transcript, in their order; made by ``Client.transcribe_stream``.
+    """The segments of one transcript, in order; created by ``Client.transcribe_stream``.
 
-    Read it to its end and `result` is the whole transcript. Leaving a ``with`` block early, or
+    After the last segment, `result` is the complete transcript. Leaving a ``with`` block early, or
     dropping the stream, cancels the call.
 
-    One thread iterates; gRPC reads the recording in another. Any thread may call `cancel`.
+    Only one thread may iterate; gRPC reads the recording in another. Any thread may call `cancel`.
     """
 
     def __init__(
@@ -45,28 +45,28 @@ class TranscriptionStream(Iterator[TranscribedSegment]):
 
     @property
     def language(self) -> DetectedLanguage | None:
-        """The language; None until it is known, which is before the first segment."""
+        """The language; None until it is known, which happens before the first segment."""
         return self._events.language
 
     @property
     def result(self) -> Transcription:
-        """The whole transcript.
+        """The complete transcript.
 
         Raises:
-            RuntimeError: The stream has not been read to its end.
+            RuntimeError: The stream has not been read to the end.
         """
         return self._events.result
 
     def cancel(self) -> None:
-        """Cancels the call; a reader gets `CallCancelledError`. Nothing happens after the end."""
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end."""
         self._call.cancel()
 
     def __next__(self) -> TranscribedSegment:
         """Waits for the next segment.
 
         Raises:
-            ShaperouterError: The call failed, in one of the ways of ``Client.transcribe``.
-            Exception: The recording raised it.
+            ShaperouterError: The call failed with an error of ``Client.transcribe``.
+            Exception: Reading the recording raised it.
         """
         while True:
             try:
@@ -75,7 +75,7 @@ class TranscriptionStream(Iterator[TranscribedSegment]):
                 self._events.end()
                 raise
             except grpc.RpcError as error:
-                if self._events.complete:  # nothing was lost with the connection
+                if self._events.complete:  # the completion came before the loss
                     raise StopIteration from None
                 if self._outgoing.error is not None:
                     raise self._outgoing.error from None
@@ -94,5 +94,5 @@ class TranscriptionStream(Iterator[TranscribedSegment]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancels the call if it is still under way."""
+        """Cancels the call if it has not ended."""
         self.cancel()

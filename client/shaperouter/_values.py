@@ -1,8 +1,8 @@
 """Checks of values before they are put into a message.
 
-The limits are the service's to check. Here is only refused what the wire cannot carry, so that a
+The service checks the limits. These functions refuse only what a message cannot contain, so that a
 wrong type or an integer beyond its field's width is reported with the field's name, like any other
-wrong value. All raise `InvalidArgumentError`.
+invalid value. All raise `InvalidArgumentError`.
 """
 
 import operator
@@ -12,7 +12,7 @@ from shaperouter._errors import InvalidArgumentError
 
 
 def text(field: str, value: object) -> str:
-    """A string that UTF-8 can carry."""
+    """A string that can be encoded as UTF-8."""
     if not isinstance(value, str):
         raise InvalidArgumentError.of(field, f"must be a str, got {shown(value)}")
     try:
@@ -27,16 +27,16 @@ def text(field: str, value: object) -> str:
 
 
 def flag(field: str, value: object) -> bool:
-    """True or False, and nothing that only counts as one."""
+    """True or False, and no value that merely equals one."""
     if not isinstance(value, bool):
         raise InvalidArgumentError.of(field, f"must be True or False, got {shown(value)}")
     return value
 
 
 def integer(field: str, value: object, *, bits: int) -> int:
-    """An integer for a signed field of so many bits."""
+    """An integer for a signed field of `bits` bits."""
     try:
-        # Trying it is the check; what it does not take is reported below.
+        # Conversion is the check; values that it refuses are reported below.
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = None
@@ -50,25 +50,25 @@ def integer(field: str, value: object, *, bits: int) -> int:
 
 
 def integers(field: str, values: object) -> list[int]:
-    """Integers for a list of a field of 32 bits."""
+    """Integers for a repeated 32-bit field."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgumentError.of(field, f"must be integers, got {shown(values)}")
     return [integer(f"{field}[{i}]", value, bits=32) for i, value in enumerate(values)]
 
 
 def items(field: str, values: object, what: str) -> list[object]:
-    """The items of a list, whatever they are; a string is none."""
+    """The items of a list, of any type; a string is not a list."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidArgumentError.of(field, f"must be a list of {what}, got {shown(values)}")
     return list(values)
 
 
 def number(field: str, value: object) -> float:
-    """A number for a 64-bit field; infinities and NaN fit, and are the service's to refuse."""
+    """A number for a 64-bit field; the service refuses infinities and NaN."""
     if isinstance(value, str | bytes | bool):
         raise InvalidArgumentError.of(field, f"must be a number, got {shown(value)}")
     try:
-        # Trying it is the check, as for integers.
+        # Conversion is the check, as for integers.
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
         description = f"must fit a 64-bit float, got {shown(value)}"
@@ -78,7 +78,7 @@ def number(field: str, value: object) -> float:
 
 
 def shown(value: object) -> str:
-    """A wrong value in a message: short, with its type when that is what is wrong."""
+    """A wrong value for a message: short, with its type if the type is wrong."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 10**40 else f"an integer of {value.bit_length()} bits"
     told = repr(value)

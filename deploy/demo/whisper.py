@@ -6,6 +6,7 @@ they are spoken, and segments are printed as they become final.
 
 import argparse
 import subprocess
+import sys
 import tempfile
 import time
 import wave
@@ -85,4 +86,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

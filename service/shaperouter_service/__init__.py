@@ -1,15 +1,16 @@
-"""Shaperouter's service: a router that signs requests and workers that run compiled graphs.
+"""Shaperouter's service: a router for requests, and workers that run compiled graphs.
 
-A request's life, room by room:
+How a request is served, package by package:
 
-1. `api` checks the message; a violation names the field, the limit and the value.
+1. `api` validates the message; a violation names the field, the limit and the value.
 2. `text` tokenizes the prompt.
-3. `routing` derives the signatures it asks for and knows, in the catalog, which worker has what.
-4. `fleet` hands it to a worker and streams back what the worker says.
+3. `routing` computes the signatures that the request needs and finds, in the catalog, the worker
+   and the graphs that finish it first.
+4. `fleet` sends it to the worker and streams back the worker's responses.
 5. `worker` queues it, gives it a slot of a lane, and lets it join and leave at chunk boundaries.
-6. `graphs` keeps the compiled program of each signature; `decoding` is what they compute, with
-   the forward pass of a family from `models`.
-7. `text` turns tokens back into text, and `telemetry` counts what happened.
+6. `graphs` keeps the compiled program of each signature; `decoding` defines what they compute, with
+   the forward pass of a model family from `models`.
+7. `text` converts tokens back to text, and `telemetry` records what happened.
 
 Only `worker`, `graphs`, `decoding` and `models` import TensorFlow, and only worker processes
 import those.
@@ -18,7 +19,8 @@ import those.
 import os
 from importlib.metadata import version
 
-# gRPC has a log of its own, which tells of every connection that ends. Read when it is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# gRPC's C core writes lines of its own, which break a JSON log. The service's own errors cover what
+# concerns an operator, such as a port in use. gRPC reads this variable when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 __version__ = version("shaperouter-service")

@@ -1,34 +1,36 @@
-"""The `shaperouterd` command: what each of its commands does is in `commands`."""
+"""The `shaperouterd` command. Its subcommands are in `commands`."""
 
+import os
+import signal
 import sys
+from typing import Any, NoReturn
 
-import click
-
-from shaperouter_service import __version__
-from shaperouter_service.commands.cache import cache_command
-from shaperouter_service.commands.convert import convert
-from shaperouter_service.commands.ladder import ladder
-from shaperouter_service.commands.router import router
-from shaperouter_service.commands.serve import serve
-from shaperouter_service.commands.token import token
-from shaperouter_service.commands.worker import worker
-from shaperouter_service.errors import EXIT_CONFIG, StartupError
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="shaperouterd")
-def cli() -> None:
-    """Serves Hugging Face generation models with TensorFlow and XLA over gRPC."""
-
-
-for command in (serve, router, worker, ladder, cache_command, convert, token):
-    cli.add_command(command)
+from shaperouter_service.exit_codes import EXIT_CONFIG, EXIT_INTERRUPTED
 
 
 def main() -> None:
-    """Runs the command; a start-up error is one line and exit code 78."""
+    """Runs the command. A start-up error is one line and exit code 78, Ctrl-C one line and 130."""
+    signal.signal(signal.SIGINT, _interrupted)
+    # Imported here because these imports take most of the start-up time.
+    import click
+
+    from shaperouter_service.commands.group import cli
+    from shaperouter_service.errors import StartupError
+    from shaperouter_service.telemetry.logs import log, logs_json
+
     try:
         cli()
     except StartupError as error:
-        click.echo(f"shaperouterd: {error}", err=True)
+        if logs_json():
+            # A program that reads the log expects JSON in every line.
+            log.critical("not started", error=str(error))
+        else:
+            click.echo(f"shaperouterd: {error}", err=True)
         sys.exit(EXIT_CONFIG)
+
+
+def _interrupted(*_: Any) -> NoReturn:
+    """Ends a command that is not serving yet, or that does one piece of work."""
+    # Not with Python's standard error, which the interrupted code may be writing to.
+    os.write(2, b"shaperouterd: interrupted\n")
+    raise SystemExit(EXIT_INTERRUPTED)

@@ -7,14 +7,19 @@
     ├── UnauthenticatedError     UNAUTHENTICATED     access: no token, or one of nobody
     ├── NotOperatorError         PERMISSION_DENIED   access: a client is no operator
     ├── ClientLimitError         RESOURCE_EXHAUSTED  access: a client asks for more than it may
+    ├── TooManyCallsError        RESOURCE_EXHAUSTED  access: more calls at once than it holds
     ├── UnknownModelError        NOT_FOUND           api: no such model
     ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
     ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
+    ├── TextQueueFullError       RESOURCE_EXHAUSTED  text: too much text waits to be tokenized
+    ├── RecordingMemoryError     RESOURCE_EXHAUSTED  api: recordings take too much memory
     ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
     ├── OverloadedError          RESOURCE_EXHAUSTED  fleet: the wait would be too long
     ├── DeadlineTooShortError    DEADLINE_EXCEEDED   fleet: it could not end in time
-    ├── WorkerLostError          UNAVAILABLE         fleet: worker after worker died of it
-    ├── DeadlinePassedError      DEADLINE_EXCEEDED   fleet: no worker in time
+    ├── WorkerLostError          UNAVAILABLE         fleet: the worker that was asked is gone
+    ├── DeadlyRequestError       INTERNAL            fleet: worker after worker died of it
+    ├── NoWorkerInTimeError      DEADLINE_EXCEEDED   fleet: the deadline passes without a worker
+    ├── DeadlinePassedError      DEADLINE_EXCEEDED   worker: the deadline passes while it runs
     ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
     └── GraphRefusedError        FAILED_PRECONDITION graphs: a graph may not be compiled
     StartupError                 exit code 78        a model, an option or a port is unusable
@@ -24,19 +29,16 @@ from dataclasses import dataclass
 
 import grpc
 
-# sysexits.h EX_CONFIG: starting again without a change of configuration cannot help.
-EXIT_CONFIG = 78
-
-# Seconds before which no caller should try again.
+# Minimum seconds before a caller should try again.
 SHORTEST_RETRY = 0.1
 
-# Violations told in an error's message; its details have all. Both travel in a header of 8 KB.
+# Maximum violations in an error's message; its details contain all. Both share a header of 8 KB.
 MOST_IN_A_MESSAGE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One thing wrong with a request.
+    """One violation of a rule by a request.
 
     Attributes:
         field: Path of the field in the request message, e.g. `options.temperature`.
@@ -48,7 +50,7 @@ class Violation:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Cuts what callers or compilers wrote to what fits in gRPC's metadata, and says so."""
+    """Cuts text from callers or compilers to a length that fits gRPC's metadata, and says so."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
@@ -58,9 +60,9 @@ class ServiceError(Exception):
     Attributes:
         code: The status code.
         reason: Constant of google.rpc.ErrorInfo, for programs.
-        retry_after: Seconds after which trying again is sensible; None when it is not.
-        deadly: Whether the request itself may be the cause, so that no program should repeat it
-            unasked.
+        retry_after: Seconds after which the call may be sent again; None if that would not help.
+        deadly: Whether the request itself is the cause, so that no program should repeat it by
+            itself.
     """
 
     code: grpc.StatusCode
@@ -70,7 +72,7 @@ class ServiceError(Exception):
 
 
 class InvalidRequestError(ServiceError):
-    """A request breaks a rule; carries every violation found, not only the first."""
+    """A request breaks a rule. Contains every violation found, not only the first."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
@@ -85,12 +87,12 @@ class InvalidRequestError(ServiceError):
 
 
 class UnauthenticatedError(ServiceError):
-    """A call has no token, or one that is nobody's."""
+    """A call has no token, or an unknown one."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
 
     def __init__(self, *, has_token: bool) -> None:
-        """Is told whether there was a token, and never which."""
+        """Builds the error from whether there was a token; the token itself is never shown."""
         wrong = "is not known" if has_token else "is missing"
         super().__init__(
             f"authorization: the token {wrong}; a call needs the metadata "
@@ -100,26 +102,42 @@ class UnauthenticatedError(ServiceError):
 
 
 class NotOperatorError(ServiceError):
-    """A client asks for what only operators may."""
+    """A client requests something that only operators may."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
     reason = "NOT_OPERATOR"
 
     def __init__(self, client: str) -> None:
         """Takes the client's name."""
-        super().__init__(f"client {client} is no operator, and may not have graphs made")
+        super().__init__(f"client {client} is not an operator, so it is not allowed to warm graphs")
 
 
 class ClientLimitError(ServiceError):
-    """A client asks for more than it may."""
+    """A client requests more than its limit."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "CLIENT_LIMIT"
 
     def __init__(self, client: str, limit: str, *, retry_after: float) -> None:
-        """Takes the client's name, the limit, and seconds until it may ask again."""
+        """Takes the client's name, the limit, and seconds until it may try again."""
         super().__init__(f"client {client} is at its limit of {limit}")
         self.retry_after = max(SHORTEST_RETRY, retry_after)
+
+
+class TooManyCallsError(ServiceError):
+    """The router, or one client, has its maximum number of calls in progress."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "TOO_MANY_CALLS"
+    # A running call has to end first, and nobody knows when.
+    retry_after = 1.0
+
+    def __init__(self, limit: int, *, of_client: bool = False) -> None:
+        """Takes the limit in calls, of the router or of one client."""
+        of = " of one client" if of_client else ""
+        super().__init__(
+            f"too many calls at once: limit {limit} calls{of}; send the request again later"
+        )
 
 
 class UnknownModelError(ServiceError):
@@ -129,7 +147,7 @@ class UnknownModelError(ServiceError):
     reason = "UNKNOWN_MODEL"
 
     def __init__(self, name: str, known: list[str]) -> None:
-        """Takes the name asked for and the names there are."""
+        """Takes the requested name and the known names."""
         super().__init__(
             f"model: no model {shortened(name, 64)!r}; "
             f"this service has {', '.join(known) or 'none'}"
@@ -137,7 +155,7 @@ class UnknownModelError(ServiceError):
 
 
 class ModelLoadingError(ServiceError):
-    """A model is the service's, but no worker has loaded it yet."""
+    """The model is configured, but no worker has loaded it yet."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "MODEL_LOADING"
@@ -149,7 +167,7 @@ class ModelLoadingError(ServiceError):
 
 
 class QueueFullError(ServiceError):
-    """A lane's queue has no room."""
+    """A lane's queue is full."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
@@ -161,21 +179,54 @@ class QueueFullError(ServiceError):
         super().__init__(f"queue of {model} is full: limit {limit} waiting requests{of}")
 
 
+class TextQueueFullError(ServiceError):
+    """Too much text is waiting to be tokenized."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "TEXT_QUEUE_FULL"
+    retry_after = 1.0
+
+    def __init__(self, limit: int, *, of_client: bool = False) -> None:
+        """Takes the limit in characters, of all waiting texts or of one client's."""
+        of = " of one client" if of_client else ""
+        super().__init__(
+            f"too much text waits to be tokenized: limit {limit} characters{of}; "
+            "send the request again later"
+        )
+
+
+class RecordingMemoryError(ServiceError):
+    """Recordings use their maximum of memory, or one client's maximum."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "RECORDING_MEMORY_FULL"
+    # Another transcription has to end first, and nobody knows when.
+    retry_after = 1.0
+
+    def __init__(self, limit: int, *, of_client: bool = False) -> None:
+        """Takes the limit in bytes, of all recordings or of one client's."""
+        of = " of one client" if of_client else ""
+        super().__init__(
+            f"recordings take too much memory: limit {limit} bytes{of}; "
+            "send the request again later"
+        )
+
+
 class StoppingError(ServiceError):
-    """The process is being stopped, and takes nothing new."""
+    """The process is stopping and takes no new work."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "STOPPING"
-    # Whoever replaces it, or stands beside it, takes requests already.
+    # Its replacement, or another router, already takes requests.
     retry_after = 0.5
 
     def __init__(self) -> None:
-        """Needs to be told nothing."""
+        """Takes no arguments."""
         super().__init__("the service is being stopped; send the request again")
 
 
 class OverloadedError(ServiceError):
-    """A request would wait longer for a slot than requests may."""
+    """A request would wait for a slot longer than the limit."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "OVERLOADED"
@@ -186,68 +237,104 @@ class OverloadedError(ServiceError):
             f"{model} is overloaded: a request would wait {expected:.3g} s for a slot, "
             f"limit {limit:.3g} s"
         )
-        # When the wait will have shrunk to what is let in, if nobody else comes.
+        # The time until the wait has shrunk to the limit, if no other requests come.
         self.retry_after = max(SHORTEST_RETRY, expected - limit)
 
 
 class DeadlineTooShortError(ServiceError):
-    """A request cannot end before its deadline."""
+    """A request cannot finish before its deadline."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     reason = "DEADLINE_TOO_SHORT"
 
-    def __init__(self, model: str, expected: float, left: float) -> None:
-        """Takes the model, and the expected and the remaining time in seconds."""
+    def __init__(
+        self, model: str, *, queue: float, compilation: float, device: float, left: float
+    ) -> None:
+        """Takes the model, what it is expected to wait for, and the time left, in seconds."""
         super().__init__(
-            f"{model} needs {expected:.3g} s for the request at least, and its deadline is in "
-            f"{left:.3g} s; nothing was started"
+            f"{model} needs at least {queue + compilation + device:.3g} s for the request (queue "
+            f"{queue:.3g} s, compilation {compilation:.3g} s, device {device:.3g} s), but its "
+            f"deadline is in {left:.3g} s; nothing was started"
         )
 
 
 class WorkerLostError(ServiceError):
-    """The worker that ran the request is gone, and so are those that were given it before."""
+    """The worker that was called is gone."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "WORKER_LOST"
     retry_after = 0.5
-    deadly = True
 
     def __init__(self, worker: str) -> None:
         """Takes the worker's name."""
-        super().__init__(f"{worker} was lost while it ran the request; send the request again")
+        super().__init__(f"{worker} was lost before it answered; send the request again")
 
 
-class DeadlinePassedError(ServiceError):
-    """The deadline ended before a worker could take the request."""
+class DeadlyRequestError(ServiceError):
+    """The request kills workers; sent again, it would kill another one."""
+
+    code = grpc.StatusCode.INTERNAL
+    reason = "DEADLY_REQUEST"
+    deadly = True
+
+    def __init__(self, request_id: str, *, lost: int, isolated: int) -> None:
+        """Takes the request's id, and how many workers were lost with it, in all and alone."""
+        super().__init__(
+            f"request {request_id}: {lost} workers died or hung at the same token of this "
+            f"request, the last {isolated} while running nothing else; do not send it again, but "
+            "report it with its options and the log of the workers"
+        )
+
+
+class NoWorkerInTimeError(ServiceError):
+    """The deadline passed before a worker could take the request."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     reason = "NO_WORKER_IN_TIME"
 
-    def __init__(self, model: str) -> None:
-        """Takes the model that no worker could serve."""
-        super().__init__(f"no worker was ready to serve {model} before the deadline")
+    def __init__(self, model: str, *, was_loaded: bool) -> None:
+        """Takes the model, and whether a worker has ever loaded it."""
+        why = (
+            "the workers that had loaded it were lost, and none has replaced them yet"
+            if was_loaded
+            else "the service is starting, and no worker has loaded it yet"
+        )
+        super().__init__(f"no worker could serve {model} before the deadline: {why}")
+
+
+class DeadlinePassedError(ServiceError):
+    """The deadline passed while a worker had the request."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "DEADLINE_PASSED"
+
+    def __init__(self, model: str, waited_for: str) -> None:
+        """Takes the model, and what the request waited for, as in "it waited …"."""
+        super().__init__(
+            f"the deadline passed before {model} answered: the request waited {waited_for}"
+        )
 
 
 class GraphFailedError(ServiceError):
-    """A graph that the request cannot do without failed to compile."""
+    """A graph that the request needs failed to compile."""
 
     code = grpc.StatusCode.INTERNAL
     reason = "GRAPH_FAILED"
 
     def __init__(self, signature: object, error: str) -> None:
-        """Takes the signature and what TensorFlow said."""
+        """Takes the signature and TensorFlow's error."""
         super().__init__(f"graph {signature} could not be compiled: {shortened(error, 1000)}")
 
 
 class GraphRefusedError(ServiceError):
-    """A graph that the request cannot do without may not be compiled."""
+    """A graph that the request needs may not be compiled."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "GRAPH_REFUSED"
 
     def __init__(self, signature: object, why: str) -> None:
-        """Takes the signature and what stands in the way."""
-        super().__init__(f"no graph is ready that covers {signature}: {why}")
+        """Takes the signature and the reason."""
+        super().__init__(f"no ready graph covers {signature}: {why}")
 
 
 class StartupError(Exception):

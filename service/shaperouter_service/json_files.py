@@ -1,4 +1,4 @@
-"""Reading JSON files that others wrote."""
+"""Reading of JSON files from other programs."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object.
 
     Raises:
-        StartupError: The file is missing, is not JSON, or holds something else than an object.
+        StartupError: The file is missing, is not JSON, or contains no object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
-    # The second is what Python says of thousands of brackets within one another.
+    # Python raises the second error for thousands of nested brackets.
     except (ValueError, RecursionError) as error:
         raise StartupError(f"{path}: is not valid JSON: {error}") from error
     if not isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""Lengths of ladders as users choose them: for all models, or for one of several."""
+"""Lengths of ladders chosen by users, for all models or for one."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ class ChosenLengths:
     """The lengths of one ladder.
 
     Attributes:
-        model: Whose; None for every model that has none of its own.
-        rungs: In tokens, ascending.
+        model: Name of the model; None for every model without lengths of its own.
+        rungs: The lengths, in tokens, ascending.
     """
 
     model: str | None
@@ -21,25 +21,25 @@ class ChosenLengths:
 
     @classmethod
     def parse(cls, text: str) -> "ChosenLengths":
-        """Reads `16,24,128` and `gpt2=16,24,128`.
+        """Parses `16,24,128` and `gpt2=16,24,128`.
 
-        What only a loaded model can tell, that none is over its maximum, is not checked here.
+        The model's maximum is not checked here, because it is known only once the model is loaded.
 
         Raises:
-            ValueError: They are no lengths, or do not make a ladder.
+            ValueError: The text contains no lengths, or they do not form a ladder.
         """
         model, _, lengths = text.rpartition("=")
         try:
             rungs = tuple(int(length) for length in lengths.split(","))
         except ValueError:
             raise ValueError(
-                f"must be lengths between commas, as in 16,24,128; got {text!r}"
+                f"must be lengths separated by commas, as in 16,24,128; got {text!r}"
             ) from None
         chosen_ladder(rungs, maximum=rungs[-1])
         return cls(model=model or None, rungs=rungs)
 
     def __str__(self) -> str:
-        """What `parse` reads."""
+        """The text that `parse` reads."""
         lengths = ",".join(map(str, self.rungs))
         return f"{self.model}={lengths}" if self.model else lengths
 
@@ -47,26 +47,26 @@ class ChosenLengths:
 def lengths_of_models(
     option: str, chosen: Sequence[ChosenLengths], models: Collection[str]
 ) -> dict[str, tuple[int, ...]]:
-    """The lengths of each model that has chosen ones.
+    """The lengths for each model that has chosen ones.
 
     Args:
         option: Name of the option, for errors.
-        chosen: Its values.
-        models: Names of the models there are.
+        chosen: Values of the option.
+        models: Names of the configured models.
 
     Raises:
-        StartupError: Lengths are chosen twice, or for a model that is not there.
+        StartupError: Lengths are chosen twice, or for an unknown model.
     """
     rungs: dict[str | None, tuple[int, ...]] = {}
     for lengths in chosen:
         whose = lengths.model or "all models"
         if lengths.model is not None and lengths.model not in models:
             known = ", ".join(models)
-            raise StartupError(f"{option}: there is no model {whose!r}; there are {known}")
+            raise StartupError(f"{option}: unknown model {whose!r}; served models: {known}")
         if lengths.model in rungs:
             raise StartupError(
-                f"{option}: {whose} must have lengths once, got {rungs[lengths.model]} and "
-                f"{lengths.rungs}; the lengths of one ladder stand between commas"
+                f"{option}: {whose} must have one list of lengths, got {rungs[lengths.model]} "
+                f"and {lengths.rungs}; separate the lengths of a list with commas"
             )
         rungs[lengths.model] = lengths.rungs
     everyones = rungs.get(None)

@@ -1,4 +1,4 @@
-"""Signatures, ladders, states of graphs, decisions and settings to and from messages."""
+"""Conversion of signatures, ladders, decisions and settings to and from messages."""
 
 from collections.abc import Mapping
 
@@ -126,7 +126,7 @@ def ladders_from_proto(message: model_pb2.Ladders) -> Ladders:
 
 
 def transcripts_to_proto(settings: TranscriptSettings) -> model_pb2.TranscriptSettings:
-    """The message of how a model makes transcripts."""
+    """The message of a model's transcript settings."""
     tokens = settings.tokens
     return model_pb2.TranscriptSettings(
         window_seconds=settings.window_frames / FRAMES_PER_SECOND,
@@ -145,7 +145,7 @@ def transcripts_to_proto(settings: TranscriptSettings) -> model_pb2.TranscriptSe
 
 
 def transcripts_from_proto(message: model_pb2.TranscriptSettings) -> TranscriptSettings:
-    """How a model makes transcripts, of a message."""
+    """A model's transcript settings from their message."""
     return TranscriptSettings(
         tokens=TranscriptTokens(
             end=message.end_token_id,

@@ -1,18 +1,18 @@
-"""A process that ends with its parent."""
+"""Ending this process with its parent."""
 
 import os
 import threading
 
 
 def end_with_parent() -> None:
-    """Ends this process at once when standard input ends, which the parent holds the other end of.
+    """Ends this process at once when standard input, a pipe from the parent, is closed.
 
-    However the parent ends, SIGKILL included, and whatever this process does meanwhile.
+    This works however the parent ends, including SIGKILL, and whatever this process is doing.
     """
     threading.Thread(target=_end, name="parent", daemon=True).start()
 
 
 def _end() -> None:
-    # Below Python's own stdin, whose lock this thread would hold while the interpreter ends.
+    # Not with Python's own stdin, whose lock this thread would hold while the interpreter exits.
     os.read(0, 1)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Files that are read again when they have changed: certificates and tokens that are rotated."""
+"""Files that are read again after a change: certificates and tokens that are rotated."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,31 +15,31 @@ T = TypeVar("T")
 
 
 class Reloaded(Generic[T]):
-    """What some files say. While they cannot be used, it is what they said before. Thread-safe.
+    """The content of some files, or the previous content while they are invalid. Thread-safe.
 
-    Whether they have changed is looked at whenever it is asked for, which takes microseconds:
-    nobody has to be told of a change, and what is revoked is so from the next call on.
+    Each access checks for changes, which takes microseconds. So changes need no notification, and a
+    revocation holds from the next call on.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], T]) -> None:
         """Reads the files.
 
         Args:
-            paths: The files; a symbolic link stands for what it leads to.
-            read: Reads them.
+            paths: The files; a symbolic link means its target.
+            read: Reads and parses them.
 
         Raises:
-            StartupError: They cannot be used, as `read` finds.
+            StartupError: They are invalid, as `read` finds.
         """
         self._paths = paths
         self._read = read
         self._lock = threading.Lock()
-        # Before they are read: a change in between is found the next time.
+        # Taken before the files are read, so that the next access notices a change in between.
         self._stamps = self._stamps_now()
         self._value = read()
 
     def get(self) -> T:
-        """What the files say: the same object for as long as they don't change."""
+        """The content: the same object until the files change."""
         with self._lock:
             stamps = self._stamps_now()
             if stamps != self._stamps:
@@ -52,17 +52,17 @@ class Reloaded(Generic[T]):
         try:
             self._value = self._read()
         except StartupError as error:
-            # In the middle of a rotation, too, when a certificate is new and its key is not yet.
-            log.warning("changed files not taken", files=files, reason=str(error))
+            # This also happens during a rotation, when a certificate is new and its key is not.
+            log.warning("changed files not loaded", files=files, reason=str(error))
         else:
-            log.info("changed files taken", files=files)
+            log.info("changed files loaded", files=files)
 
     def _stamps_now(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._paths]
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells one content of a file from the next; None while there is no file."""
+    """A value that changes with a file's content; None if the file is missing."""
     try:
         status = path.stat()
     except OSError:

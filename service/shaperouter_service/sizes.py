@@ -8,10 +8,10 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_size(text: str) -> int:
-    """Reads an option's bytes, e.g. 500MB or 10GiB: units are thousands, or with an `i` of 1024.
+    """Parses an option's size, e.g. 500MB or 10GiB, in powers of 1000, or of 1024 with an `i`.
 
     Raises:
-        click.BadParameter: It is none.
+        click.BadParameter: It is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?))?B?", text.strip(), re.IGNORECASE)
     if match is None:
@@ -23,7 +23,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """Three digits or so, e.g. `12.3 MB`."""
+    """A size with about three digits, e.g. `12.3 MB`."""
     if size < 1000:
         return f"{size:.0f} B"
     if size < 1e6:

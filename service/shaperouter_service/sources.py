@@ -1,4 +1,4 @@
-"""Where a model comes from: built in, a directory, or a hub."""
+"""Locations of models: built in, a directory, or a hub."""
 
 import re
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.model_files import check_model_directory
+from shaperouter_service.telemetry.logs import adopt_loggers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
@@ -15,11 +16,11 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A model as users name it.
+    """A model as named on the command line.
 
     Attributes:
-        name: What requests call it.
-        directory: Its checkpoint.
+        name: Name that requests use.
+        directory: Directory of its checkpoint.
     """
 
     name: str
@@ -27,21 +28,21 @@ class ModelSource:
 
 
 def parse_models(specs: Iterable[str]) -> list[ModelSource]:
-    """Reads `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, downloading where needed.
+    """Parses `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, and downloads if needed.
 
     Raises:
-        StartupError: A name is not one, is there twice, or its model is not to be found or hostile.
+        StartupError: A name is invalid or given twice, or its model is missing or unsafe.
     """
     sources: dict[str, ModelSource] = {}
     for spec in specs:
         name, equals, place = spec.partition("=")
         if not _NAME.fullmatch(name):
             raise StartupError(
-                "model: a name has up to 64 letters, digits, dots, dashes and underscores, got "
-                f"{name!r}"
+                "model: a name must begin with a letter or digit and have at most 64 letters, "
+                f"digits, dots, dashes and underscores, got {name!r}"
             )
         if name in sources:
-            raise StartupError(f"model: {name} is there twice")
+            raise StartupError(f"model: {name} is given twice")
         directory = _locate(place) if equals else _built_in(name)
         check_model_directory(directory)
         sources[name] = ModelSource(name=name, directory=directory)
@@ -54,8 +55,8 @@ def _built_in(name: str) -> Path:
     if not directory.is_dir():
         known = ", ".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
         raise StartupError(
-            f"model: {name!r} is not built in (there is {known}); for a checkpoint of your own "
-            f"write {name}=DIRECTORY or {name}=HUB_ID"
+            f"model: {name!r} is not a built-in model ({known}); for your own checkpoint, use "
+            f"{name}=DIRECTORY or {name}=HUB_ID"
         )
     return directory
 
@@ -64,20 +65,22 @@ def _locate(place: str) -> Path:
     path = Path(place).expanduser()
     if place and path.is_dir():
         return path.resolve()
-    # A hub id is `name` or `owner/name`; anything else can only have been meant as a path.
+    # A hub id is `name` or `owner/name`; anything else must be a path.
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
-        raise StartupError(f"model: no directory {place!r}")
+        raise StartupError(f"model: {place!r} is not a directory")
     return _download(place)
 
 
 def _download(hub_id: str) -> Path:
-    # Imported late: most services read local directories.
+    # Imported here, because most services read local directories.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
+    adopt_loggers()
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
     except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise StartupError(
-            f"model: {hub_id!r} is no directory here, and could not be had from the hub: {error}"
+            f"model: {hub_id!r} is not a directory, and could not be downloaded from the Hub: "
+            f"{error}"
         ) from error

@@ -41,7 +41,7 @@ GRAPHS = [
 # seconds in which what it did has been scraped.
 KILLS, SCRAPED = 4, 15.0
 
-MISSES = "ShaperouterCacheMisses"
+ABSENT, MISSES = "ShaperouterAbsent", "ShaperouterCacheMisses"
 LOST, DOWN = "ShaperouterWorkersLost", "ShaperouterDown"
 
 
@@ -59,9 +59,12 @@ def day(production: Production, story: Story) -> None:
 
 
 def first_start(production: Production, story: Story) -> None:
-    with story.chapter("In the morning all is new, and nothing is compiled.", fire={MISSES}):
+    title = "In the morning all is new, and nothing is compiled."
+    with story.chapter(title, fire={ABSENT, MISSES}):
         production.workers.scale(3)
         story.say("three workers are ready, on an empty cache")
+        # So it is until there is a router.
+        story.wait_for_alert(ABSENT)
         production.routers.scale(2)
         story.say("two routers are ready, which found them by name")
         story.wait("each router has all three", "min(shaperouter_workers) == 3")

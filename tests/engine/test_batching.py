@@ -285,7 +285,7 @@ def test_a_prompt_does_not_wait_for_streams_that_wait_for_a_compilation(
     stream = bench.submit(MODEL, [1, 2], max_new_tokens=LONG)
     stream.next()
     with monkeypatch.context() as patch:
-        patch.setattr(lane, "_decode_chunk", lambda: False)
+        patch.setattr(lane, "_decode_chunk", lambda _: False)
         patch.setattr(lane, "_owed_seconds", 1e9)
         prompt = bench.submit(MODEL, _prompt(16), max_new_tokens=1)
         wait_until(lambda: prompt.run.phase is Phase.DECODE)

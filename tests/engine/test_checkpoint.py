@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from structlog.testing import capture_logs
 
 from harness.engine import GOLDENS
 from shaperouter_service.errors import StartupError
@@ -79,7 +80,7 @@ def test_a_shard_outside_of_the_directory(sharded: Path) -> None:
     content = json.loads(index.read_text())
     content["weight_map"]["wte.weight"] = "../../secret.safetensors"
     index.write_text(json.dumps(content))
-    with pytest.raises(StartupError, match="outside of the directory"):
+    with pytest.raises(StartupError, match="outside the directory"):
         load_model("m", sharded, "float32")
 
 
@@ -145,6 +146,35 @@ def test_more_end_tokens_than_a_slot_has_room_for(tied: Path) -> None:
     _edit_config(tied, "generation_config.json", eos_token_id=list(range(9)))
     with pytest.raises(StartupError, match="eos_token_id must have at most 8 ids, got 9"):
         load_model("m", tied, "float32")
+
+
+def test_a_classifier_is_no_generator(tied: Path) -> None:
+    _edit_config(tied, architectures=["GPT2ForSequenceClassification"])
+    with pytest.raises(
+        StartupError, match=r"architectures must name one of GPT2LMHeadModel, .* got \['GPT2ForSeq"
+    ):
+        load_model("m", tied, "float32")
+
+
+def test_a_config_that_names_no_architecture_is_taken_by_its_model_type(tied: Path) -> None:
+    _edit_config(tied, architectures=None)
+    assert load_model("m", tied, "float32").family.name == "gpt2"
+
+
+def test_tensors_that_no_forward_pass_reads_are_reported(tied: Path) -> None:
+    _edit_weights(tied, lambda weights: weights.update({"score.weight": np.ones([2, 32], "f4")}))
+    with capture_logs() as logs:
+        load_model("m", tied, "float32")
+    (warning,) = logs
+    assert warning["log_level"] == "warning"
+    assert (warning["count"], warning["tensors"]) == (1, ["score.weight"])
+
+
+@pytest.mark.parametrize("name", ["gpt2-bare", "opt-post", "t5-tied", "mt5", "whisper-uneven"])
+def test_every_tensor_of_a_checkpoint_is_used(name: str) -> None:
+    with capture_logs() as logs:
+        load_model("m", GOLDENS / name, "float32")
+    assert logs == []
 
 
 def test_integer_weights(tied: Path) -> None:

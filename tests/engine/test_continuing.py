@@ -95,6 +95,20 @@ def test_log_probabilities_go_on(benches: dict[str, Bench]) -> None:
         assert [token for token, _ in continued.top] == [token for token, _ in expected.top]
 
 
+def test_log_probabilities_go_on_to_the_last_bit(benches: dict[str, Bench]) -> None:
+    """Prompts of up to 48 tokens are read by a small graph, and what goes on by a large one."""
+    bench, prompt = benches["demo"], list(range(40, 88))
+    if not bench.engine._kernels:
+        pytest.skip("without the native kernels, XLA's products differ between graphs")
+    options: dict[str, Any] = {"max_new_tokens": 12, "logprobs": 2}
+    whole = bench.submit("demo", prompt, **options)
+    whole.wait()
+    for cut in range(1, len(whole.token_ids)):
+        rest = bench.submit("demo", prompt, generated_token_ids=whole.token_ids[:cut], **options)
+        rest.wait()
+        assert rest.logprobs == whole.logprobs[cut:]
+
+
 def test_what_a_continued_run_took_is_told_from_its_arrival_here(
     benches: dict[str, Bench],
 ) -> None:
@@ -112,11 +126,15 @@ def test_what_a_continued_run_took_is_told_from_its_arrival_here(
         ([1, 97], {"max_new_tokens": 5}, r"must be from 0 to 96, got 97"),
         ([-1], {"max_new_tokens": 5}, r"must be from 0 to 96, got -1"),
         ([1], {"max_new_tokens": 5, "num_beams": 2}, "must be empty with beam search, got 1 id"),
-        ([1, 7], {"max_new_tokens": 5, "eos_token_ids": [6, 7]}, "must have no end token, got 7"),
+        (
+            [1, 7],
+            {"max_new_tokens": 5, "eos_token_ids": [6, 7]},
+            "must not contain an end token, got 7",
+        ),
         (
             [7],
             {"max_new_tokens": 5, "min_new_tokens": 3, "eos_token_ids": [7]},
-            "must have no end token, got 7",
+            "must not contain an end token, got 7",
         ),
     ],
     ids=["too many", "beyond the vocabulary", "negative", "beams", "ended", "ended too early"],

@@ -11,9 +11,12 @@ from harness.default_options import NEUTRAL, default_options
 from shaperouter.v1 import generation_pb2
 from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
 from shaperouter_service.errors import StartupError
+from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.gpt2 import GPT2
+from shaperouter_service.models.loading import read_family
+from shaperouter_service.sources import parse_models
 
 VOCAB_SIZE = 100
 EOS = 99
@@ -213,11 +216,11 @@ def test_what_changes_nothing_is_not_worth_a_warning() -> None:
         ({"eos_token_id": "</s>"}, "eos_token_id must have ids from 0 to .* got '</s>'"),
         ({"eos_token_id": list(range(9))}, "eos_token_id must have at most 8 ids, got 9"),
         ({"sequence_bias": {"5": 1.0}}, "sequence_bias must be a list, got"),
-        ({"sequence_bias": [[5, 1.0]]}, "sequence_bias must have runs of 1 to 8 ids, got 5"),
+        ({"sequence_bias": [[5, 1.0]]}, "sequence_bias must have lists of 1 to 8 ids, got 5"),
         ({"sequence_bias": [[[5], 2e4]]}, "sequence_bias must have biases from -1e4 to 1e4, got 2"),
         ({"sequence_bias": [[[5]]]}, "sequence_bias must have pairs of ids and a bias"),
-        ({"bad_words_ids": [[]]}, r"bad_words_ids must have runs of 1 to 8 ids, got \[\]"),
-        ({"bad_words_ids": [[1] * 9]}, "bad_words_ids must have runs of 1 to 8 ids, got"),
+        ({"bad_words_ids": [[]]}, r"bad_words_ids must have lists of 1 to 8 ids, got \[\]"),
+        ({"bad_words_ids": [[1] * 9]}, "bad_words_ids must have lists of 1 to 8 ids, got"),
         ({"bad_words_ids": [[100]]}, "bad_words_ids must have ids from 0 to 99, got 100"),
         ({"suppress_tokens": [-1]}, "suppress_tokens must have ids from 0 to .* got -1"),
     ],
@@ -232,5 +235,14 @@ def test_more_biases_and_bans_than_a_slot_has_room_for() -> None:
         "sequence_bias": [[[0], 1.0]],
         "bad_words_ids": [[a, b] for a in range(16) for b in range(16)],
     }
-    with pytest.raises(StartupError, match="must have at most 256 entries in all, got 257"):
+    with pytest.raises(StartupError, match="must have at most 256 entries in total, got 257"):
         read(values)
+
+
+@pytest.mark.parametrize("name", ["demo", "g2p"])
+def test_nothing_of_a_built_in_model_is_left_out(name: str) -> None:
+    (source,) = parse_models([name])
+    checkpoint = Checkpoint(source.directory)
+    with capture_logs() as lines:
+        read_default_options(checkpoint, read_family(checkpoint))
+    assert lines == []

@@ -198,7 +198,7 @@ def test_a_library_of_another_version_is_not_used(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
-    with pytest.raises(KernelsUnavailableError, match=f"is of version {library.VERSION - 1}"):
+    with pytest.raises(KernelsUnavailableError, match=f"has version {library.VERSION - 1}"):
         register(copied)
 
 
@@ -207,7 +207,7 @@ def test_kernels_that_compute_something_else_are_not_used(monkeypatch: pytest.Mo
         "shaperouter_service.kernels.trusted.unpack", lambda panels: 1 + unpack(panels)
     )
     require.cache_clear()
-    with pytest.raises(KernelsUnavailableError, match="is not the reference"):
+    with pytest.raises(KernelsUnavailableError, match="differs from the reference"):
         require()
 
 
@@ -342,7 +342,7 @@ def test_shares_are_those_of_any_scores() -> None:
         np.testing.assert_allclose(found, exact / exact.sum(), rtol=2e-6, atol=1e-37)
 
 
-@pytest.mark.parametrize("fault", ["is missing", "is damaged", "is of version"])
+@pytest.mark.parametrize("fault", ["is missing", "is damaged", "has version"])
 def test_an_engine_whose_library_cannot_be_used_serves_without(
     copied: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,5 +390,5 @@ def test_weights_of_fewer_bits_are_served_and_told_of(name: str, dtype: str) -> 
 
 
 def test_int8_without_kernels_is_refused_with_the_reason() -> None:
-    with pytest.raises(StartupError, match="dtype int8 needs a CPU and the native kernels"):
+    with pytest.raises(StartupError, match="dtype int8 needs a CPU with the native kernels"):
         Bench({"m": GOLDENS / "gpt2-bare"}, dtype="int8", kernels="off")

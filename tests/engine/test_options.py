@@ -10,12 +10,15 @@ import tensorflow as tf
 
 from harness.engine import Bench, Collected, Golden, last_logits
 from harness.statistics import P_VALUE_FLOOR, p_value
-from shaperouter.v1 import graph_pb2
+from shaperouter.v1 import graph_pb2, worker_pb2
 from shaperouter_service.decoding import EarlyStopping
+from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.warpers import warp
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.models import load_model
+from shaperouter_service.worker.requests import check
 from shaperouter_service.worker.run import FinishReason
 from shaperouter_service.worker.scheduler import LaneScheduler
 
@@ -266,7 +269,8 @@ def test_penalties_and_truncations_leave_the_references_probabilities(tiny: Gold
         length = tf.constant([prompt.shape[1]])
         anyone = tf.constant([True])
         logits = last_logits(model, prompt, tiny.source(case))
-        scores = process(logits, prompt, length, length, options=record, active=anyone)
+        matches = tf.constant([count_matches(tiny.prompt(case))])
+        scores = process(logits, prompt, length, length, matches, options=record, active=anyone)
         found = tf.nn.softmax(warp(scores, record, 1, anyone))[0].numpy()
         expected = np.array(case["probabilities"])
         assert ((found > 0) == (expected > 0)).all(), case["name"]
@@ -297,3 +301,14 @@ def test_sampled_beams_draw_hypotheses_without_replacement(bench: Bench, thoroug
     likelier = probabilities[:, None] > probabilities
     best = np.where(likelier, pairs, 0.0).sum(axis=1)
     assert p_value(tokens, best) > P_VALUE_FLOOR
+
+
+def test_a_worker_refuses_a_seed_that_its_two_halves_can_not_hold(
+    bench: Bench, thorough: Golden
+) -> None:
+    options = worker_pb2.RunOptions(
+        max_new_tokens=1, num_beams=1, num_return_sequences=1, temperature=1.0, seed=-1
+    )
+    request = worker_pb2.RunRequest(token_ids=[3], options=options)
+    with pytest.raises(InvalidRequestError, match=r"options.seed: must be from 0 to \d+, got -1"):
+        check(request, bench.engine.model(thorough.name))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.engine import Options
+from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.processors import process
 
 ROWS, VOCAB_SIZE, PLACES = 3, 12, 10
@@ -43,6 +44,7 @@ def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
             tf.constant(padded, tf.int32),
             tf.constant([len(row.tokens) for row in rows]),
             tf.constant([row.prompt_length for row in rows]),
+            tf.constant([[*count_matches(row.tokens), *row.garbage][:PLACES] for row in rows]),
             options=tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
             active=tf.constant(active),
         )
@@ -89,7 +91,7 @@ OPTIONS = st.fixed_dictionaries(
         ),
         # Powers of two, by which dividing is exact.
         "repetition_penalty": st.sampled_from([0.5, 1.0, 2.0, 4.0]),
-        "no_repeat_ngram_size": st.integers(0, 5),
+        "no_repeat_ngram_size": st.integers(0, 5) | st.sampled_from([PLACES + 1, 2**31 - 1]),
         "min_new_tokens": st.integers(0, PLACES),
         "eos_token_ids": st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=8, unique=True),
     },

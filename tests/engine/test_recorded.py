@@ -7,7 +7,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.engine import CHECKPOINTS, Bench, few_rungs
-from shaperouter_service.graphs import CompileMode
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import PREFILL_PIECE
 from shaperouter_service.routing.signatures import Signature
@@ -31,7 +30,7 @@ def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
     recorded = _record(tmp_path)
     made = {}
     for make_recorded in (True, False):
-        bench = _bench(tmp_path, mode=CompileMode.WARM, make_recorded=make_recorded)
+        bench = _bench(tmp_path, compile_mode="warm", make_recorded=make_recorded)
         made[make_recorded] = {graph.signature for graph in bench.engine._graphs.graphs()}
     assert made[True] - made[False] == {recorded}
 
@@ -39,8 +38,10 @@ def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
 def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Path) -> None:
     _record(tmp_path)
     with capture_logs() as lines:
-        _bench(tmp_path, mode=CompileMode.FROZEN)
-    (told,) = (line for line in lines if line["event"].startswith("making graphs before"))
+        _bench(tmp_path, compile_mode="frozen")
+    (told,) = (
+        line for line in lines if line["event"].startswith("compiling or loading graphs before")
+    )
     # Those that cover every request, and the one that is recorded.
     assert told["graphs"] == 3
 

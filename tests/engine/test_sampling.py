@@ -81,6 +81,7 @@ def test_rows_that_do_not_sample_take_the_likeliest_token_beside_rows_that_do(
 def test_the_new_token_follows_the_sequence_and_an_end_token_ends_it() -> None:
     state = State(
         tokens=tf.constant([[[5, 6, 9, 9]], [[7, 9, 9, 9]]]),
+        matches=tf.zeros([2, 1, 4], tf.int32),
         lengths=tf.constant([2, 1]),
         prompt_lengths=tf.constant([1, 1]),
         remaining=tf.constant([7, 7]),
@@ -148,6 +149,7 @@ def _draw(
     shared = tf.nest.map_structure(lambda field: tf.repeat(field, ROWS, axis=0), record)
     state = State(
         tokens=tf.fill([ROWS, 1, 8], NO_TOKEN),
+        matches=tf.zeros([ROWS, 1, 8], tf.int32),
         lengths=tf.fill([ROWS], position),
         prompt_lengths=tf.fill([ROWS], position),
         remaining=tf.ones([ROWS], tf.int32),

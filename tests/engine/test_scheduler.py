@@ -18,7 +18,7 @@ from shaperouter_service.errors import (
     StartupError,
     StoppingError,
 )
-from shaperouter_service.graphs import CompileMode, GraphState
+from shaperouter_service.graphs import GraphState
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import NewTokens, Stalled
@@ -171,7 +171,7 @@ def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled(
     bench = Bench(
         MODELS,
         slots=1,
-        mode=CompileMode.FROZEN,
+        compile_mode="frozen",
         warm=[declared],
         compile_cache=kept_compilations,
     )
@@ -188,7 +188,9 @@ def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled(
 
 def test_a_declared_signature_that_is_none_of_the_ladders_is_named() -> None:
     declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=77)
-    with pytest.raises(StartupError, match=r"warm: .* decode 1x77 is none of the ladders"):
+    with pytest.raises(
+        StartupError, match=r"warm: .* decode 1x77 is not a signature of the ladders"
+    ):
         Bench(MODELS, slots=1, warm=[declared])
 
 

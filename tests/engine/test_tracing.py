@@ -1,25 +1,29 @@
 """Programs are traced in a process of their own while requests run: equally, and never in vain."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 
 import psutil
 import pytest
 
 from harness.engine import GOLDENS, Bench
+from harness.logs import configured_logs
 from harness.service import process_exists
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.decoding import AlignProgram, DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import GraphState, TracingProcess, giving_way
-from shaperouter_service.graphs.priority import NICE
 from shaperouter_service.models import Model, load_model
+from shaperouter_service.priority import NICE
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.telemetry.logs import LogSettings
 
 LOWEST = 19  # Linux's lowest priority
 
@@ -162,6 +166,28 @@ def test_a_program_that_cannot_be_traced_fails_with_its_error_and_ends_nothing(
     assert _children() == children
 
 
+def test_what_it_says_is_a_line_of_the_workers_log(
+    models: dict[str, Model],
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # It cannot import this module, and ends by that.
+    monkeypatch.setattr(PrefillProgram, "plan", staticmethod(_plan_that_only_tests_know))
+    with configured_logs(LogSettings(format="json", fields={"worker": "w"})):
+        tracing = TracingProcess(models.values())
+        tracing.lower(program)
+        tracing.end()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    (ended,) = [line for line in lines if line["event"] == "ended by an exception"]
+    assert "ModuleNotFoundError" in ended["exception"]
+    assert {line["worker"] for line in lines} == {"w"}
+
+
+def _plan_that_only_tests_know(_: Model) -> Program:
+    raise NotImplementedError
+
+
 PARENT = """
 import pathlib, sys, time
 from shaperouter_service.decoding import PrefillProgram
@@ -188,6 +214,26 @@ def test_it_ends_with_a_parent_that_is_killed_and_writes_nothing() -> None:
     parent.kill()
     wait_until(lambda: not process_exists(child))
     assert parent.communicate()[1] == ""
+
+
+def test_it_ends_without_a_word_if_its_parent_died_while_it_started() -> None:
+    ours, theirs = Pipe()
+    with theirs:
+        ours.close()
+        # Its standard input is still open: it learns of the end by the connection alone.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shaperouter_service.graphs.tracer", str(theirs.fileno()), "{}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            pass_fds=[theirs.fileno()],
+            text=True,
+        )
+    assert process.stdin
+    assert process.stderr
+    with process, process.stdin, process.stderr:
+        assert process.wait(TIMEOUT) == 0
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_a_worker_traces_apart_only_while_requests_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def test_align_graphs_are_made_when_words_are_first_asked_for(bench: Bench) -> N
     assert GraphKind.ALIGN not in states
     aligns = bench.engine._ladders[NAMES[0]].first_align(NAMES[0])
     assert aligns in bench.engine._ladders[NAMES[0]].first(NAMES[0])
-    assert aligns not in bench.engine._first
+    assert aligns not in bench.engine._warm_up.signatures
 
 
 def test_a_model_of_text_runs_beside_models_that_hear(bench: Bench, golden: GoldenSounds) -> None:

@@ -35,6 +35,6 @@ def test_mutated_tokenizers_are_loaded_or_refused(tmp_path: Path) -> None:
             refused += 1
         else:
             assert tokenizer is not None
-            tokenizer.decode(tokenizer._encode("TensorFlow is"))
+            tokenizer.decode(tokenizer.encode("TensorFlow is"))
         shutil.rmtree(directory)
     assert 0 < refused < COUNT

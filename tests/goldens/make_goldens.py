@@ -24,6 +24,7 @@ import transformers
 from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
 from reference.files import expect
 from reference.model import GoldenError
+from reference.pickles import write_pickles
 from reference.transcript_rules import expect_rules
 from reference.whisper import TINY_WHISPERS, expect_whisper
 from reference.whisper import write_checkpoint as write_whisper
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
                 expect_whisper(whisper, GOLDENS)
         if options.command == "all":
             expect_rules(GOLDENS / "transcript-rules.json")
+            write_pickles(GOLDENS / "pickles")
     except GoldenError as error:
         print(f"make_goldens: {error}", file=sys.stderr)
         return 1

@@ -37,25 +37,29 @@ def with_nan() -> bytes:
 # A recording, arguments of a transcription, and the error.
 BAD_AUDIO: list[tuple[bytes, dict[str, Any], str]] = [
     (b"", {}, r"audio.content: must have 1 to \d+ bytes, got 0"),
-    (b"not a recording", {}, "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one"),
+    (
+        b"not a recording",
+        {},
+        "audio.content: must be in one of the formats WAV, FLAC, OGG, MP3, got a file",
+    ),
     # What `openssl enc` writes.
     (
         b"Salted__" + bytes(range(200)),
         {},
-        "audio.content: must be a file of .* got one that begins with 53 61 6c 74",
+        "audio.content: must be in one of the formats .* got a file that begins with 53 61 6c 74",
     ),
-    (wav(HEARD)[:-999], {}, "audio.content: must be a whole WAV file"),
-    (wav(0 * HEARD), {}, "audio.content: must have a sound, got 16000 samples"),
+    (wav(HEARD)[:-999], {}, "audio.content: must be a complete WAV file"),
+    (wav(0 * HEARD), {}, "audio.content: must have a sample other than 0, got 16000 samples"),
     (
         wav(HEARD),
         {"audio_format": "flac"},
-        "audio.format: must be what audio.content is, WAV, got FLAC",
+        "audio.format: must match audio.content, which is WAV; got FLAC",
     ),
-    (flac_of(hours=10), {}, "audio.content: must last 7200 seconds at most, got 36000"),
+    (flac_of(hours=10), {}, "audio.content: must last at most 7200 seconds, got 36000"),
     (
         HEARD.tobytes(),
         {"audio_format": "pcm_s16le", "sample_rate": 0},
-        "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
+        "audio.sample_rate: must have 4000 to 192000 samples per second, got 0",
     ),
     (
         HEARD.tobytes(),

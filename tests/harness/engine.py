@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from shaperouter_service.xla_flags import xla_flags
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# As a worker does.
+os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""))
 
 import numpy as np
 import pytest
@@ -26,6 +30,7 @@ from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.models.t5 import T5
 from shaperouter_service.routing.ladders import Ladder, Ladders
+from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import (
     Ended,
@@ -253,6 +258,8 @@ class Bench:
         ladders: Callable[..., Ladders] = Ladders.default,
         **options: Any,
     ) -> None:
+        # What an engine is given beside its configuration.
+        given = {name: options.pop(name) for name in ("compile_cache", "record") if name in options}
         settings = {
             "dtype": "float32",
             # A client alone, as all runs here are of, can fill half of it.
@@ -265,11 +272,10 @@ class Bench:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Ladders, "default", ladders)
             self.engine = Engine(
-                models,
-                slots=slots,
+                EngineConfig(models=models, slots=slots, **settings),
                 on_change=lambda: None,
                 on_defect=self._defect,
-                **settings,
+                **given,
             )
         self.engine._graphs._costs.measured = lambda *_: None
         Bench.all.append(self)
@@ -303,9 +309,15 @@ class Bench:
         source_length: int | None = None,
         source_key: bytes = b"",
         aligns: bool = False,
+        suspect: bool = False,
+        stop: Sequence[str] = (),
         **options: Any,
     ) -> Collected:
         """Runs a request, or continues one; the options are those of `Options.of`."""
+        stop_tokens = None
+        if stop:
+            size = self.engine.model(model).vocab_size
+            stop_tokens = self.engine.vocabularies.stop_tokens(model, size, stop)
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         run = Run(
             request_id="test",
@@ -314,6 +326,7 @@ class Bench:
             token_ids=prompt,
             generated_token_ids=generated_token_ids,
             resumed=bool(generated_token_ids),
+            suspect=suspect,
             source=source,
             source_key=source_key,
             source_length=len(source) if source_length is None else source_length,
@@ -326,6 +339,7 @@ class Bench:
             options=Options.of(max_new_tokens=max_new_tokens, **options),
             emit=events.put,
             timings=Timings(arrived=0.0),
+            stop_tokens=stop_tokens,
         )
         self.engine.submit(run, model)
         self._queues.append(events)

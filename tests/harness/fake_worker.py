@@ -62,6 +62,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.cancelled = 0  # runs that ended before their script
         self.released = asyncio.Event()  # lets runs that hold go on
         self.draining = False
+        self.isolates = True  # suspects; they never get that far otherwise
         self.warm = True
         self.told = 0  # snapshots
         self.models = [self._model(name) for name in models]
@@ -283,6 +284,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.running += 1
         ended = False
         try:
+            if request.suspect and self.isolates:
+                yield worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
             for step in list(self.script_of(request)):
                 if isinstance(step, Exception):
                     ended = True

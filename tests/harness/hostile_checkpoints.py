@@ -26,9 +26,8 @@ from harness.mutation import mutate_file
 from shaperouter_service.errors import StartupError
 from shaperouter_service.model_files import check_model_directory
 from shaperouter_service.models.checkpoint import Checkpoint
-from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
-from shaperouter_service.models.loading import FAMILIES
+from shaperouter_service.models.loading import read_family
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -47,11 +46,7 @@ def read(directory: Path) -> None:
     """
     check_model_directory(directory)
     checkpoint = Checkpoint(directory)
-    config = Config(directory / "config.json", checkpoint.config)
-    model_type = str(checkpoint.config.get("model_type"))
-    if model_type not in FAMILIES:
-        raise config.error("model_type")
-    family = FAMILIES[model_type].from_config(config)
+    family = read_family(checkpoint)
     read_default_options(checkpoint, family)
     read_decoder_start(checkpoint, family)
     for _ in family.read_weights(checkpoint, np.dtype(np.float32)):

@@ -144,3 +144,9 @@ def slow_successors(process: FakeProcess) -> None:
 def cold_and_slow_successors(process: FakeProcess) -> None:
     cold_successors(process)
     slow_successors(process)
+
+
+def never_answering_successors(process: FakeProcess) -> None:
+    """Has successors think about what they are asked for until they die."""
+    if process.options:
+        process.worker.before_wish = process.worker.hold

@@ -1,11 +1,17 @@
 """What a test has logged, and not what engines of others still compile in its process."""
 
+import logging
+import sys
 import threading
-from collections.abc import MutableMapping
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import pytest
 import structlog.testing
+
+from shaperouter_service.telemetry import logs
 
 
 def capture_logs() -> AbstractContextManager[list[MutableMapping[str, Any]]]:
@@ -19,3 +25,26 @@ def _unless_compiling(
     if threading.current_thread().name.startswith("compile-"):
         raise structlog.DropEvent
     return line
+
+
+@contextmanager
+def configured_logs(settings: logs.LogSettings) -> Iterator[None]:
+    """Logs as a process with these settings does, and as before at the end."""
+    before, handlers, level = structlog.get_config(), logging.root.handlers[:], logging.root.level
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        for place, name in (
+            (sys, "excepthook"),
+            (sys, "unraisablehook"),
+            (threading, "excepthook"),
+            (logging, "lastResort"),
+            (logs, "_settings"),
+        ):
+            patch.setattr(place, name, getattr(place, name))
+        try:
+            logs.configure_logs(settings)
+            yield
+        finally:
+            logging.captureWarnings(False)
+            logging.root.handlers[:] = handlers
+            logging.root.setLevel(level)
+            structlog.configure(**before)

@@ -3,29 +3,69 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
+import tempfile
+import unittest.mock
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness.roles import options_of
 from harness.tools import tool
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+BASES = ("base", "gateway")
+COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
 OVERLAYS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
-BUILDS = ["base", *(f"overlays/{name}" for name in OVERLAYS)]
+BUILDS = [*BASES, *(f"overlays/{name}" for name in OVERLAYS)]
 
 Manifest = dict[str, Any]
 
 
+class BuildError(Exception):
+    """Kustomize has refused to build."""
+
+
 def kustomize(directory: Path) -> list[Manifest]:
-    """Builds a kustomization; an error of it is the test's."""
+    """Builds a kustomization.
+
+    Raises:
+        BuildError: With what kustomize says.
+    """
     command = [tool("kubectl"), "kustomize", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    if done.returncode:
+        raise BuildError(done.stderr)
     # The loader that is not written in Python: ten times as fast.
     return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
+
+
+def combined(base: Path, components: Sequence[str]) -> list[Manifest]:
+    """Builds an operator's kustomization: a base with components of ours, in this order.
+
+    Args:
+        base: Directory of the kustomization that it starts from.
+        components: Names.
+
+    Raises:
+        BuildError: They don't go together.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+
+        def relative(path: Path) -> str:
+            return os.path.relpath(path, os.path.realpath(directory))
+
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [relative(base)],
+            "components": [relative(KUBERNETES / "components" / name) for name in components],
+        }
+        (Path(directory) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        return kustomize(Path(directory))
 
 
 @functools.cache
@@ -46,6 +86,7 @@ class Workload:
         self.spec: Manifest = manifest["spec"]
         self.pod: Manifest = manifest["spec"]["template"]["spec"]
         self.labels: dict[str, str] = manifest["spec"]["template"]["metadata"]["labels"]
+        # A patch for a container of another name would have added one.
         [self.container] = self.pod["containers"]
         self.command, *self.arguments = self.container["args"]
         self._manifests = manifests
@@ -70,6 +111,29 @@ class Workload:
         return {name: value for name, value in self.container.items() if name.endswith("Probe")}
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The values of the command's options, as the program reads them here."""
+        with unittest.mock.patch.dict(os.environ, self.environment):
+            return options_of(self.command, self.arguments)
+
+    def volume_at(self, path: Path) -> Manifest:
+        """The volume on which a file or directory of the container lies.
+
+        Raises:
+            KeyError: It is on none.
+        """
+        for mount in self.container["volumeMounts"]:
+            if path.is_relative_to(mount["mountPath"]):
+                volumes = self.pod["volumes"] + [
+                    {"name": claim["metadata"]["name"], "volumeClaimTemplate": claim}
+                    for claim in self.spec.get("volumeClaimTemplates", [])
+                ]
+                [volume] = [each for each in volumes if each["name"] == mount["name"]]
+                found: Manifest = volume
+                return found
+        raise KeyError(str(path))
+
+    @property
     def writable(self) -> list[Path]:
         """Directories that the container can write to: its root is read-only."""
         mounts = self.container["volumeMounts"]
@@ -87,7 +151,11 @@ class Workload:
 
 
 def workloads(name: str) -> Iterator[Workload]:
-    """The workloads of a kustomization."""
-    manifests = built(name)
+    """The workloads of a kustomization of ours, by its path."""
+    return workloads_of(built(name))
+
+
+def workloads_of(manifests: Sequence[Manifest]) -> Iterator[Workload]:
+    """The workloads among manifests."""
     for manifest in of_kind(manifests, "Deployment", "StatefulSet"):
         yield Workload(manifest, manifests)

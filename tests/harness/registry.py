@@ -9,11 +9,13 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service import telemetry
 from shaperouter_service.telemetry.exposition import make_registry
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 # Whose calls are counted.
@@ -46,7 +48,12 @@ class KnownMetric:
 def metrics() -> Mapping[str, KnownMetric]:
     """All metrics of routers and workers, those of a Python process included, by name."""
     registry = make_registry("serve")
-    given = {"registry": registry, "services": _SERVICES, "models": ["demo"]}
+    given = {
+        "registry": registry,
+        "services": _SERVICES,
+        "models": ["demo"],
+        "refusals": RefusalLog(RefusalMetrics(CollectorRegistry())),
+    }
     for owner in _owners():
         made = owner(*(given[name] for name in _parameters(owner)))
         if isinstance(made, WorkerMetrics):
@@ -73,7 +80,8 @@ def metrics() -> Mapping[str, KnownMetric]:
 
 def _parameters(owner: type[object]) -> list[str]:
     names = list(inspect.signature(owner).parameters)
-    assert set(names) <= {"registry", "services", "models"}, f"{owner}: say how to make one"
+    known = {"registry", "services", "models", "refusals"}
+    assert set(names) <= known, f"{owner}: say how to make one"
     return names
 
 

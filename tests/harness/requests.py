@@ -13,11 +13,12 @@ from shaperouter.v1 import generation_pb2, model_pb2
 from shaperouter_service.api.preparation import PreparedRequest, prepare
 from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.text import Tokenizer
+from shaperouter_service.text import ClientTokenizer
 
 MODEL = model_pb2.Model(
     name="tiny",
     tokenizer="GPT2Tokenizer",
+    characters_per_token=128,
     vocab_size=100,
     max_length=32,
     default_options=default_options(),
@@ -32,6 +33,7 @@ ANSWERING = model_pb2.Model(
     name="answering",
     kind=model_pb2.MODEL_KIND_ENCODER_DECODER,
     tokenizer="T5Tokenizer",
+    characters_per_token=128,
     vocab_size=100,
     max_length=32,
     max_source_length=16,
@@ -42,6 +44,9 @@ ANSWERING = model_pb2.Model(
 
 class Letters:
     """A tokenizer of one token for each letter: its place in the alphabet, 1 for any other."""
+
+    adds_pieces = True
+    decoder = "ByteLevel"
 
     async def encode(self, text: str) -> list[int]:
         return [1 + max("abcdefghijklmnopqrstuvwxyz~".find(letter), 0) for letter in text]
@@ -61,7 +66,7 @@ class Letters:
 
 
 def prepared(request: GenerateAny, model: model_pb2.Model = MODEL) -> PreparedRequest:
-    tokenizer = cast("Tokenizer", Letters()) if model.tokenizer else None
+    tokenizer = cast("ClientTokenizer", Letters()) if model.tokenizer else None
     return asyncio.run(prepare(request, model, tokenizer))
 
 

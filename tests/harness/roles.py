@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.testing import Result
 
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 
 # What the command line of a role must have.
 NEEDED = {"serve": [], "router": ["--worker=unix:/w"], "worker": []}

@@ -10,7 +10,7 @@ import pytest
 
 from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.waiting import wait_until
-from shaperouter import Client
+from shaperouter import Client, FinishReason
 
 EXPECTED = json.loads((GOLDENS / "demo.json").read_text(encoding="utf-8"))
 # Long enough to be caught in the middle, and with an end token that does not come up.
@@ -43,6 +43,34 @@ def test_text_equals_the_reference_and_its_pieces_make_the_whole(
     assert whole.usage.prompt_tokens == len(case["prompt_token_ids"])
     assert list(whole.token_ids) == case["token_ids"]
     assert whole.text == "".join(pieces) == case["text"]
+
+
+STOPPED = [case for case in EXPECTED["option_cases"] if "stop" in case["options"]]
+
+
+@pytest.mark.parametrize("case", STOPPED, ids=lambda case: case["name"])
+def test_stop_strings_end_hypotheses_as_in_the_reference_and_are_not_in_the_text(
+    demo_client: Client, case: dict[str, Any]
+) -> None:
+    options = dict(case["options"])
+    stop = options["stop"]
+    if options.get("early_stopping") == "first":
+        options["early_stopping"] = True
+    whole = demo_client.generate(case["prompt_text"], **options)
+    assert len(whole.sequences) == len(case["sequences"])
+    for sequence, expected in zip(whole.sequences, case["sequences"], strict=True):
+        assert list(sequence.token_ids) == expected["token_ids"]
+        assert sequence.score == pytest.approx(expected["score"], rel=1e-4)
+        assert sequence.finish_reason is FinishReason[expected["finish_reason"].upper()]
+        assert not any(string in sequence.text for string in stop)
+        assert expected["text"].startswith(sequence.text)
+        left = expected["text"][len(sequence.text) :]
+        is_stopped = sequence.finish_reason is FinishReason.STOP
+        assert left.startswith(tuple(stop)) if is_stopped else not left
+    with demo_client.stream(case["prompt_text"], **options) as stream:
+        for _ in stream:
+            pass
+    assert stream.result.sequences == whole.sequences
 
 
 def test_a_worker_killed_in_mid_stream_costs_a_pause_and_comes_back_by_itself(

@@ -17,6 +17,7 @@ import pytest
 from harness.service import (
     GOLDENS,
     LOCAL,
+    Daemon,
     Service,
     daemon,
     kept_compilations,
@@ -33,6 +34,8 @@ from shaperouter import (
     UnavailableError,
 )
 
+# What the log of a service says when it is told to stop, in this order.
+ENDS = ("stopping: waiting for running requests", "worker draining", "stopped")
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
 
@@ -67,6 +70,9 @@ def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
         assert len(tokens) == 100
         assert service.process.wait(TIMEOUT) == 0
         wait_until(lambda: not process_exists(pid))
+        service.wait_for_log("stopped")
+        order = [line["event"] for line in service.log if line["event"] in ENDS]
+        assert order == list(ENDS)
 
 
 def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
@@ -189,7 +195,7 @@ def test_bad_requests_are_refused_by_name_and_the_service_goes_on(
 def test_a_huge_message_is_refused_unread_and_the_service_goes_on(client: Client) -> None:
     from shaperouter import MessageTooLargeError
 
-    with pytest.raises(MessageTooLargeError, match="4194304"):
+    with pytest.raises(MessageTooLargeError, match="1048576"):
         client.generate("x" * 100_000_000, model="endless")
     assert client.generate([1], model="endless", max_new_tokens=1).token_ids
 
@@ -212,6 +218,33 @@ def test_a_port_in_use_is_named(option: str) -> None:
         settings = [f"--{name}={value}" for name, value in ports.items()]
         log = _startup_error("serve", MODEL, *settings)
     assert f"{option}: cannot listen on {address}" in log
+
+
+def test_a_unix_socket_is_taken_over_from_a_dead_service_and_from_no_other(
+    tmp_path: Path,
+) -> None:
+    address = f"unix:{tmp_path / 'router.sock'}"
+    settings = ("serve", MODEL, f"--listen={address}", f"--metrics-listen={LOCAL}")
+    environment = kept_compilations() | {"TMPDIR": str(tmp_path)}
+    killed = Daemon(*settings, env=environment)
+    try:
+        killed.wait_for_log("listening")
+        assert f"listen: cannot listen on {address}: another process listens there" in (
+            _startup_error(*settings)
+        )
+        (left,) = tmp_path.glob("shaperouter-serve-*")
+    finally:
+        killed.process.kill()
+        killed.close()
+    successor = Daemon(*settings, env=environment)
+    try:
+        successor.wait_for_log("listening")
+        (directory,) = tmp_path.glob("shaperouter-serve-*")
+        assert directory != left
+        assert successor.stop() == 0
+    finally:
+        successor.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_directory_that_misses_a_file_ends_the_start_with_its_name(

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from harness.service import GOLDENS, kept_compilations, serving
+from harness.service import GOLDENS, LOCAL, Service, kept_compilations, serving
 from harness.waiting import wait_until
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 
@@ -84,3 +84,31 @@ def test_a_request_is_one_trace_down_to_the_device(collector: Collector) -> None
         assert took == pytest.approx(seconds, abs=0.01)
         assert run.start_time_unix_nano - 1e7 <= part.start_time_unix_nano
         assert part.end_time_unix_nano <= run.end_time_unix_nano + 1e7
+
+
+def test_without_a_collector_the_log_says_so_in_its_own_form() -> None:
+    # Nobody listens on the port for discarding; spans are sent at once.
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "OTEL_BSP_SCHEDULE_DELAY": "10",
+    }
+    router = Service(
+        "router",
+        "--worker=unix:/nowhere",
+        f"--listen={LOCAL}",
+        f"--metrics-listen={LOCAL}",
+        "--tracing=otlp",
+        env=environment,
+    )
+    try:
+        request = generation_pb2.GenerateRequest(text="any")
+        with grpc.insecure_channel(router.address) as channel:
+            stub = generation_pb2_grpc.GenerationServiceStub(channel)
+            with pytest.raises(grpc.RpcError):
+                stub.Generate(request, timeout=0.1)
+        exporter = "opentelemetry.exporter.otlp.proto.grpc.exporter"
+        wait_until(lambda: any(line.get("logger") == exporter for line in router.log))
+        assert router.stop() == 0
+        assert not router.events("not a log line")
+    finally:
+        router.close()

@@ -5,12 +5,16 @@ Exit codes: 0 done, 1 the call failed, 2 the command or an argument is wrong, 13
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import click
 
 from shaperouter._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT
+from shaperouter._cli._field_names import in_flags, names_of
+from shaperouter._cli._interruption import EXIT_INTERRUPTED
 from shaperouter._cli._json import print_json
 from shaperouter._client import Client
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
@@ -21,7 +25,7 @@ TOKEN_VARIABLE = "SHAPEROUTER_TOKEN"  # noqa: S105 (its name)
 _META = "shaperouter."  # prefix of what options leave in the context for the subcommand
 
 
-def connection_options() -> list[click.Parameter]:
+def shared_options() -> list[click.Parameter]:
     """The options that may stand before or after the subcommand's name; the latter wins."""
     return [
         click.Option(
@@ -29,16 +33,16 @@ def connection_options() -> list[click.Parameter]:
             metavar="ADDRESS",
             expose_value=False,
             callback=_remember,
-            help="Where the service is: host:port or unix:path. "
+            help="Address of the service: host:port or unix:path. "
             f"[env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}]",
         ),
         click.Option(
             ["--timeout"],
-            type=click.FloatRange(min=0, min_open=True),
+            type=float,
             metavar="SECONDS",
             expose_value=False,
             callback=_remember,
-            help="Deadline of the call in seconds; a cold service compiles first. "
+            help="Deadline of the call, in seconds. A service that is starting compiles first. "
             f"[default: {DEFAULT_TIMEOUT:g}; none for warm and graphs --watch]",
         ),
         click.Option(
@@ -47,16 +51,31 @@ def connection_options() -> list[click.Parameter]:
             default=None,
             expose_value=False,
             callback=_remember,
-            help="Speak TLS, which any of the next three implies. [default: plain text]",
+            help="Use TLS. Each of the next three options implies it. [default: plain text]",
         ),
-        _file_option("ca", "Certificates in PEM that the service's must come from.", "public ones"),
-        _file_option("cert", "Certificate in PEM to show to a service that asks for one.", "none"),
-        _file_option("key", "Private key of --cert in PEM.", "none"),
+        _file_option(
+            "ca",
+            "CA certificates that the service's certificate must be issued by, in PEM.",
+            "the public CAs",
+        ),
+        _file_option(
+            "cert", "Client certificate, in PEM, for a service that requires one.", "none"
+        ),
+        _file_option("key", "Private key of --cert, in PEM.", "none"),
         _file_option(
             "token-file",
-            "File of the token that says who calls. Others can read what command lines say, so "
-            f"there is no option for the token itself, but a variable, {TOKEN_VARIABLE}.",
+            "File with the token that identifies the caller. There is no option for the token "
+            f"itself, because other users can see command lines; the variable {TOKEN_VARIABLE} can "
+            "hold it.",
             "none",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_remember,
+            help="Print JSON, including errors. [default: text]",
         ),
     ]
 
@@ -86,21 +105,20 @@ class GroupedOption(click.Option):
 
 
 class Command(click.Command):
-    """A subcommand: has the connection's options and ``--json``, and reports errors."""
+    """A subcommand: has the shared options, and reports errors.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Attributes:
+        field_names: What the command line calls fields of requests that none of its options is
+            named as.
+    """
+
+    def __init__(
+        self, *args: Any, field_names: Mapping[str, str] = MappingProxyType({}), **kwargs: Any
+    ) -> None:
         """Adds the shared options to the subcommand's own."""
         super().__init__(*args, **kwargs)
-        self.params += connection_options()
-        self.params.append(
-            click.Option(
-                ["--json"],
-                is_flag=True,
-                expose_value=False,
-                callback=_remember,
-                help="Print JSON, errors too. [default: text]",
-            )
-        )
+        self.params += shared_options()
+        self.field_names = {"token": "--token-file", **field_names}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the options without a group, and then each group under its heading."""
@@ -119,9 +137,9 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except ShaperouterError as error:
-            _report(ctx, error)
+            _report(ctx, error, names_of(self, self.field_names))
         except KeyboardInterrupt:
-            ctx.exit(130)
+            ctx.exit(EXIT_INTERRUPTED)
 
 
 def connect(ctx: click.Context) -> Client:
@@ -155,7 +173,7 @@ def _token(ctx: click.Context) -> str | None:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError.of("token-file", f"{file} cannot be read as text") from error
+        raise InvalidArgumentError.of("token-file", f"cannot read {file} as text") from error
 
 
 def given_timeout(ctx: click.Context, *, default: float) -> float:
@@ -173,7 +191,9 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: object) -> 
         ctx.meta[f"{_META}{parameter.name}"] = value
 
 
-def _report(ctx: click.Context, error: ShaperouterError) -> NoReturn:
+def _report(
+    ctx: click.Context, error: ShaperouterError, field_names: Mapping[str, str]
+) -> NoReturn:
     if wants_json(ctx):
         details = {
             "code": error.code.name,
@@ -186,7 +206,8 @@ def _report(ctx: click.Context, error: ShaperouterError) -> NoReturn:
         print_json({"error": details}, err=True)
     else:
         request = f" (request {error.request_id})" if error.request_id else ""
-        click.echo(f"Error: {error}{request}", err=True)
+        told = in_flags(error, field_names) if isinstance(error, InvalidArgumentError) else error
+        click.echo(f"Error: {told}{request}", err=True)
         if error.retry_after is not None:
-            click.echo(f"The service suggests to try again in {error.retry_after:g} s.", err=True)
+            click.echo(f"The service suggests retrying in {error.retry_after:g} s.", err=True)
     ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)

@@ -14,37 +14,44 @@ from shaperouter._errors import InvalidArgumentError, ShaperouterError
 from shaperouter._model import ModelKind
 from shaperouter._signature import Signature
 
-_STALL_REMARK = "the first request of a shape waits, later ones don't"
+_STALL_REMARK = "later requests won't wait"
 
 
-@click.command("generate", cls=Command)
+@click.command(
+    "generate",
+    cls=Command,
+    field_names={"text": "PROMPT", "token_ids": "PROMPT", "token_ids.ids": "PROMPT"},
+)
 @click.argument("prompt")
 @click.option(
-    "--model", default="", metavar="NAME", help="Model to use. [default: the service's only one]"
+    "--model",
+    default="",
+    metavar="NAME",
+    help="Model to use. [default: the only one that generates from text]",
 )
 @click.option(
     "--token-ids",
     "as_token_ids",
     is_flag=True,
-    help="PROMPT is token ids, divided by spaces or commas. [default: text]",
+    help="Read PROMPT as token ids, separated by spaces or commas. [default: text]",
 )
 @click.option(
     "--decoder-text",
     metavar="TEXT",
-    help="What the new text continues, of a model with an encoder, which reads PROMPT. "
-    "[default: nothing]",
+    help="For a model with an encoder, which reads PROMPT: text that the new text continues. "
+    "[default: none]",
 )
 @click.option(
     "--stream",
     is_flag=True,
-    help="Print the text as it is made; of several sequences the first, the others at the end. "
-    "[default: when it is whole]",
+    help="Print the text as it is generated. Of several sequences, stream the first and print "
+    "the others at the end. [default: print complete texts]",
 )
 @click.option(
     "--explain",
     is_flag=True,
-    help="Print on stderr how the request was routed: the ways there were, with what each was "
-    "expected to take; JSON has them as routes. [default: the text only]",
+    help="Print on stderr how the request was routed: the options and the expected time of "
+    "each. JSON has them as routes. [default: no]",
 )
 @generation_options
 @click.pass_context
@@ -60,20 +67,20 @@ def generate(
     explain: bool,
     **options: Any,
 ) -> None:
-    """Continues PROMPT with a model and prints the new text.
+    """Continue PROMPT with a model and print the new text.
 
-    PROMPT "-" reads it from stdin, without the last line break. A terminal shows the prompt before
-    the text, and on stderr what the request waits for and what it took. Several sequences are
-    numbered, with the scores of beam search.
+    PROMPT "-" reads the prompt from stdin, without the last line break. On a terminal, the prompt
+    is shown before the text, and stderr shows what the request waits for and how long it took.
+    Several sequences are numbered, with the scores of beam search.
 
-    --explain prints a table for each time that a run of the request was given to a worker, by
-    expected seconds; the way that was taken is the first, and marked ">".
+    --explain prints a table for each time that a run of the request was sent to a worker. It has
+    the expected seconds of every option. The chosen option comes first and is marked ">".
 
-    With --json, prints the whole result as one object; with --stream too, one object a line for
-    each event: stall, delta, completion.
+    With --json, the whole result is printed as one object. With --stream too, each event is one
+    object on a line: stall, delta, completion.
     """
     if options["logprobs"] is not None and not wants_json(ctx):
-        raise click.UsageError("--logprobs needs --json: text has no place for them", ctx)
+        raise click.UsageError("--logprobs needs --json: the text output cannot show them", ctx)
     given = _read_stdin() if prompt == "-" else prompt
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         output = output_for(
@@ -128,10 +135,18 @@ def _shown_prompt(
         return ""
     if decoder_text is not None:
         return decoder_text
-    if as_token_ids or client.model(model).kind is ModelKind.ENCODER_DECODER:
+    if as_token_ids or _kind(client, model) is ModelKind.ENCODER_DECODER:
         # Of a source, the text is no continuation.
         return ""
     return given
+
+
+def _kind(client: Client, model: str) -> ModelKind:
+    """The kind of the model that generates: the one named, or the only one that takes text."""
+    if model:
+        return client.model(model).kind
+    kinds = [each.kind for each in client.models() if each.kind is not ModelKind.TRANSCRIBER]
+    return kinds[0] if kinds else ModelKind.UNKNOWN
 
 
 def _stall(signature: Signature, output: Output, waiting: WaitingLine) -> None:

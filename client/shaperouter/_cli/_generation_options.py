@@ -1,4 +1,4 @@
-"""The options of ``shaperouter generate`` that say how to generate, in groups."""
+"""Options of ``shaperouter generate`` that say how to generate, in groups."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -33,9 +33,9 @@ def _logit_bias(
         try:
             number, added = int(token), float(bias)
         except ValueError:
-            raise click.BadParameter(f"{value!r} is not ID=BIAS", param=parameter) from None
+            raise click.BadParameter(f"must be ID=BIAS, got {value!r}", param=parameter) from None
         if number in biases:
-            raise click.BadParameter(f"{number} is there twice", param=parameter)
+            raise click.BadParameter(f"token {number} is given twice", param=parameter)
         biases[number] = added
     return biases or None
 
@@ -56,15 +56,16 @@ _OPTIONS = [
         "--max-new-tokens",
         type=int,
         metavar="N",
-        help="Most tokens to generate; at least 1. [default: the model's, or 64, or what the "
-        "model's length leaves]",
+        help="Maximum number of tokens to generate; at least 1. [default: the model's, or 64, or "
+        "as many as the model's length allows]",
     ),
     _option(
         _LENGTH,
         "--min-new-tokens",
         type=int,
         metavar="N",
-        help="No end token before this many. [default: the model's, or 0]",
+        help="Number of tokens to generate before an end token is allowed. [default: the model's, "
+        "or 0]",
     ),
     _option(
         _LENGTH,
@@ -74,7 +75,7 @@ _OPTIONS = [
         multiple=True,
         callback=_several,
         metavar="ID",
-        help="Token that ends the generation; may be repeated. [default: the model's]",
+        help="Token that ends the generation; can be repeated. [default: the model's]",
     ),
     _option(
         _LENGTH,
@@ -82,75 +83,77 @@ _OPTIONS = [
         multiple=True,
         callback=_several,
         metavar="TEXT",
-        help="Text that ends the generation, which ends before it; may be repeated. Not with "
-        "beams. [default: none]",
+        help="Text that ends the generation, or with beams a hypothesis. The result stops before "
+        "this text. Can be repeated. [default: none]",
     ),
     _option(
         _SAMPLING,
         "--sample/--greedy",
         "do_sample",
-        help="Sample, or always take the likeliest token. [default: sample if one of the next "
-        "five is given, else the model's, or greedy]",
+        help="Sample, or always take the most likely token. [default: sample if any of the next "
+        "five options is given, else the model's, or greedy]",
     ),
     _option(
         _SAMPLING,
         "--temperature",
         type=float,
         metavar="T",
-        help="Divides the logits before sampling; from 1e-6 to 1e6. [default: the model's, or 1]",
+        help="Divide the logits by T before sampling; from 1e-6 to 1e6. [default: the model's, or "
+        "1]",
     ),
     _option(
         _SAMPLING,
         "--top-k",
         type=int,
         metavar="K",
-        help="Sample among the K likeliest tokens; 0 is all. [default: the model's, or 50]",
+        help="Sample from the K most likely tokens; 0 means all. [default: the model's, or 50]",
     ),
     _option(
         _SAMPLING,
         "--top-p",
         type=float,
         metavar="P",
-        help="Sample among the fewest likeliest tokens whose probabilities sum to P; above 0, at "
-        "most 1, which is all. [default: the model's, or 1]",
+        help="Sample from the smallest set of most likely tokens whose probabilities sum to P; "
+        "above 0, at most 1, which means all. [default: the model's, or 1]",
     ),
     _option(
         _SAMPLING,
         "--min-p",
         type=float,
         metavar="P",
-        help="Sample among tokens at least P times as probable as the likeliest; from 0, which is "
-        "all, to 1. [default: the model's, or 0]",
+        help="Sample from the tokens that are at least P times as probable as the most likely "
+        "one; from 0, which means all, to 1. [default: the model's, or 0]",
     ),
     _option(
         _SAMPLING,
         "--typical-p",
         type=float,
         metavar="P",
-        help="Sample among the most typical tokens whose probabilities sum to P; above 0, at most "
-        "1, which is all. [default: the model's, or 1]",
+        help="Sample from the most typical tokens whose probabilities sum to P; above 0, at most "
+        "1, which means all. [default: the model's, or 1]",
     ),
     _option(
         _SAMPLING,
         "--seed",
         type=int,
         metavar="S",
-        help="Seed of the randomness, from 0 to 2^63 - 1. [default: chosen by the service]",
+        help="Random seed, from 0 to 2^63 - 1. [default: chosen by the service]",
     ),
     _option(
         _BEAMS,
         "--num-beams",
         type=int,
         metavar="N",
-        help="Hypotheses that beam search keeps; 1 is no beam search. [default: the model's, or 1]",
+        help="Number of hypotheses that beam search keeps; 1 means no beam search. [default: the "
+        "model's, or 1]",
     ),
     _option(
         _BEAMS,
         "--length-penalty",
         type=float,
         metavar="X",
-        help="Exponent of the length that divides scores: above 0 favours long sequences; from "
-        "-10 to 10. Needs beams. [default: the model's, or 1]",
+        help="Exponent of the length that scores are divided by, from -10 to 10; above 0 favours "
+        "long sequences. Needs beams. [default: the model's, or 1]",
     ),
     _option(
         _BEAMS,
@@ -159,15 +162,15 @@ _OPTIONS = [
         metavar="WHEN",
         callback=_early_stopping,
         help='When beam search stops: "first" once as many hypotheses as beams have ended, '
-        '"heuristic" when no open one seems better than these, "never" when none can become '
-        "better. Needs beams. [default: the model's, or heuristic]",
+        '"heuristic" once no open hypothesis seems better than those, "never" only once none '
+        "can become better. Needs beams. [default: the model's, or heuristic]",
     ),
     _option(
         _BEAMS,
         "--num-return-sequences",
         type=int,
         metavar="N",
-        help="Sequences to return; at most as many as beams, or 16 with sampling. "
+        help="Number of sequences to return: at most the number of beams, or 16 with sampling. "
         "[default: the model's, or 1]",
     ),
     _option(
@@ -175,15 +178,16 @@ _OPTIONS = [
         "--repetition-penalty",
         type=float,
         metavar="X",
-        help="Makes tokens that are there already less likely above 1; from 1e-3 to 1e3. "
-        "[default: the model's, or 1]",
+        help="Above 1, make tokens that already occurred less likely; from 1e-3 to 1e3. [default: "
+        "the model's, or 1]",
     ),
     _option(
         _PENALTIES,
         "--no-repeat-ngram-size",
         type=int,
         metavar="N",
-        help="No run of N tokens comes twice; 0 is no limit. [default: the model's, or 0]",
+        help="Generate no sequence of N tokens twice; 0 means no limit. [default: the model's, or "
+        "0]",
     ),
     _option(
         _PENALTIES,
@@ -191,8 +195,8 @@ _OPTIONS = [
         multiple=True,
         callback=_logit_bias,
         metavar="ID=BIAS",
-        help="Number from -1e4 to 1e4 that is added to a token's logit; may be repeated. "
-        "[default: the model's, or none]",
+        help="Number from -1e4 to 1e4 to add to the logit of token ID; can be repeated. [default: "
+        "the model's, or none]",
     ),
     _option(
         _PENALTIES,
@@ -201,28 +205,28 @@ _OPTIONS = [
         multiple=True,
         callback=_several,
         metavar="TEXT",
-        help="Text that is never generated, at most 8 tokens; may be repeated. In mid-sentence a "
-        "word usually begins with a space. [default: the model's, or none]",
+        help="Text that is never generated, at most 8 tokens; can be repeated. Within a sentence "
+        "a word usually begins with a space. [default: the model's, or none]",
     ),
     _option(
         _RESULT,
         "--logprobs",
         type=int,
         metavar="N",
-        help="Return the log-probability of each new token, and of the N likeliest, at most 20; "
-        "needs --json. [default: none]",
+        help="Return the log-probability of each new token and of the N most likely ones, at most "
+        "20. Needs --json. [default: none]",
     ),
     _option(
         _RESULT,
         "--echo",
         is_flag=True,
-        help="Begin text and token ids with the prompt. [default: the new ones only]",
+        help="Begin the text and the token ids with the prompt. [default: only the new ones]",
     ),
 ]
 
 
 def generation_options(command: F) -> F:
-    """Gives a command the options of a generation; it takes them as keyword arguments."""
+    """Adds the options of a generation to a command, which takes them as keyword arguments."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

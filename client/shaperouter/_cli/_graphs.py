@@ -23,32 +23,34 @@ _NUMBERS = (
 
 @click.command("graphs", cls=Command)
 @click.option(
-    "--model", default="", metavar="NAME", help="Only graphs of this model. [default: all]"
+    "--model", default="", metavar="NAME", help="List only graphs of this model. [default: all]"
 )
 @click.option(
     "--all",
     "include_cold",
     is_flag=True,
-    help="Also signatures that nobody has asked for yet. [default: only those asked for]",
+    help="Also list signatures that nobody has requested yet. [default: only requested ones]",
 )
 @click.option(
     "--watch",
     is_flag=True,
-    help="Show the ladders as they fill, until Ctrl-C; with --json print one object a line for "
-    "each change. [default: list once]",
+    help="Show the states of all graphs as they change, until Ctrl-C. With --json, print one "
+    "object a line for each change. [default: list once]",
 )
 @click.pass_context
 def graphs(ctx: click.Context, model: str, include_cold: bool, watch: bool) -> None:
-    """Lists compiled graphs: what they cost and what they serve.
+    """List compiled graphs: what they cost and what they serve.
 
-    A signature reads KIND ROWSxLENGTH, with "beams N" for N beams. Calls are the times the graph
-    served (its hits), stalls the requests that waited for its compilation; one that was loaded from
-    the cache was neither traced nor compiled. Counts and times are since the worker started.
+    A signature reads KIND ROWSxLENGTH, followed by "beams N" for beam search. Calls counts how
+    often the graph ran; stalls counts the requests that waited for its compilation. A graph that
+    was loaded from the cache was neither traced nor compiled. Counts and times begin with the
+    worker's process.
 
-    --watch shows a grid for each model, kind and beam width, rows by lengths: the state of each
-    graph, with several workers on how many it is ready, and its share of all device time. Padded is
-    the time that graphs computed padding where a smaller one would have done, missed the time that
-    the absence of graphs cost, each with the shape that has most of it.
+    --watch shows one grid for each model, kind and beam width, with a row for each number of rows
+    and a column for each length. A cell has the state of the graph, the number of workers that
+    have it ready if there are several, and its share of all device time. Padded is the time that
+    graphs spent on padding that a smaller graph would have saved. Missed is the time that missing
+    graphs cost. Each names the shape with the largest part.
     """
     if watch:
         _watch(ctx, model, include_cold)
@@ -60,7 +62,7 @@ def graphs(ctx: click.Context, model: str, include_cold: bool, watch: bool) -> N
         return
     if not listed:
         click.echo(
-            "No graph yet: nobody has asked for one, or no worker is up (see: shaperouter models).",
+            "No graphs yet: none was requested, or no worker is up (see: shaperouter models).",
             err=True,
         )
         return

@@ -1,5 +1,6 @@
 """The picture of ``shaperouter graphs --watch``: lattices of graphs, and the workers below."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -108,6 +109,10 @@ class GraphsView:
                 f"{sum(graph.device_seconds.sum for graph in own):.1f}",
             )
         yield table
+        for worker in self._activity.workers:
+            first = [g for g in self._graphs if g.worker == worker and g.before_ready]
+            if not all(graph.has_ended for graph in first):
+                yield _line(f"{worker} starts: {progress(first)}", style="yellow")
         legend = _line("", style="dim")
         for state in (GraphState.READY, *reversed(_ON_THE_WAY), GraphState.FAILED, GraphState.COLD):
             legend.append(_SYMBOLS[state], style=STYLES[state]).append(f" {state}  ")
@@ -124,6 +129,15 @@ class GraphsView:
                 text.pad_right(width - text.cell_len)
                 text.append(f"{share:>4.0%}")
         return [str(length), *states]
+
+
+def progress(graphs: Sequence[Graph]) -> str:
+    """How many of some graphs are ready, and how long the others are expected to take."""
+    text = (
+        f"{sum(graph.state is GraphState.READY for graph in graphs)} of {len(graphs)} graphs ready"
+    )
+    left = max((graph.left_seconds for graph in graphs), default=0.0)
+    return f"{text}, about {math.ceil(left)} s left" if left else text
 
 
 def _heading(lattice: Lattice) -> Text:

@@ -1,23 +1,25 @@
-"""The command's root: what it can do, and its global options."""
+"""The root command and its global options."""
 
 import sys
 
 import click
 
-from shaperouter._cli._command import connection_options
+from shaperouter._cli._command import shared_options
 from shaperouter._cli._generate import generate
 from shaperouter._cli._graphs import graphs
+from shaperouter._cli._interruption import EXIT_INTERRUPTED, exit_with, interrupt_once
 from shaperouter._cli._models import models
+from shaperouter._cli._ready import ready
 from shaperouter._cli._transcribe import transcribe
 from shaperouter._cli._warm import warm
 from shaperouter._version import __version__
 
 cli = click.Group(
     "shaperouter",
-    help="Calls a Shaperouter: generates text, transcribes speech, lists models, watches and warms "
-    "compiled graphs.",
-    params=connection_options(),
-    commands=[generate, transcribe, models, graphs, warm],
+    help="Call a Shaperouter service: generate text, transcribe speech, list models, and show and "
+    "warm compiled graphs.",
+    params=shared_options(),
+    commands=[generate, transcribe, models, graphs, warm, ready],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="shaperouter")(cli)
@@ -28,4 +30,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no error
-    cli.main(prog_name="shaperouter")
+    try:
+        interrupt_once()
+        # Click's own ending calls an interruption "Aborted!", with exit code 1.
+        code = cli.main(prog_name="shaperouter", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    # Click turns an interruption into the first, but not while it begins and ends.
+    except (click.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    exit_with(code)

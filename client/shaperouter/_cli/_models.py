@@ -16,10 +16,11 @@ _COLUMNS = (
 @click.command("models", cls=Command)
 @click.pass_context
 def models(ctx: click.Context) -> None:
-    """Lists the models of the service and their limits.
+    """List the models of the service and their limits.
 
-    Lengths in tokens, that of sources for models with an encoder; memory on one device in
-    megabytes (10^6 bytes).
+    Lengths are in tokens; max source is the limit of sources, for models with an encoder. Memory
+    is that of one device, in megabytes (10^6 bytes). The kv cache column has the current size of
+    the caches and their size when every slot runs a request of full length.
     """
     with connect(ctx) as client:
         listed = client.models()
@@ -41,6 +42,11 @@ def _row(model: Model) -> tuple[str, ...]:
         str(model.max_length),
         str(model.slots),
         megabytes(model.weight_bytes),
-        megabytes(model.kv_cache_bytes),
+        f"{megabytes(model.kv_cache_bytes)} of {megabytes(_most_cache_bytes(model))}",
         str(model.ready_workers),
     )
+
+
+def _most_cache_bytes(model: Model) -> int:
+    places = model.max_length + model.max_source_length
+    return model.slots * places * model.kv_cache_bytes_per_token

@@ -14,7 +14,7 @@ _NUMBERS = ("queue s", "stall s", "prefill s", "decode s", "total s")
 def print_routes(routes: Sequence[Route]) -> None:
     """Prints a table for each route, the way that was taken first."""
     if not routes:
-        click.echo("The service did not tell how it routed the request.", err=True)
+        click.echo("The service did not report how it routed the request.", err=True)
     for number, route in enumerate(routes, 1):
         if len(routes) > 1:
             click.echo(f"Run {number} of {len(routes)}:", err=True)

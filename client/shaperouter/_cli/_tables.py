@@ -126,5 +126,6 @@ def human_count(number: int) -> str:
 
 
 def megabytes(number: int) -> str:
-    """Bytes as megabytes (10^6), one decimal."""
-    return f"{number / 1e6:,.1f}"
+    """Formats bytes in megabytes (10^6): one decimal, or two significant digits below 0.1."""
+    size = number / 1e6
+    return f"{size:,.1f}" if size >= 0.1 else f"{size:.2g}"

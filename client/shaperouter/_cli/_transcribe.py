@@ -18,35 +18,55 @@ from shaperouter._transcription import Transcription, TranscriptionProgress
 STDIN = "-"
 
 
-@click.command("transcribe", cls=Command)
+@click.command(
+    "transcribe",
+    cls=Command,
+    field_names={
+        "audio.format": "--audio-format",
+        "audio": "FILE",
+        "audio.content": "FILE",
+        "content": "FILE",
+    },
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
-    "--model", default="", metavar="NAME", help="Model to use. [default: the service's only one]"
+    "--model",
+    default="",
+    metavar="NAME",
+    help="Model to use. [default: the only one that transcribes]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice([each.value for each in TranscriptFormat]),
     default=TranscriptFormat.TEXT.value,
-    help="What to print: text, a line for each segment; the whole result as JSON; or subtitles. "
+    help="Output: text with a line for each segment, the whole result as JSON, or subtitles. "
     "[default: text]",
 )
 @transcription_options
 @click.pass_context
 def transcribe(ctx: click.Context, /, *, file: str, model: str, form: str, **options: Any) -> None:
-    """Writes down what is said in FILE, a recording.
+    """Transcribe FILE, a recording.
 
-    FILE is a WAV, FLAC, OGG or MP3, or with --audio-format bare samples; "-" reads it from stdin.
-    Bare samples are transcribed as they come in, from a microphone, say; a file is, once it is
-    whole.
+    FILE is a WAV, FLAC, OGG or MP3 file, or with --audio-format raw samples; "-" reads stdin. Raw
+    samples are transcribed as they arrive, e.g. from a microphone. A file is transcribed once it
+    has been sent completely.
 
-    Segments are printed as they become final. With --word-timestamps, text has a line for each
-    word, after the seconds at which it begins and ends.
+    Segments are printed as they become final. With --word-timestamps, text output has a line for
+    each word, with the seconds at which it begins and ends, and WebVTT has the times of words in
+    its cues. SubRip (srt) cannot show them.
     """
     output = TranscriptFormat.JSON if wants_json(ctx) else TranscriptFormat(form)
     write = WRITERS.get(output)
-    if output is TranscriptFormat.TEXT and options["word_timestamps"]:
-        write = as_words
+    if options["word_timestamps"]:
+        if output is TranscriptFormat.SRT:
+            raise click.UsageError(
+                "--word-timestamps cannot be used with --format srt, which has no times of words; "
+                "use vtt, json or text",
+                ctx,
+            )
+        if output is TranscriptFormat.TEXT:
+            write = as_words
     with (
         connect(ctx) as client,
         WaitingLine(enabled=output is not TranscriptFormat.JSON) as waiting,

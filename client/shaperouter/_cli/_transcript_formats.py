@@ -1,7 +1,7 @@
 """Transcripts as text and as subtitles, segment by segment."""
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from shaperouter._transcription import TranscribedSegment
 
@@ -33,15 +33,14 @@ def as_words(number: int, segment: TranscribedSegment) -> str:
 def as_srt(number: int, segment: TranscribedSegment) -> str:
     """A subtitle of SubRip, and an empty line."""
     start, end = (_time(seconds, mark=",") for seconds in _span(segment))
-    return f"{number}\n{start} --> {end}\n{_caption(segment)}\n"
+    return f"{number}\n{start} --> {end}\n{_caption(segment.text)}\n"
 
 
 def as_vtt(number: int, segment: TranscribedSegment) -> str:
-    """A cue of WebVTT, and an empty line."""
+    """A cue of WebVTT, with the times of its words if it has any, and an empty line."""
     del number
     start, end = (_time(seconds, mark=".") for seconds in _span(segment))
-    # What begins a tag or a character's name elsewhere is text here.
-    text = _caption(segment).replace("&", "&amp;").replace("<", "&lt;")
+    text = "".join(_timed_words(segment)) if segment.words else _escaped(_caption(segment.text))
     return f"{start} --> {end}\n{text}\n"
 
 
@@ -60,16 +59,44 @@ def _span(segment: TranscribedSegment) -> tuple[float, float]:
     return segment.start_seconds, segment.end_seconds
 
 
-def _caption(segment: TranscribedSegment) -> str:
-    # An arrow would be read as a time, and an empty line as the subtitle's end.
-    lines = segment.text.replace("-->", "->").split("\n")
+def _timed_words(segment: TranscribedSegment) -> Iterator[str]:
+    """Words, each after the time at which it begins.
+
+    Times in a cue must lie within it and ascend; a word whose time does not goes without.
+    """
+    last, end = (_milliseconds(seconds) for seconds in _span(segment))
+    for index, word in enumerate(segment.words):
+        text = " ".join(word.text.split("\n"))
+        begin = _milliseconds(word.start_seconds)
+        if last < begin < end:
+            last = begin
+            yield f"<{_time(word.start_seconds, mark='.')}>"
+        yield _escaped(_without_arrows(text if index else text.lstrip()))
+
+
+def _escaped(text: str) -> str:
+    """Text of WebVTT: what begins a tag or a character's name there is text here."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _caption(text: str) -> str:
+    # An empty line would be read as the subtitle's end.
+    lines = _without_arrows(text).split("\n")
     return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def _without_arrows(text: str) -> str:
+    # An arrow would be read as a time.
+    return text.replace("-->", "->")
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
 
 
 def _time(seconds: float, *, mark: str) -> str:
     """Hours, minutes and seconds; of WebVTT hours may be left out, but need not be."""
-    milliseconds = round(1000 * seconds)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
+    minutes, milliseconds = divmod(_milliseconds(seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     whole, milliseconds = divmod(milliseconds, 1000)
     return f"{hours:02}:{minutes:02}:{whole:02}{mark}{milliseconds:03}"

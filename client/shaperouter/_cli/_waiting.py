@@ -4,6 +4,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -38,7 +39,7 @@ class WaitingLine:
 
         Args:
             what: What is waited for.
-            remark: Said after the seconds.
+            remark: Said after the seconds, where there is room.
             below_text: The cursor stands in a line of text that must stay; the line goes below it.
         """
         if not self._enabled:
@@ -84,11 +85,16 @@ class WaitingLine:
         self.hide()
 
     def _line(self) -> RenderableType:
-        elapsed = time.monotonic() - self._since
-        remark = f"; {self._remark}" if self._remark else ""
-        line = Text(f"{self._what} … {elapsed:.0f} s{remark}", style="dim")
         # One line whatever the terminal's width: where only one is free, two would move the text.
-        line.truncate(self._console.width - _SPINNER_WIDTH, overflow="ellipsis")
+        width = self._console.width - _SPINNER_WIDTH
+        seconds = f" … {time.monotonic() - self._since:.0f} s"
+        line = Text(self._what, style="dim")
+        line.truncate(max(0, width - len(seconds)), overflow="ellipsis")
+        line.append(seconds)
+        remark = f"; {self._remark}" if self._remark else ""
+        if line.cell_len + cell_len(remark) <= width:
+            line.append(remark)
+        line.truncate(width)
         self._spinner.update(text=line)
         return self._spinner
 

@@ -10,9 +10,9 @@ from shaperouter._cli._command import Command, GroupedOption, connect, given_tim
 from shaperouter._cli._warm_output import warm_output_for
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._graph import Graph, GraphState
-from shaperouter._signature import GraphKind, Signature
+from shaperouter._signature import KNOWN_KINDS, GraphKind, Signature
 
-_PRODUCT = "Signatures by their ladders"
+_PRODUCT = "Signatures by rows and lengths"
 
 
 def _rungs(
@@ -25,7 +25,7 @@ def _rungs(
         return tuple(int(rung) for rung in value.split(","))
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is not integers divided by commas", param=parameter
+            f"must be integers separated by commas, got {value!r}", param=parameter
         ) from None
 
 
@@ -35,25 +35,24 @@ def _rungs(
     "--file",
     type=click.File(encoding="utf-8"),
     metavar="FILE",
-    help='Read signatures from FILE, one a line; "-" is stdin. [default: none]',
+    help='Read signatures from FILE, one per line; "-" is stdin. [default: none]',
 )
 @click.option(
     "--worker",
     "workers",
     multiple=True,
     metavar="NAME",
-    help="Worker to have them on; may be repeated. [default: for each signature the one that "
-    "requests for it go to first]",
+    help="Worker to warm; can be repeated. [default: for each signature, the worker that gets "
+    "its requests first]",
 )
-@click.option(
-    "--all-workers", is_flag=True, help="Have them on all workers. [default: see --worker]"
-)
+@click.option("--all-workers", is_flag=True, help="Warm all workers. [default: see --worker]")
 @click.option(
     "--kind",
     cls=GroupedOption,
     group=_PRODUCT,
-    type=click.Choice([kind.value for kind in GraphKind if kind is not GraphKind.UNKNOWN]),
-    help="Every signature of this kind with one of --rows and one of --lengths. [default: none]",
+    type=click.Choice([kind.value for kind in KNOWN_KINDS]),
+    help="Warm the signatures of this kind for every combination of --rows and --lengths. "
+    "[default: none]",
 )
 @click.option(
     "--rows",
@@ -61,7 +60,7 @@ def _rungs(
     group=_PRODUCT,
     callback=_rungs,
     metavar="N,...",
-    help="Rows, divided by commas. [default: none]",
+    help="Numbers of rows, separated by commas. [default: none]",
 )
 @click.option(
     "--lengths",
@@ -69,7 +68,7 @@ def _rungs(
     group=_PRODUCT,
     callback=_rungs,
     metavar="N,...",
-    help="Lengths in tokens, divided by commas. [default: none]",
+    help="Lengths in tokens, separated by commas. [default: none]",
 )
 @click.option(
     "--beams",
@@ -84,7 +83,7 @@ def _rungs(
     cls=GroupedOption,
     group=_PRODUCT,
     metavar="NAME",
-    help="Model. [default: the service's only one]",
+    help="Model of these signatures. [default: the only one of the service]",
 )
 @click.pass_context
 def warm(
@@ -101,19 +100,19 @@ def warm(
     beams: int | None,
     model: str | None,
 ) -> None:
-    """Has graphs made ready ahead of traffic, and waits until each is ready or has failed.
+    """Compile graphs before traffic needs them, and wait until each is ready or has failed.
 
-    A SIGNATURE reads "MODEL KIND ROWSxLENGTH", and "beams N" for N beams; its numbers must be of
-    the model's ladders, which "shaperouter models --json" lists.
+    A SIGNATURE reads "MODEL KIND ROWSxLENGTH", followed by "beams N" for beam search. Its numbers
+    must be on the model's ladders, which "shaperouter models --json" lists.
 
     \b
     shaperouter warm "gpt2 prefill 1x16" "gpt2 decode 4x256 beams 4"
     shaperouter warm --file signatures.txt --all-workers
     shaperouter warm --kind decode --rows 1,2,4 --lengths 64,256
 
-    Exit code 1 if one failed or was refused, with the reason on stderr. After Ctrl-C, graphs that
-    were asked for are still made. With --json, prints one object a line for each change; the last
-    is how it ended.
+    Exit code 1 if a graph failed or was refused, with the reason on stderr. After Ctrl-C, the
+    service still compiles the requested graphs. With --json, one object a line is printed for each
+    change; the last one has the final states.
     """  # noqa: D301 (Click's mark of lines that are not filled)
     product = _product(ctx, kind=kind, rows=rows, lengths=lengths, beams=beams, model=model)
     wanted = [

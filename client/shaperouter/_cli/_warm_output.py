@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shaperouter._cli._graphs_view import STYLES
+from shaperouter._cli._graphs_view import STYLES, progress
 from shaperouter._cli._json import print_json
 from shaperouter._cli._lattice import NOTABLE
 from shaperouter._cli._tables import make_console
@@ -97,7 +97,7 @@ class _Lines(WarmOutput):
         for graph in self._graphs:
             if graph.state is GraphState.FAILED:
                 click.echo(f"{graph.signature} on {graph.worker} failed: {graph.error}", err=True)
-        click.echo(f"{_count(self._graphs)} after {time.monotonic() - self._started:.1f} s")
+        click.echo(f"{progress(self._graphs)} after {time.monotonic() - self._started:.1f} s")
 
 
 class _LiveTable(_Lines):
@@ -139,7 +139,7 @@ class _LiveTable(_Lines):
         ended = sum(graph.state in _ENDS for graph in self._graphs)
         head = Table.grid(padding=(0, 2, 0, 0))
         bar = ProgressBar(total=len(self._graphs), completed=ended, width=_BAR)
-        head.add_row(bar, _count(self._graphs), elapsed)
+        head.add_row(bar, progress(self._graphs), elapsed)
         yield head
         yield from _table(self._graphs, console.height - 3)
 
@@ -157,8 +157,3 @@ def _table(graphs: Sequence[Graph], room: int) -> RenderResult:
     yield table
     if len(shown) < len(graphs):
         yield Text(f"… and {len(graphs) - len(shown)} more", style="dim")
-
-
-def _count(graphs: Sequence[Graph]) -> str:
-    ready = sum(graph.state is GraphState.READY for graph in graphs)
-    return f"{ready} of {len(graphs)} graphs ready"

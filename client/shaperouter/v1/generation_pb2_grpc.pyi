@@ -27,14 +27,21 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GenerationServiceStub:
-    """Continues a prompt with a model, or answers a source with one that has an encoder.
+    """Generates text: continues a prompt, or answers a source with a model that has an encoder.
 
-    Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
-    field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
-    google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
-    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
-    without details to a message over 4 MiB.
+    Both methods fail with: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
+    field, the limit and the value received); NOT_FOUND (unknown model); RESOURCE_EXHAUSTED with
+    google.rpc.RetryInfo (a queue is full, too much text waits to be tokenized, or too many calls are
+    running); UNAVAILABLE with google.rpc.RetryInfo (the service is stopping; the request may be sent
+    again); DEADLINE_EXCEEDED (the message says what the request waited for; it is sent 0.1 s before
+    the deadline, or a tenth of the time before it if that is shorter); INTERNAL (a graph could not
+    be compiled, or the service has a defect). INTERNAL with the reason DEADLY_REQUEST in
+    google.rpc.ErrorInfo means that the request killed workers and must not be sent again. Each error
+    carries the call's id as google.rpc.RequestInfo.
+
+    gRPC itself answers UNAVAILABLE while the service is stopping. It answers RESOURCE_EXHAUSTED
+    without details to a message over 1 MiB. If a model of the service transcribes recordings,
+    messages over 1 MiB and up to 4 MiB get INVALID_ARGUMENT instead.
     """
 
     @_typing.overload
@@ -44,39 +51,53 @@ class GenerationServiceStub:
     Generate: _grpc.UnaryUnaryMultiCallable[_generation_pb2.GenerateRequest, _generation_pb2.GenerateResponse]
     """Answers once, when the generation has ended."""
     GenerateStream: _grpc.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]
-    """Answers as tokens are made: any number of stall and delta events, then one completion.
-    Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
+    """Answers as tokens are generated, with any number of stall and delta events and then one
+    completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
     """
 
 @_typing.type_check_only
 class GenerationServiceAsyncStub(GenerationServiceStub):
-    """Continues a prompt with a model, or answers a source with one that has an encoder.
+    """Generates text: continues a prompt, or answers a source with a model that has an encoder.
 
-    Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
-    field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
-    google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
-    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
-    without details to a message over 4 MiB.
+    Both methods fail with: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
+    field, the limit and the value received); NOT_FOUND (unknown model); RESOURCE_EXHAUSTED with
+    google.rpc.RetryInfo (a queue is full, too much text waits to be tokenized, or too many calls are
+    running); UNAVAILABLE with google.rpc.RetryInfo (the service is stopping; the request may be sent
+    again); DEADLINE_EXCEEDED (the message says what the request waited for; it is sent 0.1 s before
+    the deadline, or a tenth of the time before it if that is shorter); INTERNAL (a graph could not
+    be compiled, or the service has a defect). INTERNAL with the reason DEADLY_REQUEST in
+    google.rpc.ErrorInfo means that the request killed workers and must not be sent again. Each error
+    carries the call's id as google.rpc.RequestInfo.
+
+    gRPC itself answers UNAVAILABLE while the service is stopping. It answers RESOURCE_EXHAUSTED
+    without details to a message over 1 MiB. If a model of the service transcribes recordings,
+    messages over 1 MiB and up to 4 MiB get INVALID_ARGUMENT instead.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryUnaryMultiCallable[_generation_pb2.GenerateRequest, _generation_pb2.GenerateResponse]  # type: ignore[assignment]
     """Answers once, when the generation has ended."""
     GenerateStream: _aio.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]  # type: ignore[assignment]
-    """Answers as tokens are made: any number of stall and delta events, then one completion.
-    Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
+    """Answers as tokens are generated, with any number of stall and delta events and then one
+    completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
     """
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Continues a prompt with a model, or answers a source with one that has an encoder.
+    """Generates text: continues a prompt, or answers a source with a model that has an encoder.
 
-    Errors of both methods: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
-    field, the limit and the value received), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED with
-    google.rpc.RetryInfo (the queue is full), UNAVAILABLE with google.rpc.RetryInfo (the worker was
-    lost; the request may be sent again), DEADLINE_EXCEEDED, INTERNAL (a graph could not be compiled,
-    or a defect). gRPC itself answers UNAVAILABLE while the service stops, and RESOURCE_EXHAUSTED
-    without details to a message over 4 MiB.
+    Both methods fail with: INVALID_ARGUMENT with google.rpc.BadRequest (each violation names the
+    field, the limit and the value received); NOT_FOUND (unknown model); RESOURCE_EXHAUSTED with
+    google.rpc.RetryInfo (a queue is full, too much text waits to be tokenized, or too many calls are
+    running); UNAVAILABLE with google.rpc.RetryInfo (the service is stopping; the request may be sent
+    again); DEADLINE_EXCEEDED (the message says what the request waited for; it is sent 0.1 s before
+    the deadline, or a tenth of the time before it if that is shorter); INTERNAL (a graph could not
+    be compiled, or the service has a defect). INTERNAL with the reason DEADLY_REQUEST in
+    google.rpc.ErrorInfo means that the request killed workers and must not be sent again. Each error
+    carries the call's id as google.rpc.RequestInfo.
+
+    gRPC itself answers UNAVAILABLE while the service is stopping. It answers RESOURCE_EXHAUSTED
+    without details to a message over 1 MiB. If a model of the service transcribes recordings,
+    messages over 1 MiB and up to 4 MiB get INVALID_ARGUMENT instead.
     """
 
     @_abc_1.abstractmethod
@@ -93,8 +114,8 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generation_pb2.GenerateStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerateStreamResponse], _abc.AsyncIterator[_generation_pb2.GenerateStreamResponse]]:
-        """Answers as tokens are made: any number of stall and delta events, then one completion.
-        Cancelling the call frees its slot at the next chunk boundary, within some 30 ms.
+        """Answers as tokens are generated, with any number of stall and delta events and then one
+        completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
         """
 
 def add_GenerationServiceServicer_to_server(servicer: GenerationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

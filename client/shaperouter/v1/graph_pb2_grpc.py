@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GraphServiceStub(object):
-    """Tells operators what is compiled, what it cost and what it serves.
+    """Shows operators which graphs are compiled, what they cost and what they serve.
     """
 
     def __init__(self, channel):
@@ -53,26 +53,28 @@ class GraphServiceStub(object):
 
 
 class GraphServiceServicer(object):
-    """Tells operators what is compiled, what it cost and what it serves.
+    """Shows operators which graphs are compiled, what they cost and what they serve.
     """
 
     def ListGraphs(self, request, context):
-        """The graphs of all workers.
+        """Lists the graphs of all workers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchGraphs(self, request, context):
-        """The same, at once and after changes, at most some times a second.
+        """Sends the same list at once, and again after changes: at most a few times a second, and less
+        often if there are many watchers. A router allows 256 streams of WatchGraphs and WarmGraphs
+        together, and half of them for one client.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WarmGraphs(self, request, context):
-        """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
-        Ending the call early leaves them to go on.
+        """Makes graphs ready ahead of traffic and reports progress until each is ready or has failed.
+        Ending the call early does not stop the compilations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +107,7 @@ def add_GraphServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GraphService(object):
-    """Tells operators what is compiled, what it cost and what it serves.
+    """Shows operators which graphs are compiled, what they cost and what they serve.
     """
 
     @staticmethod

@@ -27,37 +27,43 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GraphServiceStub:
-    """Tells operators what is compiled, what it cost and what it serves."""
+    """Shows operators which graphs are compiled, what they cost and what they serve."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GraphServiceAsyncStub: ...
     ListGraphs: _grpc.UnaryUnaryMultiCallable[_graph_pb2.ListGraphsRequest, _graph_pb2.ListGraphsResponse]
-    """The graphs of all workers."""
+    """Lists the graphs of all workers."""
     WatchGraphs: _grpc.UnaryStreamMultiCallable[_graph_pb2.WatchGraphsRequest, _graph_pb2.WatchGraphsResponse]
-    """The same, at once and after changes, at most some times a second."""
+    """Sends the same list at once, and again after changes: at most a few times a second, and less
+    often if there are many watchers. A router allows 256 streams of WatchGraphs and WarmGraphs
+    together, and half of them for one client.
+    """
     WarmGraphs: _grpc.UnaryStreamMultiCallable[_graph_pb2.WarmGraphsRequest, _graph_pb2.WarmGraphsResponse]
-    """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
-    Ending the call early leaves them to go on.
+    """Makes graphs ready ahead of traffic and reports progress until each is ready or has failed.
+    Ending the call early does not stop the compilations.
     """
 
 @_typing.type_check_only
 class GraphServiceAsyncStub(GraphServiceStub):
-    """Tells operators what is compiled, what it cost and what it serves."""
+    """Shows operators which graphs are compiled, what they cost and what they serve."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListGraphs: _aio.UnaryUnaryMultiCallable[_graph_pb2.ListGraphsRequest, _graph_pb2.ListGraphsResponse]  # type: ignore[assignment]
-    """The graphs of all workers."""
+    """Lists the graphs of all workers."""
     WatchGraphs: _aio.UnaryStreamMultiCallable[_graph_pb2.WatchGraphsRequest, _graph_pb2.WatchGraphsResponse]  # type: ignore[assignment]
-    """The same, at once and after changes, at most some times a second."""
+    """Sends the same list at once, and again after changes: at most a few times a second, and less
+    often if there are many watchers. A router allows 256 streams of WatchGraphs and WarmGraphs
+    together, and half of them for one client.
+    """
     WarmGraphs: _aio.UnaryStreamMultiCallable[_graph_pb2.WarmGraphsRequest, _graph_pb2.WarmGraphsResponse]  # type: ignore[assignment]
-    """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
-    Ending the call early leaves them to go on.
+    """Makes graphs ready ahead of traffic and reports progress until each is ready or has failed.
+    Ending the call early does not stop the compilations.
     """
 
 class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells operators what is compiled, what it cost and what it serves."""
+    """Shows operators which graphs are compiled, what they cost and what they serve."""
 
     @_abc_1.abstractmethod
     def ListGraphs(
@@ -65,7 +71,7 @@ class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _graph_pb2.ListGraphsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_graph_pb2.ListGraphsResponse, _abc.Awaitable[_graph_pb2.ListGraphsResponse]]:
-        """The graphs of all workers."""
+        """Lists the graphs of all workers."""
 
     @_abc_1.abstractmethod
     def WatchGraphs(
@@ -73,7 +79,10 @@ class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _graph_pb2.WatchGraphsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_graph_pb2.WatchGraphsResponse], _abc.AsyncIterator[_graph_pb2.WatchGraphsResponse]]:
-        """The same, at once and after changes, at most some times a second."""
+        """Sends the same list at once, and again after changes: at most a few times a second, and less
+        often if there are many watchers. A router allows 256 streams of WatchGraphs and WarmGraphs
+        together, and half of them for one client.
+        """
 
     @_abc_1.abstractmethod
     def WarmGraphs(
@@ -81,8 +90,8 @@ class GraphServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _graph_pb2.WarmGraphsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_graph_pb2.WarmGraphsResponse], _abc.AsyncIterator[_graph_pb2.WarmGraphsResponse]]:
-        """Has graphs made ready ahead of traffic and tells how it goes, until each is ready or has failed.
-        Ending the call early leaves them to go on.
+        """Makes graphs ready ahead of traffic and reports progress until each is ready or has failed.
+        Ending the call early does not stop the compilations.
         """
 
 def add_GraphServiceServicer_to_server(servicer: GraphServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

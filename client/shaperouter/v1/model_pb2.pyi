@@ -118,10 +118,11 @@ class TranscriptSettings(_message.Message):
     def __init__(self, window_seconds: _Optional[float] = ..., mel_bands: _Optional[int] = ..., language_token_ids: _Optional[_Mapping[str, int]] = ..., task_token_ids: _Optional[_Mapping[str, int]] = ..., end_token_id: _Optional[int] = ..., start_token_id: _Optional[int] = ..., previous_token_id: _Optional[int] = ..., no_speech_token_id: _Optional[int] = ..., no_timestamps_token_id: _Optional[int] = ..., last_initial_timestamp_token_id: _Optional[int] = ..., suppressed_token_ids: _Optional[_Iterable[int]] = ..., begin_suppressed_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels")
+    __slots__ = ("name", "family", "tokenizer", "characters_per_token", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
+    CHARACTERS_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_OPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +144,7 @@ class Model(_message.Message):
     name: str
     family: str
     tokenizer: str
+    characters_per_token: int
     vocab_size: int
     max_length: int
     default_options: _generation_pb2.GenerationOptions
@@ -161,4 +163,4 @@ class Model(_message.Message):
     transcripts: TranscriptSettings
     weight_dtype: str
     kernels: str
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., characters_per_token: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ...) -> None: ...

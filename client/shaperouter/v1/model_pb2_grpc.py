@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ModelServiceStub(object):
-    """Tells which models are served and what their limits are.
+    """Shows which models are served and their limits.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class ModelServiceStub(object):
 
 
 class ModelServiceServicer(object):
-    """Tells which models are served and what their limits are.
+    """Shows which models are served and their limits.
     """
 
     def ListModels(self, request, context):
-        """All models of the service.
+        """Lists all models of the service.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """One model. NOT_FOUND if the service does not have it.
+        """Returns one model. NOT_FOUND if the service does not have it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService(object):
-    """Tells which models are served and what their limits are.
+    """Shows which models are served and their limits.
     """
 
     @staticmethod

@@ -27,29 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """Tells which models are served and what their limits are."""
+    """Shows which models are served and their limits."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]
-    """All models of the service."""
+    """Lists all models of the service."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
-    """One model. NOT_FOUND if the service does not have it."""
+    """Returns one model. NOT_FOUND if the service does not have it."""
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """Tells which models are served and what their limits are."""
+    """Shows which models are served and their limits."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """All models of the service."""
+    """Lists all models of the service."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
-    """One model. NOT_FOUND if the service does not have it."""
+    """Returns one model. NOT_FOUND if the service does not have it."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells which models are served and what their limits are."""
+    """Shows which models are served and their limits."""
 
     @_abc_1.abstractmethod
     def ListModels(
@@ -57,7 +57,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.ListModelsResponse, _abc.Awaitable[_model_pb2.ListModelsResponse]]:
-        """All models of the service."""
+        """Lists all models of the service."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -65,6 +65,6 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
-        """One model. NOT_FOUND if the service does not have it."""
+        """Returns one model. NOT_FOUND if the service does not have it."""
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

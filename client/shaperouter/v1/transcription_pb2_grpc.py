@@ -26,14 +26,14 @@ if _version_not_supported:
 
 
 class TranscriptionServiceStub(object):
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     def __init__(self, channel):
@@ -55,28 +55,28 @@ class TranscriptionServiceStub(object):
 
 
 class TranscriptionServiceServicer(object):
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     def Transcribe(self, request, context):
-        """Answers once, when the whole recording is transcribed. For recordings in a message of at most
-        4 MiB; longer ones are sent in pieces by TranscribeStream.
+        """Answers once, when the whole recording is transcribed. The request message may have 4 MiB; send
+        longer recordings in pieces with TranscribeStream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TranscribeStream(self, request_iterator, context):
-        """Takes a recording in pieces and answers with segments as they become final. Bare samples are
-        transcribed as they come in; a file is, once it is whole. Cancelling the call frees what it has
-        on the device within some 30 ms.
+        """Takes a recording in pieces and returns segments as they become final. Raw samples are
+        transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
+        frees its slots on the device within about 30 ms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,14 +104,14 @@ def add_TranscriptionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TranscriptionService(object):
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     @staticmethod

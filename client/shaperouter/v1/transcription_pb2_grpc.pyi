@@ -27,14 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TranscriptionServiceStub:
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     @_typing.overload
@@ -42,47 +42,47 @@ class TranscriptionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranscriptionServiceAsyncStub: ...
     Transcribe: _grpc.UnaryUnaryMultiCallable[_transcription_pb2.TranscribeRequest, _transcription_pb2.TranscribeResponse]
-    """Answers once, when the whole recording is transcribed. For recordings in a message of at most
-    4 MiB; longer ones are sent in pieces by TranscribeStream.
+    """Answers once, when the whole recording is transcribed. The request message may have 4 MiB; send
+    longer recordings in pieces with TranscribeStream.
     """
     TranscribeStream: _grpc.StreamStreamMultiCallable[_transcription_pb2.TranscribeStreamRequest, _transcription_pb2.TranscribeStreamResponse]
-    """Takes a recording in pieces and answers with segments as they become final. Bare samples are
-    transcribed as they come in; a file is, once it is whole. Cancelling the call frees what it has
-    on the device within some 30 ms.
+    """Takes a recording in pieces and returns segments as they become final. Raw samples are
+    transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
+    frees its slots on the device within about 30 ms.
     """
 
 @_typing.type_check_only
 class TranscriptionServiceAsyncStub(TranscriptionServiceStub):
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Transcribe: _aio.UnaryUnaryMultiCallable[_transcription_pb2.TranscribeRequest, _transcription_pb2.TranscribeResponse]  # type: ignore[assignment]
-    """Answers once, when the whole recording is transcribed. For recordings in a message of at most
-    4 MiB; longer ones are sent in pieces by TranscribeStream.
+    """Answers once, when the whole recording is transcribed. The request message may have 4 MiB; send
+    longer recordings in pieces with TranscribeStream.
     """
     TranscribeStream: _aio.StreamStreamMultiCallable[_transcription_pb2.TranscribeStreamRequest, _transcription_pb2.TranscribeStreamResponse]  # type: ignore[assignment]
-    """Takes a recording in pieces and answers with segments as they become final. Bare samples are
-    transcribed as they come in; a file is, once it is whole. Cancelling the call frees what it has
-    on the device within some 30 ms.
+    """Takes a recording in pieces and returns segments as they become final. Raw samples are
+    transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
+    frees its slots on the device within about 30 ms.
     """
 
 class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Writes down what is said in a recording, with a model that hears (Whisper).
+    """Transcribes recordings with a speech recognition model (Whisper).
 
-    A recording of any length is transcribed window after window, by the sequential algorithm of
-    Radford et al. 2022: each window begins where the last one's transcript ended. What repeats itself
-    or is improbable is decoded again at a higher temperature, and silence is skipped.
+    A recording of any length is transcribed window by window, with the sequential algorithm of
+    Radford et al. 2022: each window begins where the last one's transcript ended. A transcript that
+    repeats itself or is improbable is decoded again at a higher temperature. Silence is skipped.
 
-    Errors of both methods are those of GenerationService; INVALID_ARGUMENT also for a model that does
-    not hear.
+    Both methods fail like those of GenerationService, and with INVALID_ARGUMENT for a model that
+    does not transcribe.
     """
 
     @_abc_1.abstractmethod
@@ -91,8 +91,8 @@ class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcription_pb2.TranscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcription_pb2.TranscribeResponse, _abc.Awaitable[_transcription_pb2.TranscribeResponse]]:
-        """Answers once, when the whole recording is transcribed. For recordings in a message of at most
-        4 MiB; longer ones are sent in pieces by TranscribeStream.
+        """Answers once, when the whole recording is transcribed. The request message may have 4 MiB; send
+        longer recordings in pieces with TranscribeStream.
         """
 
     @_abc_1.abstractmethod
@@ -101,9 +101,9 @@ class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_transcription_pb2.TranscribeStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_transcription_pb2.TranscribeStreamResponse], _abc.AsyncIterator[_transcription_pb2.TranscribeStreamResponse]]:
-        """Takes a recording in pieces and answers with segments as they become final. Bare samples are
-        transcribed as they come in; a file is, once it is whole. Cancelling the call frees what it has
-        on the device within some 30 ms.
+        """Takes a recording in pieces and returns segments as they become final. Raw samples are
+        transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
+        frees its slots on the device within about 30 ms.
         """
 
 def add_TranscriptionServiceServicer_to_server(servicer: TranscriptionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,7 +23,7 @@ COMPILE_MODE_WARM: CompileMode
 COMPILE_MODE_FROZEN: CompileMode
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class RunRequest(_message.Message):
     SOURCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SOUND_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -48,7 +49,8 @@ class RunRequest(_message.Message):
     source_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sound: Sound
     alignment: Alignment
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ...) -> None: ...
+    suspect: bool
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ...) -> None: ...
 
 class Sound(_message.Message):
     __slots__ = ("numbers", "places")
@@ -83,7 +85,7 @@ class TranscriptRules(_message.Message):
     def __init__(self, first_timestamp: _Optional[int] = ..., last_initial_timestamp: _Optional[int] = ..., begin_suppressed: _Optional[_Iterable[int]] = ..., least_first: _Optional[int] = ..., largest_first: _Optional[int] = ..., no_speech: _Optional[int] = ..., no_speech_place: _Optional[int] = ...) -> None: ...
 
 class RunOptions(_message.Message):
-    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs", "transcript")
+    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs", "transcript", "stop")
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +105,7 @@ class RunOptions(_message.Message):
     BIASES_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
     max_new_tokens: int
     do_sample: bool
     temperature: float
@@ -122,7 +125,8 @@ class RunOptions(_message.Message):
     biases: _containers.RepeatedCompositeFieldContainer[SequenceBias]
     logprobs: int
     transcript: TranscriptRules
-    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ..., transcript: _Optional[_Union[TranscriptRules, _Mapping]] = ...) -> None: ...
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ..., transcript: _Optional[_Union[TranscriptRules, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SequenceBias(_message.Message):
     __slots__ = ("token_ids", "bias")
@@ -133,14 +137,20 @@ class SequenceBias(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., bias: _Optional[float] = ...) -> None: ...
 
 class RunResponse(_message.Message):
-    __slots__ = ("stall", "tokens", "completion")
+    __slots__ = ("stall", "tokens", "completion", "isolated")
     STALL_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    ISOLATED_FIELD_NUMBER: _ClassVar[int]
     stall: _generation_pb2.Stall
     tokens: RunTokens
     completion: RunCompletion
-    def __init__(self, stall: _Optional[_Union[_generation_pb2.Stall, _Mapping]] = ..., tokens: _Optional[_Union[RunTokens, _Mapping]] = ..., completion: _Optional[_Union[RunCompletion, _Mapping]] = ...) -> None: ...
+    isolated: Isolated
+    def __init__(self, stall: _Optional[_Union[_generation_pb2.Stall, _Mapping]] = ..., tokens: _Optional[_Union[RunTokens, _Mapping]] = ..., completion: _Optional[_Union[RunCompletion, _Mapping]] = ..., isolated: _Optional[_Union[Isolated, _Mapping]] = ...) -> None: ...
+
+class Isolated(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RunTokens(_message.Message):
     __slots__ = ("token_ids", "logprobs")

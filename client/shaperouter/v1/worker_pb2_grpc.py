@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WorkerServiceStub(object):
-    """Internal: router to worker. Not for clients, and not stable.
+    """The router's calls to a worker. Internal: not for clients, and not stable.
     """
 
     def __init__(self, channel):
@@ -53,28 +53,31 @@ class WorkerServiceStub(object):
 
 
 class WorkerServiceServicer(object):
-    """Internal: router to worker. Not for clients, and not stable.
+    """The router's calls to a worker. Internal: not for clients, and not stable.
     """
 
     def Run(self, request, context):
         """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
-        the reason STOPPING when the worker drains, also for runs that still wait for a slot.
+        Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
+        UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
+        for a slot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
-        when the worker begins to drain: it takes no more runs, and ends those that have slots.
+        """Sends the worker's whole state at once, after each change, and every two seconds. The stream
+        ends with OK when the worker begins to drain: it then takes no more runs and finishes those
+        that have slots.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Want(self, request, context):
-        """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells.
+        """Requests graphs, which the worker makes ready in the background. The call does not wait for
+        them; Watch shows their progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,7 +110,7 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkerService(object):
-    """Internal: router to worker. Not for clients, and not stable.
+    """The router's calls to a worker. Internal: not for clients, and not stable.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class WorkerServiceStub:
-    """Internal: router to worker. Not for clients, and not stable."""
+    """The router's calls to a worker. Internal: not for clients, and not stable."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,35 +35,43 @@ class WorkerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
     Run: _grpc.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]
     """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
-    the reason STOPPING when the worker drains, also for runs that still wait for a slot.
+    Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
+    UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
+    for a slot.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]
-    """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
-    when the worker begins to drain: it takes no more runs, and ends those that have slots.
+    """Sends the worker's whole state at once, after each change, and every two seconds. The stream
+    ends with OK when the worker begins to drain: it then takes no more runs and finishes those
+    that have slots.
     """
     Want: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]
-    """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
+    """Requests graphs, which the worker makes ready in the background. The call does not wait for
+    them; Watch shows their progress.
+    """
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
-    """Internal: router to worker. Not for clients, and not stable."""
+    """The router's calls to a worker. Internal: not for clients, and not stable."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Run: _aio.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]  # type: ignore[assignment]
     """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
-    the reason STOPPING when the worker drains, also for runs that still wait for a slot.
+    Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
+    UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
+    for a slot.
     """
     Watch: _aio.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]  # type: ignore[assignment]
-    """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
-    when the worker begins to drain: it takes no more runs, and ends those that have slots.
+    """Sends the worker's whole state at once, after each change, and every two seconds. The stream
+    ends with OK when the worker begins to drain: it then takes no more runs and finishes those
+    that have slots.
     """
     Want: _aio.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]  # type: ignore[assignment]
-    """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
+    """Requests graphs, which the worker makes ready in the background. The call does not wait for
+    them; Watch shows their progress.
+    """
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Internal: router to worker. Not for clients, and not stable."""
+    """The router's calls to a worker. Internal: not for clients, and not stable."""
 
     @_abc_1.abstractmethod
     def Run(
@@ -72,8 +80,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.RunResponse], _abc.AsyncIterator[_worker_pb2.RunResponse]]:
         """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        RESOURCE_EXHAUSTED with google.rpc.RetryInfo when the lane's queue is full; UNAVAILABLE with
-        the reason STOPPING when the worker drains, also for runs that still wait for a slot.
+        Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
+        UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
+        for a slot.
         """
 
     @_abc_1.abstractmethod
@@ -82,8 +91,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.WatchResponse], _abc.AsyncIterator[_worker_pb2.WatchResponse]]:
-        """The worker's state: whole, at once, whenever it has changed, and every two seconds. Ends well
-        when the worker begins to drain: it takes no more runs, and ends those that have slots.
+        """Sends the worker's whole state at once, after each change, and every two seconds. The stream
+        ends with OK when the worker begins to drain: it then takes no more runs and finishes those
+        that have slots.
         """
 
     @_abc_1.abstractmethod
@@ -92,6 +102,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.WantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.WantResponse, _abc.Awaitable[_worker_pb2.WantResponse]]:
-        """Asks for graphs to be made ready in the background, and does not wait for them: Watch tells."""
+        """Requests graphs, which the worker makes ready in the background. The call does not wait for
+        them; Watch shows their progress.
+        """
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,11 +3,13 @@
 from shaperouter_service.access.accounts import Account, Accounts, current_account, within_limits
 from shaperouter_service.access.authentication import Authentication
 from shaperouter_service.access.clients import Client, Clients, check_name, digest
+from shaperouter_service.access.places import CallPlaces
 
 __all__ = [
     "Account",
     "Accounts",
     "Authentication",
+    "CallPlaces",
     "Client",
     "Clients",
     "check_name",

@@ -1,7 +1,7 @@
 """Letting in those who have a token, and remembering who they are for the rest of the call."""
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import grpc
 from grpc import aio
@@ -9,8 +9,7 @@ from grpc import aio
 from shaperouter_service.access.accounts import Accounts
 from shaperouter_service.access.clients import Clients
 from shaperouter_service.errors import NotOperatorError, ServiceError, UnauthenticatedError
-from shaperouter_service.rpc.interceptor import Handler
-from shaperouter_service.rpc.status import abort
+from shaperouter_service.rpc.handlers import Context, Handler, surrounded
 from shaperouter_service.telemetry.access import AccessMetrics, Refusal
 from shaperouter_service.telemetry.payer import current_payer
 
@@ -65,21 +64,12 @@ def _bearer_token(call: grpc.HandlerCallDetails) -> str | None:
     return None
 
 
-def _refusing(handler: Any, error: ServiceError) -> Handler:
-    """A handler of the same form that says why; what was sent stays bytes."""
+def _refusing(handler: Handler, error: ServiceError) -> Handler:
+    """A handler of the same form that raises an error; what was sent stays bytes."""
 
-    async def once(_: Any, context: Any) -> None:
-        await abort(context, error)
+    @contextlib.asynccontextmanager
+    async def refusing(_: Context) -> AsyncIterator[None]:
+        raise error
+        yield
 
-    async def stream(_: Any, context: Any) -> AsyncIterator[bytes]:
-        await abort(context, error)
-        yield b""  # for this to be a stream
-
-    kinds = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, once),
-        (False, True): (grpc.unary_stream_rpc_method_handler, stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, once),
-        (True, True): (grpc.stream_stream_rpc_method_handler, stream),
-    }
-    make, behaviour = kinds[handler.request_streaming, handler.response_streaming]
-    return make(behaviour)
+    return surrounded(handler, refusing)

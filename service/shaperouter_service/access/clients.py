@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.regular_files import read_regular
 from shaperouter_service.reloaded import Reloaded
 
 # It is a label of metrics, and in each line of the log.
@@ -82,7 +83,10 @@ def check_name(name: str) -> None:
         ValueError: None can have this one.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError("a name has up to 64 letters, digits, dots, dashes and underscores")
+        raise ValueError(
+            "a name must begin with a letter or digit and have at most 64 letters, digits, dots, "
+            "dashes and underscores"
+        )
 
 
 def digest(token: str) -> str:
@@ -93,20 +97,20 @@ def digest(token: str) -> str:
 def _read(path: Path) -> Mapping[str, Client]:
     """Reads the clients by the digests of their tokens."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_regular(path).decode())
     except OSError as error:
         raise StartupError(f"tokens: {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise StartupError(f"tokens: {path} is no TOML: {error}") from error
+        raise StartupError(f"tokens: {path} is not valid TOML: {error}") from error
     tables = content.pop("clients", None)
     if content or not isinstance(tables, dict):
-        raise StartupError(f"tokens: {path} must have tables [clients.NAME] and nothing else")
+        raise StartupError(f"tokens: {path} must have only tables [clients.NAME]")
     clients: dict[str, Client] = {}
     for name, table in tables.items():
         try:
             for each, client in _client(name, table):
                 if each in clients:
-                    raise ValueError(f"sha256 is also of {clients[each].name}")
+                    raise ValueError(f"sha256 must differ from that of {clients[each].name}")
                 clients[each] = client
         except ValueError as error:
             raise StartupError(f"tokens: {path}: clients.{name}: {error}") from error
@@ -120,14 +124,14 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
         raise ValueError("must be a table")  # noqa: TRY004 (told with the file)
     if unknown := table.keys() - {"sha256", *_LIMITS, "operator"}:
         known = f"sha256, {', '.join(_LIMITS)} and operator"
-        raise ValueError(f"has {known}, and no {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown keys {', '.join(sorted(unknown))}; known are {known}")
     digests = table.get("sha256")
     if not isinstance(digests, list) or not digests:
         raise ValueError("sha256 must be a list of digests")
     for each in digests:
         # It may be the token itself, by mistake.
         if not isinstance(each, str) or not _DIGEST.fullmatch(each):
-            raise ValueError("sha256 must be digests of 64 digits 0 to 9 and a to f")
+            raise ValueError("sha256 must be digests of 64 hexadecimal digits in lower case")
     limits = {limit: table.get(limit) for limit in _LIMITS}
     for limit, value in limits.items():
         if value is not None and (type(value) is not int or not 1 <= value <= _MOST):

@@ -1,1 +1,1 @@
-"""The gRPC edge: one module a service, and the checks of what comes in."""
+"""The gRPC services of the router, one module each, and the validation of requests."""

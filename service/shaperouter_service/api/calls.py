@@ -1,4 +1,4 @@
-"""What all calls have in common that run something: ids, deadlines and ends."""
+"""Ids, deadlines and ends, which all calls that run something share."""
 
 import asyncio
 import contextlib
@@ -12,29 +12,33 @@ from grpc import aio
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.telemetry.requests import RequestRecord
 
-REQUEST_ID_KEY = "x-request-id"
+# A deadline more than ten years away, in seconds, counts as none. Callers give centuries if they
+# mean no deadline, and gRPC takes a deadline after the year 2262 for one in the past.
+NO_DEADLINE = 10 * 365 * 24 * 3600.0
 
 
 def deadline_of(context: aio.ServicerContext[Any, Any]) -> float | None:
-    """When a call must have ended, on the monotonic clock in seconds; None if it may take long."""
+    """The deadline of a call, on the monotonic clock in seconds; None if it has none."""
     remaining = context.time_remaining()
-    return None if remaining is None else time.monotonic() + remaining
+    if remaining is None or remaining > NO_DEADLINE:
+        return None
+    return time.monotonic() + remaining
 
 
 @contextlib.contextmanager
 def recorded_end(record: RequestRecord, deadline: float | None) -> Iterator[None]:
-    """Tells the record how a request ended that did not end well."""
+    """Records how a request ended if it failed."""
     try:
         yield
     except ServiceError as error:
         record.code, record.error = error.code, str(error)
         raise
     except (asyncio.CancelledError, GeneratorExit):
-        # The caller has gone, or its deadline has passed: gRPC cancels us for either.
+        # gRPC cancels this task both when the caller leaves and when the deadline passes.
         passed = deadline is not None and time.monotonic() >= deadline
         record.code = grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
         raise
-    # Nothing is swallowed: what nobody foresaw is to be in the log and the metrics, too.
+    # Every other exception is recorded in the log and the metrics, and raised again.
     except Exception as error:
         record.code, record.error = grpc.StatusCode.INTERNAL, repr(error)
         raise

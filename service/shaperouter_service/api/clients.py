@@ -1,4 +1,4 @@
-"""Who asks: what fairness goes by."""
+"""The client of a call, as fairness needs it."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from grpc import aio
 
 from shaperouter_service.access import current_account
 
-# What a caller names itself in; a gateway sets it for those behind it.
+# Metadata key with which a caller names itself; a gateway sets it for its own clients.
 CLIENT_ID_KEY = "x-client-id"
 
 
 def client_of(context: aio.ServicerContext[Any, Any]) -> str:
-    """Names who asks: by the token, by what the call says, or else by the address it comes from.
+    """Name of the client: by its token, by the call's metadata, or else by its address.
 
-    Processes on one host are one client by their address, whatever their ports. With tokens, what
-    the call says counts for nothing: any client could say any other's name.
+    Processes on one host count as one client by address, whatever their ports. With tokens, the
+    metadata is ignored, because any client could use another's name.
     """
     if account := current_account():
         return account.name

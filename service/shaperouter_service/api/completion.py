@@ -1,4 +1,4 @@
-"""The account of a request, made of those of its runs."""
+"""The completion of a request, combined from those of its runs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,15 +12,15 @@ from shaperouter_service.telemetry.requests import RequestRecord
 def completion_of(
     prepared: PreparedRequest, ends: Sequence[RunEnd], record: RequestRecord
 ) -> generation_pb2.StreamCompletion:
-    """Tells all about a request whose runs have ended.
+    """Builds the completion of a request whose runs have ended.
 
-    Runs of one request go side by side: of their times the longest is told, and the calls of their
-    graphs are added up.
+    The runs of a request go side by side: each time is the longest of any run, and the calls of
+    their graphs are added up.
 
     Args:
         prepared: The request.
-        ends: Of its runs, in their order.
-        record: Of what the router has seen.
+        ends: Ends of its runs, in order.
+        record: The router's own record of the request.
     """
     accounts = [end.account for end in ends]
     return generation_pb2.StreamCompletion(
@@ -55,10 +55,10 @@ def completion_of(
 def graph_uses(
     accounts: Iterable[worker_pb2.RunCompletion],
 ) -> Iterable[generation_pb2.GraphUse]:
-    """The uses of graphs, those of the same asked and served as one."""
+    """Merges uses of graphs with the same asked and served signature."""
     uses: dict[tuple[bytes, bytes], generation_pb2.GraphUse] = {}
     for use in (use for account in accounts for use in account.graphs):
-        # As bytes, since messages cannot be keys.
+        # The keys are bytes, because messages cannot be keys.
         pair = use.asked.SerializeToString(), use.served.SerializeToString()
         if pair in uses:
             uses[pair].calls += use.calls

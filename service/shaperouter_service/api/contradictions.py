@@ -1,7 +1,7 @@
-"""Checks of options with one another; what is told is as in validation.py.
+"""Checks of options against each other; violations are described as in validation.py.
 
-What an option contradicts may be a default, so options are compared with what they are resolved to.
-Only those that are right by themselves are looked at.
+An option may contradict a default, so options are compared with the resolved ones. Only options
+that are valid by themselves are compared.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.api.options import NEUTRAL_SAMPLING, NEUTRAL_SEARCH, most_sequences
 from shaperouter_service.api.validation import Options, shown
 from shaperouter_service.errors import Violation
+from shaperouter_service.text import REPLACEMENT, ClientTokenizer
 
 
 def contradictions(options: Options, resolved: worker_pb2.RunOptions) -> Iterator[Violation]:
-    """Which options contradict others, or what is left to default of them.
+    """Options that contradict others, or defaults of others.
 
     Args:
-        options: Each right by itself.
-        resolved: The same over the defaults.
+        options: Options that are each valid by themselves.
+        resolved: The same with every default filled in.
     """
     yield from _sampling_contradictions(options)
     yield from _search_contradictions(options, resolved)
@@ -39,6 +40,34 @@ def contradictions(options: Options, resolved: worker_pb2.RunOptions) -> Iterato
             field="options.num_return_sequences",
             description=f"{rule}, got {options.num_return_sequences}",
         )
+
+
+def search_stop_violations(
+    options: Options, resolved: worker_pb2.RunOptions, tokenizer: ClientTokenizer | None
+) -> Iterator[Violation]:
+    """Stop texts that beam search cannot find, if it generates.
+
+    Args:
+        options: Options that are each valid by themselves.
+        resolved: The same with every default filled in.
+        tokenizer: The model's tokenizer, if it has one.
+    """
+    if resolved.num_beams == 1 or not options.stop or not tokenizer:
+        return
+    if not tokenizer.adds_pieces:
+        yield Violation(
+            field="options.stop",
+            description=f"needs num_beams 1, got {resolved.num_beams}: with the tokenizer's "
+            f"decoder, {tokenizer.decoder}, beam search cannot tell which tokens "
+            "complete a string",
+        )
+    for index, text in enumerate(options.stop):
+        if REPLACEMENT in text:
+            yield Violation(
+                field=f"options.stop[{index}]",
+                description="must not contain U+FFFD if num_beams is above 1 (it is "
+                f"{resolved.num_beams})",
+            )
 
 
 def _sampling_contradictions(options: Options) -> Iterator[Violation]:
@@ -63,17 +92,11 @@ def _search_contradictions(
                 value = generation_pb2.EarlyStopping.Name(value)
             yield Violation(
                 field=f"options.{name}",
-                description=f"needs num_beams above 1, which is {beams}; got {shown(value)}",
+                description=f"needs num_beams above 1 (it is {beams}), got {shown(value)}",
             )
-    if beams > 1 and options.stop:
-        yield Violation(
-            field="options.stop",
-            description=f"must be empty with num_beams above 1, which is {beams}; got "
-            f"{len(options.stop)} strings",
-        )
     if beams > 1 and options.logprobs > 0:
         yield Violation(
             field="options.logprobs",
-            description=f"must be 0 with num_beams above 1, which is {beams}; got "
+            description=f"must be 0 if num_beams is above 1 (it is {beams}), got "
             f"{options.logprobs}",
         )

@@ -1,7 +1,6 @@
-"""GenerationService: from a message to runs, and from their events to one answer."""
+"""GenerationService: turns a request into runs, and their events into one answer."""
 
 import contextlib
-import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -9,17 +8,20 @@ from typing import Any
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2, worker_pb2
-from shaperouter_service.api.calls import REQUEST_ID_KEY, deadline_of, recorded_end
+from shaperouter_service.api.calls import deadline_of, recorded_end
 from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.completion import completion_of
 from shaperouter_service.api.merging import merged
+from shaperouter_service.api.models import takes_text
 from shaperouter_service.api.preparation import PreparedRequest, prepare
 from shaperouter_service.api.sequences import RunEnd, SequenceWriter, run_events
+from shaperouter_service.api.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
-from shaperouter_service.text import Detokenizer, Tokenizer
+from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
@@ -29,17 +31,20 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self,
         fleet: Fleet,
         tokenizers: Mapping[str, Tokenizer | None],
+        threads: TokenizerThreads,
         metrics: RequestMetrics,
     ) -> None:
         """Serves requests by running them on a fleet.
 
         Args:
             fleet: The workers.
-            tokenizers: Of each model; None where the checkpoint has none.
-            metrics: Told of each request.
+            tokenizers: The tokenizer of each model; None if the checkpoint has none.
+            threads: The threads that tokenize texts.
+            metrics: Metrics of requests.
         """
         self._fleet = fleet
         self._tokenizers = tokenizers
+        self._threads = threads
         self._metrics = metrics
 
     async def Generate(  # noqa: N802 (gRPC's name)
@@ -70,7 +75,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def GenerateStream(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateStreamRequest, context: Any
     ) -> AsyncIterator[generation_pb2.GenerateStreamResponse]:
-        """Answers as tokens are made."""
+        """Answers as tokens are generated."""
         async with contextlib.aclosing(self._events(request, context)) as events:
             async for event in events:
                 yield event
@@ -79,46 +84,56 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: GenerateAny, context: aio.ServicerContext[Any, Any]
     ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
         deadline = deadline_of(context)
-        request_id = uuid.uuid4().hex
-        # In the trailer always, in the header only with the first event: gRPC's clients retry no
-        # call whose header they have seen, so an error must come without one.
-        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+        request_id = current_request_id()
         record = RequestRecord(self._metrics, request_id)
         with record, recorded_end(record, deadline):
-            name = self._fleet.catalog.resolve(request.model)
+            name = await self._fleet.resolve(
+                request.model, deadline, serves=takes_text, call="generate from text"
+            )
             record.waits(name)
-            prepared = await self._prepare(request, name, deadline)
+            client = client_of(context)
+            prepared = await self._prepare(request, name, client, record, deadline)
             record.prompt(len(prepared.source) + len(prepared.prompt))
             streamed = isinstance(request, generation_pb2.GenerateStreamRequest)
-            runs = prepared.runs(request_id, client_of(context), reads_along=streamed)
+            runs = prepared.runs(request_id, client, reads_along=streamed)
             async with contextlib.aclosing(self._run(prepared, runs, record, deadline)) as events:
                 header_sent = False
                 async for event in events:
                     if not header_sent:
+                        # Not earlier: gRPC's clients do not retry a call whose header they have
+                        # received.
                         header_sent = True
                         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
                     yield event
 
     async def _prepare(
-        self, request: GenerateAny, name: str, deadline: float | None
+        self,
+        request: GenerateAny,
+        name: str,
+        client: str,
+        record: RequestRecord,
+        deadline: float | None,
     ) -> PreparedRequest:
-        """Checks a request and resolves everything that is left to default.
+        """Validates a request and resolves every default.
 
         Raises:
-            InvalidRequestError: It breaks a rule.
-            DeadlinePassedError: No worker has told the model's limits in time.
+            InvalidRequestError: It is invalid.
+            TextQueueFullError: Too much text is already waiting to be tokenized.
+            NoWorkerInTimeError: No worker has reported the model's limits in time.
         """
         model = await self._fleet.model(name, deadline)
-        if model.HasField("transcripts"):
+        if not takes_text(model):
             description = (
-                f"must be a model that takes text, got {name}, which transcribes recordings: "
-                "those are for TranscriptionService"
+                f"must be a model that takes text, got {name}, which transcribes recordings: use "
+                "TranscriptionService"
             )
             raise InvalidRequestError(Violation(field="model", description=description))
         tokenizer = self._tokenizers[name]
-        if tokenizer:
-            model.tokenizer = tokenizer.name
-        return await prepare(request, model, tokenizer)
+        describe_tokenizer(model, tokenizer)
+        if tokenizer is None:
+            return await prepare(request, model, None)
+        with taking_turns(tokenizer, self._threads, client, record) as lent:
+            return await prepare(request, model, lent)
 
     async def _run(
         self,
@@ -127,10 +142,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         record: RequestRecord,
         deadline: float | None,
     ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
-        """Does all runs of a request side by side and tells of them as of one."""
+        """Runs all runs of a request side by side and merges their events."""
         writers = self._writers(prepared)
         streams = [
-            # A run of beam search has all sequences, any other has one.
+            # A run of beam search has all sequences; any other run has one.
             run_events(self._fleet, run, writers[place :: len(runs)], record, deadline)
             for place, run in enumerate(runs)
         ]
@@ -140,7 +155,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             async for place, event in events:
                 match event:
                     case generation_pb2.Stall():
-                        # What other runs wait for already has been told.
+                        # The caller has already been told what other runs wait for.
                         waiting.pop(place, None)
                         told = event.signature in waiting.values()
                         waiting[place] = event.signature
@@ -160,7 +175,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         return [
             SequenceWriter(
                 sequence,
-                # Without a tokenizer there are only token ids, and no text.
+                # Without a tokenizer there are only token ids.
                 detokenizer=tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: ""),
                 eos_token_ids=prepared.options.eos_token_ids,
                 stop=prepared.stop,

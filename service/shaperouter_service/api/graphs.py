@@ -1,10 +1,12 @@
-"""GraphService: what is compiled, what it cost and what it serves."""
+"""GraphService: which graphs are compiled, what they cost and what they serve."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from shaperouter.v1 import graph_pb2, graph_pb2_grpc
+from shaperouter_service.access import CallPlaces
+from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.warming import ENDS, Warming
 from shaperouter_service.api.wishes import wishes_of
 from shaperouter_service.errors import StoppingError
@@ -15,62 +17,86 @@ from shaperouter_service.messages import (
     signature_to_proto,
 )
 
-# Seconds between two answers of a stream: fresh enough for people, however many workers there are.
+# Minimum seconds between two answers of a stream: fresh enough for people, however many workers.
 UPDATE_INTERVAL = 0.2
+
+# Maximum number of streams; one whose client does not read holds about 150 kB. And maximum answers
+# per second of all streams together; each takes about a millisecond, so with many streams, each
+# gets fewer.
+MAX_STREAMS, MAX_UPDATES_PER_SECOND = 256, 100.0
 
 
 class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
     """See graph.proto."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """Tells of the graphs of a fleet's workers."""
+        """Serves the graphs of a fleet's workers."""
         self._fleet = fleet
         self._catalog = fleet.catalog
+        self._streams = CallPlaces(MAX_STREAMS)
+        # The latest lists, by model and whether they include cold graphs, and the catalog version
+        # they show.
+        self._lists: dict[tuple[str, bool], graph_pb2.WatchGraphsResponse] = {}
+        self._lists_version = self._catalog.version
 
     async def ListGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.ListGraphsRequest, context: Any
     ) -> graph_pb2.ListGraphsResponse:
         """Lists the graphs of all workers."""
-        graphs = self._graphs(self._models(request.model), include_cold=request.include_cold)
-        return graph_pb2.ListGraphsResponse(graphs=graphs)
+        return graph_pb2.ListGraphsResponse(graphs=self._list(request).graphs)
 
     async def WatchGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.WatchGraphsRequest, context: Any
     ) -> AsyncIterator[graph_pb2.WatchGraphsResponse]:
-        """Lists the graphs of all workers, at once and after changes."""
-        models = self._models(request.model)
-        async for _ in self._updates():
-            graphs = self._graphs(models, include_cold=request.include_cold)
-            yield graph_pb2.WatchGraphsResponse(graphs=graphs)
+        """Lists the graphs of all workers, at once and again after changes."""
+        with self._streams.take(client_of(context)):
+            async for _ in self._updates():
+                yield self._list(request)
 
     async def WarmGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.WarmGraphsRequest, context: Any
     ) -> AsyncIterator[graph_pb2.WarmGraphsResponse]:
-        """Has graphs made ready, and tells how it goes until each is ready or has failed."""
-        warming = Warming(self._fleet, wishes_of(request, self._catalog))
-        await warming.ask()
-        async for _ in self._updates():
-            graphs = warming.graphs()
-            yield graph_pb2.WarmGraphsResponse(graphs=graphs)
-            if all(graph.state in ENDS for graph in graphs):
-                return
+        """Makes graphs ready and reports progress until each is ready or has failed."""
+        with self._streams.take(client_of(context)):
+            warming = Warming(self._fleet, wishes_of(request, self._catalog))
+            await warming.ask()
+            async for _ in self._updates():
+                graphs = warming.graphs()
+                yield graph_pb2.WarmGraphsResponse(graphs=graphs)
+                if all(graph.state in ENDS for graph in graphs):
+                    return
         raise StoppingError
 
     async def _updates(self) -> AsyncIterator[None]:
         """Yields at once and after changes, until the service stops."""
         async for _ in self._fleet.changes():
             yield
-            await asyncio.sleep(UPDATE_INTERVAL)
+            await asyncio.sleep(max(UPDATE_INTERVAL, self._streams.taken / MAX_UPDATES_PER_SECOND))
 
-    def _models(self, name: str) -> Collection[str]:
-        return [self._catalog.resolve(name)] if name else self._catalog.model_names
+    def _list(
+        self, request: graph_pb2.ListGraphsRequest | graph_pb2.WatchGraphsRequest
+    ) -> graph_pb2.WatchGraphsResponse:
+        """Lists the graphs for a request, only once between two changes for all callers."""
+        if self._lists_version != self._catalog.version:
+            self._lists.clear()
+            self._lists_version = self._catalog.version
+        key = (request.model, request.include_cold)
+        if key not in self._lists:
+            models = (
+                [self._catalog.resolve(request.model)]
+                if request.model
+                else self._catalog.model_names
+            )
+            graphs = self._graphs(models, include_cold=request.include_cold)
+            self._lists[key] = graph_pb2.WatchGraphsResponse(graphs=graphs)
+        return self._lists[key]
 
     def _graphs(self, models: Collection[str], *, include_cold: bool) -> list[graph_pb2.Graph]:
         graphs = [
             graph
             for graph in self._catalog.graphs()
             if graph.signature.model in models
-            # Workers tell of cold graphs, too, whose absence has cost something.
+            # Workers also report cold graphs whose absence has cost something.
             and (include_cold or graph.state != graph_pb2.GRAPH_STATE_COLD)
         ]
         if include_cold:

@@ -1,7 +1,7 @@
-"""Hearing windows of a recording on whatever workers there are: each is a run like any other.
+"""Transcription of windows on the fleet's workers: each window is a run like any other.
 
-So routing, slots, fairness, losses and deadlines are those of text. A run that loses its worker
-goes on elsewhere after the tokens there are; what was transcribed before concerns nobody any more.
+So routing, slots, fairness, losses and deadlines are those of text generation. A run that loses its
+worker continues on another after the tokens generated so far; earlier windows are not affected.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from shaperouter_service.transcription import (
 from shaperouter_service.transcription.segments import FRAMES_PER_TIMESTAMP
 from shaperouter_service.transcription.words import TimedWord, time_words
 
-# Seconds until what is refused is tried again, unless the refusal says when.
+# Seconds until a refused run is tried again, unless the refusal gives a time.
 REFUSED_PAUSE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transcribing:
-    """What all runs of a transcription have in common.
+    """What all runs of a transcription share.
 
     Attributes:
         request_id: Id of the request.
-        client: Who asks.
+        client: The client.
         model: Name of the model.
-        settings: How it is asked for transcripts.
-        max_length: Most tokens of a run, prompt and all.
+        settings: The model's transcript settings.
+        max_length: Maximum tokens of a run, including the prompt.
         resolved: How to transcribe.
-        decode: Turns tokens of text into text.
-        deadline: On the monotonic clock, in seconds.
+        decode: Converts tokens to text.
+        deadline: Deadline on the monotonic clock, in seconds.
     """
 
     request_id: str
@@ -63,12 +63,12 @@ class Transcribing:
 
 @dataclass(frozen=True, kw_only=True)
 class _Heard:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        token_ids: That it made, the end token left out.
-        sum_logprob: Of these and the end token.
-        completion: How it ended.
+        token_ids: Its tokens, without the end token.
+        sum_logprob: Sum of the log-probabilities of these and of the end token.
+        completion: Its completion.
     """
 
     token_ids: Sequence[int]
@@ -77,11 +77,11 @@ class _Heard:
 
 
 class FleetHearer:
-    """Hears windows of one recording; see `listening.Hearer`.
+    """Transcribes windows of one recording on a fleet; see `listening.Hearer`.
 
     Attributes:
-        accounts: Of the runs that have ended.
-        seconds: Time spent on them, waiting included.
+        accounts: Completions of the runs that have ended.
+        seconds: Time spent on them, including waiting.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class FleetHearer:
         *,
         on_stall: Callable[[generation_pb2.Stall], None],
     ) -> None:
-        """Hears on a fleet.
+        """Prepares the transcription of one recording.
 
         Args:
             fleet: The workers.
-            transcribing: What is asked for.
-            record: Told of every event.
-            on_stall: Told when a run waits for a compilation.
+            transcribing: What all its runs share.
+            record: Records every event.
+            on_stall: Called when a run waits for a compilation.
         """
         self.accounts: list[worker_pb2.RunCompletion] = []
         self.seconds = 0.0
@@ -109,7 +109,7 @@ class FleetHearer:
         self._runs = 0
 
     async def language(self, window: np.ndarray) -> tuple[str, float]:
-        """See `Hearer`: the first token, of those that are languages."""
+        """Detects the language by the first token, among those for languages; see `Hearer`."""
         tokens = self._of.settings.tokens
         ids = tokens.languages.values()
         rules = worker_pb2.TranscriptRules(least_first=min(ids), largest_first=max(ids))
@@ -121,7 +121,7 @@ class FleetHearer:
         return codes[heard.token_ids[0]], math.exp(heard.sum_logprob)
 
     async def decode(self, window: np.ndarray, attempt: Attempt) -> Sequence[Decoded]:
-        """See `Hearer`."""
+        """Decodes a window; see `Hearer`."""
         options = self._decoding_options(attempt)
         run = self._run(window, attempt.frames, attempt.prompt, options)
         runs = [run]
@@ -144,7 +144,7 @@ class FleetHearer:
         ]
 
     async def align(self, window: np.ndarray, alignment: Alignment) -> Sequence[TimedWord]:
-        """See `Hearer`."""
+        """Finds the times of words; see `Hearer`."""
         text = [token for _, token_ids in alignment.words for token in token_ids]
         if not text or alignment.frames < FRAMES_PER_TIMESTAMP:
             return []
@@ -159,7 +159,7 @@ class FleetHearer:
         settings, resolved = self._of.settings, self._of.resolved
         tokens, room = settings.tokens, self._of.max_length - len(attempt.prompt)
         options = _options(
-            # Half of the places, as in openai/whisper: only what repeats itself has more to say.
+            # Half of the positions, as in openai/whisper: only repeating transcripts are longer.
             max_new_tokens=min(self._of.max_length // 2, room),
             eos_token_ids=[tokens.end],
             biases=[
@@ -183,7 +183,7 @@ class FleetHearer:
         return options
 
     def _seed(self, attempt: Attempt, candidate: int) -> int:
-        """A seed of its own for each transcript that is sampled."""
+        """A separate seed for each sampled transcript."""
         thousandths = round(1000 * attempt.temperature)
         number = (attempt.first_frame * 1001 + thousandths) * 16 + candidate
         return sequence_seed(self._of.resolved.seed, 1 + number)
@@ -210,7 +210,7 @@ class FleetHearer:
         )
 
     async def _hear(self, runs: Sequence[worker_pb2.RunRequest]) -> list[_Heard]:
-        """Does runs side by side."""
+        """Runs several runs side by side."""
         started = time.monotonic()
         told: set[bytes] = set()
         streams = [self._ended(run, told) for run in runs]
@@ -223,17 +223,17 @@ class FleetHearer:
     async def _ended(
         self, run: worker_pb2.RunRequest, told: set[bytes]
     ) -> AsyncGenerator[_Heard, None]:
-        """Does a run to its end, and yields what came of it.
+        """Runs a run to its end and returns the result.
 
         Args:
-            run: What to run.
-            told: Graphs of which the caller knows that they are waited for.
+            run: The run.
+            told: Graphs that the caller already knows to be waited for.
         """
         while True:
             try:
                 heard = await self._tried(run, told)
             except ServiceError as error:
-                # What has begun is not given up because others came: only its deadline ends it.
+                # Overload ends no transcription that has begun; only its deadline does.
                 if not self.accounts or error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise
                 await asyncio.sleep(error.retry_after or REFUSED_PAUSE)
@@ -272,18 +272,18 @@ class FleetHearer:
         if token_ids[-1:] == [self._of.settings.tokens.end]:
             del token_ids[-1]
         if completion.hypotheses:
-            # Their length is that of the score: without the end token.
+            # The score is divided by the number of tokens without the end token.
             sum_logprob = completion.hypotheses[0].score * max(1, len(token_ids))
         return _Heard(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
 
     def _routed(self, decision: Decision) -> None:
-        # One of a long recording's hundreds of runs tells enough.
+        # A long recording has hundreds of runs; one decision is enough to explain them.
         if not self._record.routes:
             self._record.routed(decision)
 
 
 def _options(**options: Any) -> worker_pb2.RunOptions:
-    """Options of a run, of which nothing may be left out, with the likeliest tokens by default."""
+    """Options of a run with all fields set; by default it takes the likeliest tokens."""
     defaults: dict[str, Any] = {
         "temperature": 1.0,
         "top_p": 1.0,
@@ -292,14 +292,14 @@ def _options(**options: Any) -> worker_pb2.RunOptions:
         "num_beams": 1,
         "num_return_sequences": 1,
         "length_penalty": 1.0,
-        # As in openai/whisper: once there are as many as were asked for.
+        # As in openai/whisper: stop as soon as there are as many hypotheses as requested.
         "early_stopping": generation_pb2.EARLY_STOPPING_FIRST,
     }
     return worker_pb2.RunOptions(**(defaults | options))
 
 
 def _is_whole(run: worker_pb2.RunRequest, completion: worker_pb2.RunCompletion) -> bool:
-    """Whether all is known that was asked for, and not lost with the worker that knew it."""
+    """Whether the completion has all that was requested, and no part was lost with a worker."""
     if run.HasField("alignment"):
         return completion.HasField("aligned")
     asked = run.options.transcript.HasField("no_speech")

@@ -1,64 +1,94 @@
-"""Recordings that come in pieces, by the messages of a stream."""
+"""Recordings that arrive in pieces, in the messages of a stream."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.recordings import (
-    audio_violations,
-    decode_audio,
-    pcm_format,
-)
-from shaperouter_service.audio import PCMDecoder
+from shaperouter_service.api.recording_memory import Share
+from shaperouter_service.api.recordings import audio_violations, decode_audio, pcm_format
+from shaperouter_service.api.whole_recordings import ClientDecoder, WholeRecording, add_next
+from shaperouter_service.audio import SAMPLE_RATE, PCMDecoder
+from shaperouter_service.audio.pcm import BLOCK_BYTES
 from shaperouter_service.audio.recording import Recording
+from shaperouter_service.audio.spectrum import HOP_SAMPLES
 from shaperouter_service.audio.violations import check_bytes
 from shaperouter_service.errors import InvalidRequestError, Violation
 
-# Messages that are taken in before anybody asks for them: then the caller is held back.
+# Maximum messages and bytes that are received ahead of use; then the caller must wait.
 MESSAGES_AHEAD = 64
+BYTES_AHEAD = 2**20
+# Frames of raw samples to decode ahead, 5 minutes: the more of a recording is known, the better is
+# the estimate of its level.
+FRAMES_AHEAD = 300 * SAMPLE_RATE // HOP_SAMPLES
+# Bytes of raw samples that the event loop decodes at once; takes less than a millisecond.
+INLINE_BYTES = 2**15
 
 
 class Incoming:
-    """Adds what comes of a recording to it. Belongs to the event loop.
+    """Adds arriving pieces to a recording. Only the event loop may use it.
 
-    Bare samples are decoded as they come, a file once it is whole.
+    Raw samples are decoded as they arrive, a file once it is complete.
     """
 
-    def __init__(self, recording: Recording, audio: transcription_pb2.Audio) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        audio: transcription_pb2.Audio,
+        content: bytes,
+        decoder: ClientDecoder,
+        share: Share,
+    ) -> None:
         """Begins with the first piece.
 
         Args:
-            recording: What is added to.
-            audio: What the recording is, and its first piece.
+            recording: The recording to add to.
+            audio: The format of the recording.
+            content: Its first piece.
+            decoder: Decodes files for the request.
+            share: The memory of the recording.
 
         Raises:
-            InvalidRequestError: What it is contradicts itself, or is over a limit.
+            InvalidRequestError: The format contradicts itself or exceeds a limit.
         """
         if violations := list(audio_violations(audio)):
             raise InvalidRequestError(*violations)
         self._recording, self._audio = recording, audio
+        self._decoder, self._share = decoder, share
         form = pcm_format(audio)
         self._samples = PCMDecoder(form) if form is not None else None
-        # None comes at the end, and an error where there is one.
+        # None marks the end, and an error a failure.
         self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(MESSAGES_AHEAD)
-        self._queue.put_nowait(audio.content)
+        self._queue.put_nowait(content)
+        # Bytes in the queue, and an event that is set while there is room for more.
+        self._ahead = len(content)
+        self._room = asyncio.Event()
+        self._room.set()
         self._bytes = 0
-        self._pieces: list[bytes] = []
+        # For a file: the bytes that have arrived, and the recording once it is complete.
+        self._file = io.BytesIO()
+        self._whole: WholeRecording | None = None
 
     @contextlib.asynccontextmanager
     async def reading(
         self, messages: AsyncIterator[transcription_pb2.TranscribeStreamRequest]
     ) -> AsyncGenerator[None, None]:
-        """Reads messages inside of the context."""
+        """Reads messages inside the context."""
 
         async def read() -> None:
             try:
                 async for message in messages:
-                    await self._queue.put(_piece(message))
-            # Whatever it is, it is the reader's.
+                    piece = _piece(message)
+                    self._ahead += len(piece)
+                    await self._queue.put(piece)
+                    if self._ahead >= BYTES_AHEAD:
+                        self._room.clear()
+                    await self._room.wait()
+            # The consumer handles every exception.
             except Exception as error:
                 await self._queue.put(error)
             await self._queue.put(None)
@@ -70,13 +100,18 @@ class Incoming:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def take(self, *, wait: bool) -> None:
-        """Adds what has come; see `listening.Take`.
+    async def take(self, *, until: int, wait: bool) -> None:
+        """Adds what has arrived; see `listening.Take`.
 
         Raises:
-            InvalidRequestError: A message or the recording is not as it must be.
+            InvalidRequestError: A message or the recording is invalid.
+            RecordingMemoryError: Recordings take too much memory.
         """
-        if self._recording.is_complete:
+        recording = self._recording
+        if self._whole is not None:
+            await self._whole.take(until=until, wait=wait)
+            return
+        if recording.is_complete or recording.frames >= until + FRAMES_AHEAD:
             return
         come: list[bytes] = []
         is_last = False
@@ -87,38 +122,54 @@ class Incoming:
         self._bytes += sum(map(len, come))
         if self._bytes or is_last:
             check_bytes(self._bytes)
-        # In a thread: it takes a while. Meanwhile nobody looks at the recording.
-        samples = await asyncio.to_thread(self._decode, come, is_last=is_last)
-        self._recording.append(samples)
+        if self._samples is not None:
+            await self._decode(self._samples, come, is_last=is_last)
+            self._share.resize(self._ahead + recording.kept_bytes, begun=True)
+            return
+        self._file.writelines(come)
+        self._share.resize(self._ahead + self._bytes)
         if is_last:
-            self._recording.finish()
+            # The same bytes, without a copy.
+            decode = partial(decode_audio, self._audio, self._file.getvalue())
+            self._file.close()
+            self._whole = WholeRecording(recording, decode, self._bytes, self._decoder, self._share)
+            await self._whole.take(until=until, wait=wait)
 
-    @staticmethod
-    def _note(piece: bytes | Exception | None, come: list[bytes]) -> bool:
-        """Adds a piece to what has come; returns whether it is the end."""
+    def _note(self, piece: bytes | Exception | None, come: list[bytes]) -> bool:
+        """Adds a piece to those that have arrived; returns whether it is the end."""
         if isinstance(piece, Exception):
             raise piece
         if piece is not None:
             come.append(piece)
+            self._ahead -= len(piece)
+            if self._ahead < BYTES_AHEAD:
+                self._room.set()
         return piece is None
 
-    def _decode(self, come: Sequence[bytes], *, is_last: bool) -> np.ndarray:
-        if self._samples is not None:
-            found = [self._samples.feed(piece) for piece in come]
-            if is_last:
-                found.append(self._samples.finish())
-            return np.concatenate([np.zeros([0], np.float32), *found])
-        self._pieces += come
-        if not is_last:
-            return np.zeros([0], np.float32)
-        whole = transcription_pb2.Audio(content=b"".join(self._pieces), format=self._audio.format)
-        self._pieces = []
-        return decode_audio(whole)
+    async def _decode(self, decoder: PCMDecoder, come: Sequence[bytes], *, is_last: bool) -> None:
+        blocks = _decoded(decoder, come, is_last=is_last)
+        if sum(map(len, come)) <= INLINE_BYTES:
+            for block in blocks:
+                self._recording.append(block)
+        else:
+            added = True
+            while added:
+                added = await self._decoder.run(partial(add_next, self._recording, blocks))
+        if is_last:
+            self._recording.finish()
+
+
+def _decoded(decoder: PCMDecoder, come: Sequence[bytes], *, is_last: bool) -> Iterator[np.ndarray]:
+    for piece in come:
+        for start in range(0, len(piece), BLOCK_BYTES):
+            yield decoder.feed(piece[start : start + BLOCK_BYTES])
+    if is_last:
+        yield decoder.finish()
 
 
 def _piece(message: transcription_pb2.TranscribeStreamRequest) -> bytes:
     if not message.HasField("content"):
         got = message.WhichOneof("message") or "nothing"
-        description = f"must be set in every message but the first, got {got}"
+        description = f"must be set in every message except the first, got {got}"
         raise InvalidRequestError(Violation(field="content", description=description))
     return message.content

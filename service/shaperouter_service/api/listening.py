@@ -1,4 +1,4 @@
-"""From a recording to segments: what the rules of transcription ask for, done by a model."""
+"""The transcription loop: does what the rules of transcription ask for, with a model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -27,35 +27,40 @@ FRAMES_PER_SECOND = SAMPLE_RATE / HOP_SAMPLES
 
 
 class Hearer(Protocol):
-    """A model that hears windows of one recording, on whatever worker there is.
+    """A model that transcribes windows of one recording, on any worker.
 
-    A window is what `audio.spectrum.source` makes.
+    A window is the result of `audio.spectrum.source`.
     """
 
     async def language(self, window: np.ndarray) -> tuple[str, float]:
         """The code of the likeliest language, and its probability."""
 
     async def decode(self, window: np.ndarray, attempt: Attempt) -> Sequence[Decoded]:
-        """Decodes a window: once at temperature 0, else as often as was asked for."""
+        """Decodes a window: once at temperature 0, otherwise as often as requested."""
 
     async def align(self, window: np.ndarray, alignment: Alignment) -> Sequence[TimedWord]:
-        """Tells when the words of a transcript were said, in seconds of the window."""
+        """Finds the times of a transcript's words, in seconds of the window."""
 
 
 class Take(Protocol):
-    """Adds to a recording."""
+    """A function that adds to a recording."""
 
-    async def __call__(self, *, wait: bool) -> None:
-        """Adds what has come of it; told to wait, waits until something has, or it is complete."""
+    async def __call__(self, *, until: int, wait: bool) -> None:
+        """Adds what has arrived.
+
+        Args:
+            until: Number of frames needed; it need not add more than that.
+            wait: Whether to wait until something has arrived or the recording is complete.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """What is spoken.
+    """The spoken language.
 
     Attributes:
-        code: Of the language.
-        probability: 1 where it was not heard, but given.
+        code: Its code.
+        probability: Its probability; 1 if it was given and not detected.
     """
 
     code: str
@@ -64,11 +69,11 @@ class Language:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a transcript is.
+    """The progress of a transcription.
 
     Attributes:
-        transcribed: Seconds of the recording that are.
-        received: Seconds of it that there are.
+        transcribed: Seconds of the recording that are transcribed.
+        received: Seconds of the recording that have been received.
     """
 
     transcribed: float
@@ -89,23 +94,23 @@ async def listen(
     """Transcribes a recording to its end.
 
     Args:
-        recording: Of which some may be there already.
+        recording: The recording, which may already have content.
         resolved: How to transcribe.
-        hearer: Of this recording.
-        tokens: Of the model.
-        decode: Turns tokens of text into text.
-        window_frames: Of a whole window.
-        max_length: Most tokens of a window, prompt and all.
+        hearer: Transcribes windows of this recording.
+        tokens: Special tokens of the model.
+        decode: Converts tokens to text.
+        window_frames: Frames of a whole window.
+        max_length: Maximum tokens of a window, including the prompt.
         take: Adds to the recording.
 
     Yields:
-        The language first; segments as they become final; after each window, how far it is.
+        First the language, then segments as they become final, and the progress after each window.
     """
     options = resolved.options
     code, probability = options.language or ENGLISH, 1.0
     if resolved.hears_language:
         while not recording.is_complete and recording.frames < window_frames:
-            await take(wait=True)
+            await take(until=window_frames, wait=True)
         code, probability = await hearer.language(await _first_window(recording, window_frames))
         options = replace(options, language=code)
     yield Language(code=code, probability=probability)
@@ -114,14 +119,15 @@ async def listen(
         tokens, options, decode=decode, window_frames=window_frames, max_length=max_length
     )
     while True:
-        await take(wait=False)
+        needed = transcriber.next_frame + window_frames
+        await take(until=needed, wait=False)
         transcriber.hear(recording.frames, is_complete=recording.is_complete)
         asked = transcriber.next()
         match asked:
             case Finished():
                 return
             case MoreAudio():
-                await take(wait=True)
+                await take(until=needed, wait=True)
                 continue
             case Attempt():
                 window = await _window(recording, asked)
@@ -139,7 +145,7 @@ async def listen(
 
 
 async def _window(recording: Recording, asked: Attempt | Alignment) -> np.ndarray:
-    """Cut out in a thread: how loud a long recording is takes a while to tell."""
+    """Cuts out a window in a thread, because measuring a long recording takes a while."""
     return await asyncio.to_thread(recording.window, asked.first_frame, asked.frames)
 
 

@@ -1,4 +1,4 @@
-"""Reading several streams as one."""
+"""Merging of several streams into one."""
 
 import asyncio
 import contextlib
@@ -11,17 +11,17 @@ T = TypeVar("T")
 async def merged(
     streams: Sequence[AsyncGenerator[T, None]],
 ) -> AsyncGenerator[tuple[int, T], None]:
-    """Reads streams side by side; closes them all when one fails or the reader leaves.
+    """Reads streams side by side; closes all when one fails or the reader leaves.
 
     No stream gets more than one value ahead of the reader.
 
     Yields:
-        The values as they come, each with the place of its stream.
+        The values as they arrive, each with the index of its stream.
 
     Raises:
-        BaseException: Whatever the first stream that fails raises.
+        BaseException: The exception of the first stream that fails.
     """
-    if len(streams) == 1:  # nearly always: without the cost of a task for each value
+    if len(streams) == 1:  # the usual case, without a task for each value
         async with contextlib.aclosing(streams[0]) as stream:
             async for value in stream:
                 yield 0, value

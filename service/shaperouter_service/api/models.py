@@ -1,19 +1,30 @@
-"""ModelService: which models there are, and their limits."""
+"""ModelService: the served models and their limits."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from shaperouter.v1 import model_pb2, model_pb2_grpc
+from shaperouter_service.api.tokenizers import describe_tokenizer
 from shaperouter_service.errors import ModelLoadingError
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.text import Tokenizer
+
+
+def transcribes(model: model_pb2.Model) -> bool:
+    """Whether a model transcribes recordings."""
+    return model.HasField("transcripts")
+
+
+def takes_text(model: model_pb2.Model) -> bool:
+    """Whether a model generates from text."""
+    return not transcribes(model)
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):
     """See model.proto."""
 
     def __init__(self, catalog: Catalog, tokenizers: Mapping[str, Tokenizer | None]) -> None:
-        """Tells of the models of a catalog."""
+        """Serves the models of a catalog."""
         self._catalog = catalog
         self._tokenizers = tokenizers
 
@@ -37,6 +48,6 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
     def _describe(self, name: str) -> model_pb2.Model | None:
         model = self._catalog.model(name)
         tokenizer = self._tokenizers[name]
-        if model and tokenizer:
-            model.tokenizer = tokenizer.name
+        if model:
+            describe_tokenizer(model, tokenizer)
         return model

@@ -1,7 +1,7 @@
-"""Options of a request over the defaults of its model: what the workers are told to do.
+"""A request's options with the defaults of its model, as sent to workers.
 
-What a request says is never changed here: it is done, or else refused (see validation.py). What its
-checkpoint suggests gives way where the request leaves it no room.
+A request's own options are never changed here: they are valid, or refused (see validation.py). A
+default of the checkpoint is adjusted if the request leaves it no room.
 """
 
 import secrets
@@ -11,12 +11,13 @@ from typing import Any
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
 from shaperouter_service.limits import MAX_RETURN_SEQUENCES
 
-# Of seeds that the service chooses: what a JSON number holds exactly in every language.
+# Bits of the seeds that the service chooses: in every language, JSON numbers hold such integers
+# exactly.
 SEED_BITS = 53
 
-# Options that need sampling, with the values at which they do nothing.
+# Options that need sampling, with the values at which they have no effect.
 NEUTRAL_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
-# The same of beam search.
+# Options that need beam search, likewise.
 NEUTRAL_SEARCH = {
     "length_penalty": 1.0,
     "early_stopping": generation_pb2.EARLY_STOPPING_HEURISTIC,
@@ -30,20 +31,20 @@ def resolve_options(
     room: int,
     bad_words: Sequence[Sequence[int]],
 ) -> worker_pb2.RunOptions:
-    """Fills in every default, and the neutral value of what has no effect.
+    """Fills in every default, and neutral values for options without effect.
 
     Args:
-        options: Of the request, each within its limits.
-        model: That serves it.
+        options: The request's options, each within its limits.
+        model: The model that serves it.
         room: Tokens that the prompt leaves of the model's length; at least 1.
-        bad_words: The tokens of the options' bad_words.
+        bad_words: Tokens of the options' bad_words.
     """
     default = model.default_options
 
     def value(name: Any) -> Any:
         return getattr(options if options.HasField(name) else default, name)
 
-    # In an order in which each needs only those before it.
+    # In this order, each needs only those before it.
     resolved = worker_pb2.RunOptions(
         do_sample=_do_sample(options, default),
         num_beams=_num_beams(options, default, model),
@@ -54,6 +55,9 @@ def resolve_options(
         eos_token_ids=options.eos_token_ids or default.eos_token_ids,
         logprobs=options.logprobs if options.HasField("logprobs") else None,
     )
+    if resolved.num_beams > 1:
+        # Without beam search the router itself ends the run.
+        resolved.stop.extend(options.stop)
     for name, neutral in NEUTRAL_SAMPLING.items():
         setattr(resolved, name, value(name) if resolved.do_sample else neutral)
     for name, neutral in NEUTRAL_SEARCH.items():
@@ -73,24 +77,24 @@ def resolve_options(
 
 
 def most_sequences(resolved: worker_pb2.RunOptions) -> int:
-    """How many sequences a request may ask for that decodes like this."""
+    """Maximum number of sequences for a request with these options."""
     if resolved.num_beams > 1:
         return resolved.num_beams
     return MAX_RETURN_SEQUENCES if resolved.do_sample else 1
 
 
 def widest_beams(model: model_pb2.Model) -> int:
-    """The most beams that a model is searched with; 1 is no beam search."""
+    """The model's largest beam width; 1 means no beam search."""
     return max((lane.beams for lane in model.ladders.lanes), default=1)
 
 
 def names_bad_words(options: generation_pb2.GenerationOptions) -> bool:
-    """Whether a request bans words of its own: those of the checkpoint do not hold then."""
+    """Whether a request bans words itself, which replaces the checkpoint's bans."""
     return bool(options.bad_words or options.bad_words_token_ids)
 
 
 def default_biases(options: generation_pb2.GenerationOptions, model: model_pb2.Model) -> int:
-    """How many biases the checkpoint adds to those of a request."""
+    """Number of biases that the checkpoint adds to those of a request."""
     default = model.default_options
     biases = 0 if options.logit_bias else len(default.logit_bias)
     return biases + (0 if names_bad_words(options) else len(default.bad_words_token_ids))
@@ -112,8 +116,8 @@ def _num_beams(
 ) -> int:
     if options.HasField("num_beams"):
         return options.num_beams
-    # These two are asked for, and cannot be done with beams.
-    if options.stop or options.logprobs > 0:
+    # logprobs are requested, and cannot be computed with beam search.
+    if options.logprobs > 0:
         return 1
     return min(default.num_beams, widest_beams(model))
 
@@ -137,9 +141,9 @@ def _biases(entries: Iterable[generation_pb2.LogitBias]) -> list[worker_pb2.Sequ
 def _bans(
     runs: Iterable[Sequence[int]], eos_token_ids: Sequence[int]
 ) -> list[worker_pb2.SequenceBias]:
-    """Biases that forbid runs of tokens, each once.
+    """Biases that ban sequences of tokens, each once.
 
-    An end token by itself cannot be banned: as in Transformers, that is ignored.
+    A single end token cannot be banned; as in Transformers, such a ban is ignored.
     """
     distinct = dict.fromkeys(tuple(run) for run in runs)
     return [

@@ -1,4 +1,4 @@
-"""From a message to what workers run: checked, tokenized, with nothing left to default."""
+"""Preparation of requests for workers: validation, tokenizing and default options."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.api.contradictions import contradictions
+from shaperouter_service.api.contradictions import contradictions, search_stop_violations
 from shaperouter_service.api.options import resolve_options
 from shaperouter_service.api.validation import (
     GenerateAny,
@@ -22,25 +22,25 @@ from shaperouter_service.api.validation import (
 )
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.limits import MAX_BIASES
-from shaperouter_service.text import Tokenizer
+from shaperouter_service.text import ClientTokenizer
 
-# Seconds for which tokens that nobody reads yet may stay at the worker: if that is lost, they are
-# made again.
+# Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
+# are generated again.
 UNREAD_INTERVAL = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRequest:
-    """A request that can be run.
+    """A validated request, ready to run.
 
     Attributes:
         model: Name of the model.
-        prompt: Its tokens; the decoder's, if the model has an encoder.
-        source: Tokens of what an encoder reads; empty without one.
-        options: How to generate, resolved.
-        stop: Strings that end a sequence.
-        echo: The prompt as its sequences begin with it; None if they do not.
-        explain: Whether to tell how it was routed.
+        prompt: Tokens of the prompt; the decoder's, if the model has an encoder.
+        source: Tokens that an encoder reads; empty without one.
+        options: How to generate, with every default resolved.
+        stop: Texts that end a sequence.
+        echo: The prompt to begin sequences with; None for none.
+        explain: Whether to return how the request was routed.
     """
 
     model: str
@@ -54,16 +54,16 @@ class PreparedRequest:
     def runs(
         self, request_id: str, client: str, *, reads_along: bool
     ) -> list[worker_pb2.RunRequest]:
-        """What goes to the workers: one run, or one for each sequence that is sampled alone.
+        """The runs for the workers: one, or one for each sampled sequence without beam search.
 
-        The first has the request's id and seed, the others have ones that are made of them.
+        The first has the request's id and seed. The others have ids and seeds derived from these.
 
         Args:
             request_id: Id of the request.
-            client: Who asks.
+            client: The client.
             reads_along: Whether the caller reads tokens before the end.
         """
-        # Each token may be the one that completes a stop string.
+        # Any token may complete a stop text.
         at_once = reads_along or self.stop
         count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
         runs = []
@@ -85,17 +85,18 @@ class PreparedRequest:
 
 
 async def prepare(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
 ) -> PreparedRequest:
-    """Checks a request, tokenizes it and resolves its options.
+    """Validates a request, tokenizes it and resolves its options.
 
     Args:
-        request: As it came.
-        model: That serves it.
-        tokenizer: Of the model, if it has one.
+        request: The request as received.
+        model: The model that serves it.
+        tokenizer: The model's tokenizer, if it has one.
 
     Raises:
-        InvalidRequestError: With all violations there are.
+        InvalidRequestError: It is invalid; contains all violations.
+        TextQueueFullError: Too much text is already waiting to be tokenized.
     """
     options = request.options
     wrong_options = list(option_violations(options, model))
@@ -106,7 +107,7 @@ async def prepare(
         prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
     else:
         prompt, wrong_prompt = await _prompt(request, model, tokenizer)
-    # Of a prompt that is wrong nothing follows: the options are checked as after one token.
+    # If the prompt is invalid, check the options as if it had one token.
     prompt_tokens = 1 if wrong_prompt else len(prompt)
     wrong_options += room_violations(options, model, prompt_tokens)
     sound = without(options, wrong_options)
@@ -117,7 +118,13 @@ async def prepare(
     resolved = resolve_options(
         sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words
     )
-    violations = [*wrong_source, *wrong_prompt, *wrong_options, *contradictions(sound, resolved)]
+    violations = [
+        *wrong_source,
+        *wrong_prompt,
+        *wrong_options,
+        *contradictions(sound, resolved),
+        *search_stop_violations(sound, resolved, tokenizer),
+    ]
     if violations:
         raise InvalidRequestError(*violations)
     return PreparedRequest(
@@ -132,7 +139,7 @@ async def prepare(
 
 
 async def _prompt(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
     wrong = [*input_violations(request, model), *decoder_input_violations(request, model)]
     if wrong:
@@ -142,7 +149,7 @@ async def _prompt(
 
 
 async def _source(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
     if wrong := list(input_violations(request, model)):
         return (), wrong
@@ -150,23 +157,27 @@ async def _source(
     return source, list(source_violations(model, field, source))
 
 
-async def _input(request: GenerateAny, tokenizer: Tokenizer | None) -> tuple[str, Sequence[int]]:
-    """The field that was set of text and token ids, and its tokens."""
+async def _input(
+    request: GenerateAny, tokenizer: ClientTokenizer | None
+) -> tuple[str, Sequence[int]]:
+    """The field that was set, of text and token ids, and its tokens."""
     if tokenizer and request.HasField("text"):
         return "text", await tokenizer.encode(request.text)
     return "token_ids.ids", request.token_ids.ids
 
 
 async def _decoder_prompt(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: Tokenizer | None
+    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    """A decoder's prompt begins with its start, whether that was given or not."""
+    """Returns a decoder's prompt, with the start token first in any case."""
     if wrong := list(decoder_input_violations(request, model)):
         return (), wrong
-    field, prompt = "decoder_token_ids.ids", list(request.decoder_token_ids.ids)
+    prompt: Sequence[int] = request.decoder_token_ids.ids
+    field = "decoder_token_ids.ids"
     if tokenizer and request.HasField("decoder_text"):
         field, prompt = "decoder_text", await tokenizer.encode_plain(request.decoder_text)
-    if prompt[:1] != [model.decoder_start_token_id]:
+    # A list that is too long is refused anyway and need not be copied.
+    if len(prompt) <= model.max_length and prompt[:1] != [model.decoder_start_token_id]:
         prompt = [model.decoder_start_token_id, *prompt]
     return prompt, list(prompt_violations(model, field, prompt))
 
@@ -174,9 +185,10 @@ async def _decoder_prompt(
 def sequence_seed(seed: int, sequence: int) -> int:
     """The seed of one of several sequences that are sampled side by side.
 
-    Sequence 0 has the request's own seed, so that it is what the seed gives alone. The others have
-    the first 63 bits of the BLAKE2b digest of seed and number, 8 bytes each in big-endian order:
-    seeds as far apart as if they were drawn, whatever the requests' own seeds are.
+    Sequence 0 has the request's own seed, so it is the sequence that this seed gives alone. The
+    others have the first 63 bits of the BLAKE2b digest of seed and number, 8 bytes each in
+    big-endian order. Such seeds are as unrelated as random ones, whatever the requests' own seeds
+    are.
     """
     if sequence == 0:
         return seed
@@ -188,7 +200,7 @@ def _echo(
     request: GenerateAny,
     model: model_pb2.Model,
     prompt: Sequence[int],
-    tokenizer: Tokenizer | None,
+    tokenizer: ClientTokenizer | None,
 ) -> generation_pb2.Delta:
     field: Any = "decoder_text" if has_encoder(model) else "text"
     text = getattr(request, field)

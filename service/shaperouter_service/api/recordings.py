@@ -1,4 +1,4 @@
-"""From an `Audio` message to samples."""
+"""Conversion of `Audio` messages to samples."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,10 +21,10 @@ ENCODINGS: Mapping[int, Encoding] = {
 
 
 def audio_violations(audio: transcription_pb2.Audio) -> Iterator[Violation]:
-    """What contradicts itself in a message, whatever its content is."""
+    """Contradictions in a message, whatever its content is."""
     if audio.format in ENCODINGS:
         if not audio.HasField("sample_rate"):
-            description = "must be set with bare samples, got none"
+            description = "must be set for raw samples, got none"
             yield Violation(field="audio.sample_rate", description=description)
         return
     if audio.format not in (transcription_pb2.AUDIO_FORMAT_UNSPECIFIED, *CONTAINERS):
@@ -38,7 +38,7 @@ def audio_violations(audio: transcription_pb2.Audio) -> Iterator[Violation]:
 
 
 def pcm_format(audio: transcription_pb2.Audio) -> PCMFormat | None:
-    """What bare samples mean; None of a file. Nothing is wrong with the message."""
+    """The format of raw samples; None for a file. The message must be valid."""
     if audio.format not in ENCODINGS:
         return None
     return PCMFormat(
@@ -48,22 +48,29 @@ def pcm_format(audio: transcription_pb2.Audio) -> PCMFormat | None:
     )
 
 
-def decode_audio(audio: transcription_pb2.Audio) -> np.ndarray:
-    """Turns a recording into mono at 16 kHz, [N] float32. Takes a while: to be called in a thread.
+def decode_audio(audio: transcription_pb2.Audio, content: bytes) -> Iterator[np.ndarray]:
+    """Decodes a recording to mono at 16 kHz, block by block. Slow; to be read in a thread.
+
+    Args:
+        audio: The format of the content.
+        content: The recording; not read from the message, which copies it at each access.
+
+    Yields:
+        [N] float32. All blocks together are the recording.
 
     Raises:
-        InvalidRequestError: It contradicts itself, is over a limit, or is none.
+        InvalidRequestError: It contradicts itself, exceeds a limit, or is no recording.
     """
     violations = list(audio_violations(audio))
     if violations:
         raise InvalidRequestError(*violations)
     form = pcm_format(audio)
     if form is not None:
-        return decode_pcm(audio.content, form)
-    return decode_file(audio.content, CONTAINERS.get(audio.format))
+        return decode_pcm(content, form)
+    return decode_file(content, CONTAINERS.get(audio.format))
 
 
 def _only_of_samples(field: str, value: int) -> Violation:
     return Violation(
-        field=field, description=f"must not be set with a file, which says it itself, got {value}"
+        field=field, description=f"must not be set for a file, which states it itself, got {value}"
     )

@@ -1,4 +1,4 @@
-"""From the events of a run to those of its sequences: tokens to text, ends, what it took."""
+"""Conversion of a run's events to those of its sequences: text, ends and completions."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -13,12 +13,12 @@ from shaperouter_service.text import Detokenizer, StopMatcher
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """A run has ended well.
+    """A run has ended successfully.
 
     Attributes:
-        sequences: How its sequences ended, in order.
-        account: What it took.
-        worker: That ran it.
+        sequences: The ends of its sequences, in order.
+        account: The run's completion.
+        worker: The worker that ran it.
     """
 
     sequences: Sequence[generation_pb2.SequenceEnd]
@@ -31,10 +31,10 @@ _Ended: TypeAlias = worker_pb2.RunCompletion | worker_pb2.Hypothesis
 
 
 class SequenceWriter:
-    """Writes one sequence as deltas, which have all of its tokens and all of its text.
+    """Writes one sequence as deltas, which together have all of its tokens and text.
 
     Attributes:
-        sequence: Its number.
+        sequence: Number of the sequence.
     """
 
     def __init__(
@@ -49,35 +49,35 @@ class SequenceWriter:
         """Starts an empty sequence.
 
         Args:
-            sequence: Its number.
-            detokenizer: Makes its text.
-            eos_token_ids: Tokens that end it, and are no text even where a tokenizer shows them.
-            stop: Strings that end it.
+            sequence: Number of the sequence.
+            detokenizer: Converts its tokens to text.
+            eos_token_ids: Tokens that end it. They are not text, even if a tokenizer shows them.
+            stop: Texts that end it.
             echo: The prompt, if the sequence begins with it.
         """
         self.sequence = sequence
         self._detokenizer = detokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
         self._stop = StopMatcher(stop)
-        # A stop string is looked for after each token, so that nobody sees where chunks end.
+        # Stop texts are looked for after each token, so that the result does not depend on chunks.
         self._one_by_one = bool(stop)
         self._echo = echo
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether a stop string may end it."""
+        """Whether a stop text may end it."""
         return self._one_by_one
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has appeared, after which nothing is written."""
+        """Whether a stop text has appeared; nothing is written after it."""
         return self._stop.matched
 
     def write(
         self, token_ids: Sequence[int], logprobs: Sequence[generation_pb2.TokenLogprobs]
     ) -> generation_pb2.Delta:
-        """Takes new tokens, up to the one with which a stop string is complete."""
-        # An end token can only be the last.
+        """Takes new tokens, up to the one that completes a stop text."""
+        # Only the last token can be an end token.
         ended = bool(token_ids) and token_ids[-1] in self._eos_token_ids
         shown = token_ids[:-1] if ended else token_ids
         text, taken = "", 0
@@ -96,11 +96,11 @@ class SequenceWriter:
         )
 
     def rest(self) -> str:
-        """Gives the text that was held back; a stop string may still appear in it."""
+        """Returns the text that was held back; a stop text may still appear in it."""
         return self._stop.push(self._detokenizer.finish()) + self._stop.finish()
 
     def echo(self) -> list[generation_pb2.Delta]:
-        """Gives the delta that comes before the first one written, if there is one."""
+        """Returns the deltas before the first written one: the prompt, if it is requested."""
         if self._echo is None:
             return []
         echo, self._echo = self._echo, None
@@ -116,25 +116,25 @@ async def run_events(
     record: RequestRecord,
     deadline: float | None,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Runs on the fleet and tells what happens to the sequences of the run.
+    """Runs on the fleet and yields the events of the run's sequences.
 
-    A stop string cancels the run at its worker, which frees the slot. The worker's account of it is
-    lost with that; what the router has seen by itself stands in for it.
+    A stop text cancels the run at its worker, which frees the slot. The worker's completion is then
+    lost; the router's own record replaces it.
 
     Args:
-        fleet: That runs it.
-        run: What to run.
-        writers: Of its sequences: as many as beam search returns, else one.
-        record: Told of every event.
-        deadline: On the monotonic clock, in seconds.
+        fleet: The fleet that runs it.
+        run: The run.
+        writers: Writers of its sequences: as many as beam search returns, otherwise one.
+        record: Records every event.
+        deadline: Deadline on the monotonic clock, in seconds.
 
     Yields:
-        Stalls and deltas, and at last the end.
+        Stalls and deltas, and finally the end.
 
     Raises:
-        ServiceError: As `Fleet.run`.
+        ServiceError: Any error of `Fleet.run`.
     """
-    # The only one, but for beam search, which writes nothing before its end.
+    # The only writer, except with beam search, which writes nothing before its end.
     growing = writers[0]
     may_end = growing.may_be_stopped or run.options.eos_token_ids
     least_tokens = max(1, run.options.min_new_tokens) if may_end else run.options.max_new_tokens
@@ -150,7 +150,7 @@ async def run_events(
                     delta = growing.write(response.tokens.token_ids, response.tokens.logprobs)
                     record.tokens(len(delta.token_ids), growing.sequence)
                     if growing.stopped:
-                        # Before the caller has read on, which may take its time.
+                        # Record it before the caller reads on, which may take a while.
                         await responses.aclose()
                     for part in (*growing.echo(), delta):
                         yield part
@@ -172,7 +172,7 @@ async def run_events(
 def _last_deltas(
     writers: Sequence[SequenceWriter], account: worker_pb2.RunCompletion, record: RequestRecord
 ) -> Iterator[generation_pb2.Delta]:
-    """What is written when the worker has no more to say: hypotheses, or the rest of a text."""
+    """The deltas at a run's end: hypotheses, or the rest of a text."""
     if not account.hypotheses and (rest := writers[0].rest()):
         yield generation_pb2.Delta(sequence=writers[0].sequence, text=rest)
     for writer, hypothesis in zip(writers, account.hypotheses, strict=False):
@@ -189,7 +189,7 @@ def _end(writer: SequenceWriter, ended: _Ended) -> generation_pb2.SequenceEnd:
 
 
 def _account_of_stopped(record: RequestRecord, sequence: int) -> worker_pb2.RunCompletion:
-    """What a router knows of a run that it has cancelled."""
+    """The completion of a run that the router has cancelled, as far as the router knows it."""
     progress = record.progress(sequence)
     return worker_pb2.RunCompletion(
         finish_reason=generation_pb2.FINISH_REASON_STOP,

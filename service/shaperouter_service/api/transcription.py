@@ -1,32 +1,41 @@
-"""TranscriptionService: from recordings to segments."""
+"""TranscriptionService: turns recordings into segments."""
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.api.calls import REQUEST_ID_KEY, deadline_of, recorded_end
+from shaperouter_service.api.calls import deadline_of, recorded_end
 from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.completion import graph_uses
 from shaperouter_service.api.hearing import FleetHearer, Transcribing
 from shaperouter_service.api.incoming import Incoming
 from shaperouter_service.api.listening import Language, Progress, Take, listen
 from shaperouter_service.api.merging import merged
+from shaperouter_service.api.models import transcribes
+from shaperouter_service.api.recording_memory import RecordingMemory
 from shaperouter_service.api.recordings import decode_audio
-from shaperouter_service.api.transcription_options import resolve_transcription
+from shaperouter_service.api.tokenizers import describe_tokenizer, taking_turns
+from shaperouter_service.api.transcription_options import (
+    initial_prompt_violations,
+    resolve_transcription,
+)
 from shaperouter_service.api.transcripts import language_message, progress_message, segment_message
+from shaperouter_service.api.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.audio.recording import Recording
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.fair_thread import FairThread
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.messages import transcripts_from_proto
+from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
-from shaperouter_service.text import Tokenizer, language_names
+from shaperouter_service.text import Tokenizer, TokenizerThreads, language_names
 from shaperouter_service.transcription import Segment
 
 Response = transcription_pb2.TranscribeStreamResponse
@@ -47,19 +56,28 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         self,
         fleet: Fleet,
         tokenizers: Mapping[str, Tokenizer | None],
+        threads: TokenizerThreads,
         request_metrics: RequestMetrics,
         transcription_metrics: TranscriptionMetrics,
+        *,
+        memory: RecordingMemory,
     ) -> None:
         """Serves requests by running them on a fleet.
 
         Args:
             fleet: The workers.
-            tokenizers: Of each model; None where the checkpoint has none.
-            request_metrics: Told of each request.
-            transcription_metrics: Told how much was transcribed.
+            tokenizers: The tokenizer of each model; None if the checkpoint has none.
+            threads: The threads that tokenize texts.
+            request_metrics: Metrics of requests.
+            transcription_metrics: Metrics of transcribed audio.
+            memory: Memory of all recordings.
         """
         self._fleet = fleet
         self._tokenizers = tokenizers
+        self._threads = threads
+        self._memory = memory
+        # Each waiting call holds one block, and the number of calls is limited.
+        self._decoding = FairThread("decode", limit=None, gives_way=True)
         self._metrics = _Metrics(requests=request_metrics, transcription=transcription_metrics)
 
     async def Transcribe(  # noqa: N802 (gRPC's name)
@@ -95,35 +113,37 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         rest: AsyncIterator[StreamRequest] | None,
         context: aio.ServicerContext[Any, Any],
     ) -> AsyncGenerator[Response, None]:
-        """All that happens to a request.
+        """Yields all events of a request.
 
         Args:
             request: How to transcribe, and the recording or its first piece.
-            rest: Where the others come from; None where there are none.
-            context: Of the call.
+            rest: Source of the other pieces; None if there are none.
+            context: Context of the call.
         """
         deadline = deadline_of(context)
-        request_id = uuid.uuid4().hex
-        # In the trailer always, in the header only with the first event, as of generations.
-        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+        request_id = current_request_id()
         record = RequestRecord(self._metrics.requests, request_id)
         with record, recorded_end(record, deadline):
-            name = self._fleet.catalog.resolve(request.model)
+            name = await self._fleet.resolve(
+                request.model, deadline, serves=transcribes, call="transcribe recordings"
+            )
             record.waits(name)
             model = await self._fleet.model(name, deadline)
-            transcribing = await self._prepare(
-                request, model, request_id, client_of(context), deadline
-            )
+            transcribing = await self._prepare(request, model, record, client_of(context), deadline)
             settings = transcribing.settings
             recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
             async with contextlib.AsyncExitStack() as stack:
+                content = request.audio.content
+                # Otherwise it would keep a copy for as long as the call runs.
+                request.audio.ClearField("content")
+                decoder = ClientDecoder(self._decoding, transcribing.client)
+                share = stack.enter_context(self._memory.share(transcribing.client))
                 if rest is None:
-                    # In a thread: a long file takes a while.
-                    recording.append(await asyncio.to_thread(decode_audio, request.audio))
-                    recording.finish()
-                    take: Take = _nothing_more
+                    decode = partial(decode_audio, request.audio, content)
+                    whole = WholeRecording(recording, decode, len(content), decoder, share)
+                    take: Take = whole.take
                 else:
-                    incoming = Incoming(recording, request.audio)
+                    incoming = Incoming(recording, request.audio, content, decoder, share)
                     await stack.enter_async_context(incoming.reading(rest))
                     take = incoming.take
                 events = self._transcribe(transcribing, recording, take, record)
@@ -131,6 +151,8 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
                 header_sent = False
                 async for event in events:
                     if not header_sent:
+                        # Not earlier: gRPC's clients do not retry a call whose header they have
+                        # received.
                         header_sent = True
                         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
                     yield event
@@ -139,20 +161,21 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         self,
         request: Start,
         model: model_pb2.Model,
-        request_id: str,
+        record: RequestRecord,
         client: str,
         deadline: float | None,
     ) -> Transcribing:
-        """Checks a request and resolves everything that is left to default.
+        """Validates a request and resolves every default.
 
         Raises:
-            InvalidRequestError: It breaks a rule.
+            InvalidRequestError: It is invalid.
+            TextQueueFullError: Too much text is already waiting to be tokenized.
         """
         tokenizer = self._tokenizers[model.name]
-        if not model.HasField("transcripts"):
+        if not transcribes(model):
             description = (
-                f"must be a model that transcribes recordings, got {model.name}, which takes text: "
-                "that is for GenerationService"
+                f"must be a model that transcribes recordings, got {model.name}, which takes "
+                "text: use GenerationService"
             )
             raise InvalidRequestError(Violation(field="model", description=description))
         if tokenizer is None:
@@ -162,20 +185,24 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         step_seconds = None
         if isinstance(request, transcription_pb2.TranscribeStreamStart):
             step_seconds = request.step_seconds if request.HasField("step_seconds") else None
-        initial_prompt: list[int] = []
-        if options.initial_prompt.strip():
-            # As what was said before begins, too.
-            initial_prompt = await tokenizer.encode_plain(" " + options.initial_prompt.strip())
+        describe_tokenizer(model, tokenizer)
+        prompt, prompt_tokens = options.initial_prompt.strip(), list[int]()
+        violations = list(initial_prompt_violations(model, prompt))
+        if prompt and not violations:
+            with taking_turns(tokenizer, self._threads, client, record) as lent:
+                # Previous text begins with a space, too.
+                prompt_tokens = await lent.encode_plain(" " + prompt)
         resolved = resolve_transcription(
             options,
             settings.tokens,
             names=await asyncio.to_thread(language_names),
-            initial_prompt=initial_prompt,
+            initial_prompt=prompt_tokens,
+            violations=violations,
             widest_beams=model.ladders.lanes[-1].beams,
             step_seconds=step_seconds,
         )
         return Transcribing(
-            request_id=request_id,
+            request_id=record.request_id,
             client=client,
             model=model.name,
             settings=settings,
@@ -192,7 +219,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         take: Take,
         record: RequestRecord,
     ) -> AsyncGenerator[Response, None]:
-        """Transcribes a recording, and tells of stalls as they happen."""
+        """Transcribes a recording, and reports stalls as they happen."""
         stalls: asyncio.Queue[generation_pb2.Stall | None] = asyncio.Queue()
         hearer = FleetHearer(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
         language = transcription_pb2.DetectedLanguage()
@@ -253,7 +280,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         model: str,
         language: transcription_pb2.DetectedLanguage,
     ) -> Response:
-        """The message of an event; the language is noted, for the end."""
+        """The message of an event; keeps the language for the completion."""
         match event:
             case Language():
                 language.CopyFrom(language_message(event))
@@ -262,7 +289,3 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
                 return Response(segment=segment_message(event))
             case Progress():
                 return Response(progress=progress_message(event))
-
-
-async def _nothing_more(*, wait: bool) -> None:
-    """Of a recording that is there; see `Take`."""

@@ -1,14 +1,14 @@
-"""Options of a transcription: checked, with every default filled in."""
+"""Options of a transcription: validation and defaults."""
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import transcription_pb2
+from shaperouter.v1 import model_pb2, transcription_pb2
 from shaperouter_service import limits
 from shaperouter_service.api.options import SEED_BITS
-from shaperouter_service.api.validation import shown
+from shaperouter_service.api.validation import TokenLimit, shown, text_violations
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.transcription import (
     Task,
@@ -24,20 +24,20 @@ TASKS: Mapping[int, Task] = {
     transcription_pb2.TRANSCRIPTION_TASK_TRANSCRIBE: Task.TRANSCRIBE,
     transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE: Task.TRANSLATE,
 }
-# Transcripts that are sampled at a temperature above 0, as in openai/whisper.
+# Transcripts to sample at a temperature above 0, as in openai/whisper.
 BEST_OF = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedTranscription:
-    """What a request asks for.
+    """A request's options with every default resolved.
 
     Attributes:
-        options: How to transcribe. Their language is None where it is to be heard, too.
-        hears_language: Whether it is.
-        num_beams: Of beam search at temperature 0.
-        best_of: Transcripts at a temperature above 0.
-        seed: Of the randomness.
+        options: How to transcribe. The language is also None if it is to be detected.
+        hears_language: Whether it is to be detected.
+        num_beams: Hypotheses of beam search at temperature 0.
+        best_of: Transcripts to sample at a temperature above 0.
+        seed: Seed of the random numbers.
     """
 
     options: TranscriptionOptions
@@ -45,6 +45,12 @@ class ResolvedTranscription:
     num_beams: int
     best_of: int
     seed: int
+
+
+def initial_prompt_violations(model: model_pb2.Model, prompt: str) -> Iterator[Violation]:
+    """Checks that an initial prompt is not too long to be tokenized."""
+    limit = TokenLimit(model.max_length, f"max_length of {model.name}")
+    yield from text_violations(model, "options.initial_prompt", prompt, limit)
 
 
 def resolve_transcription(
@@ -55,21 +61,24 @@ def resolve_transcription(
     initial_prompt: Sequence[int],
     widest_beams: int,
     step_seconds: float | None,
+    violations: Sequence[Violation] = (),
 ) -> ResolvedTranscription:
-    """Checks options and fills in every default.
+    """Validates options and fills in every default.
 
     Args:
-        options: Of the request.
-        tokens: Of the model.
-        names: Of languages, by code.
-        initial_prompt: The tokens of the options' initial_prompt.
-        widest_beams: The last of the model's beam widths.
-        step_seconds: Of a stream; None of whole windows.
+        options: The request's options.
+        tokens: Special tokens of the model.
+        names: Names of languages, by code.
+        initial_prompt: Tokens of the options' initial_prompt.
+        widest_beams: The model's largest beam width.
+        step_seconds: Step of a stream; None for whole windows.
+        violations: Violations of the initial prompt.
 
     Raises:
-        InvalidRequestError: With all violations there are.
+        InvalidRequestError: The options are invalid; contains all violations.
     """
     violations = [
+        *violations,
         *_number_violations(options, widest_beams),
         *_temperature_violations(options.temperatures),
         *_task_violations(options, tokens),
@@ -128,7 +137,7 @@ def _number_violations(
     }
     for name, (low, high) in ranges.items():
         value = getattr(options, name)
-        # Not `value < low`: nothing is less than NaN, which must not pass.
+        # Not `value < low`: NaN must not pass, and no comparison with it is true.
         if options.HasField(name) and not low <= value <= high:
             rule = f"must be from {shown(low)} to {shown(high)}"
             yield Violation(field=f"options.{name}", description=f"{rule}, got {shown(value)}")
@@ -160,7 +169,7 @@ def _task_violations(
         description = f"must be one of {names}, got {options.task}"
         yield Violation(field="options.task", description=description)
     elif TASKS[options.task] is Task.TRANSLATE and not tokens.is_multilingual:
-        description = "must be TRANSCRIBE of an English-only model, got TRANSLATE"
+        description = "must be TRANSCRIBE for an English-only model, got TRANSLATE"
         yield Violation(field="options.task", description=description)
 
 

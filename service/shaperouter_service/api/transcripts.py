@@ -29,12 +29,12 @@ def segment_message(segment: Segment) -> transcription_pb2.TranscribedSegment:
 
 
 def language_message(language: Language) -> transcription_pb2.DetectedLanguage:
-    """The message of what is spoken."""
+    """The message of a language."""
     return transcription_pb2.DetectedLanguage(code=language.code, probability=language.probability)
 
 
 def progress_message(progress: Progress) -> transcription_pb2.TranscriptionProgress:
-    """The message of how far a transcript is."""
+    """The message of a transcription's progress."""
     return transcription_pb2.TranscriptionProgress(
         transcribed_seconds=progress.transcribed, received_seconds=progress.received
     )

@@ -1,12 +1,12 @@
-"""Checks of a request: every violation names the field, the limit and the value received.
+"""Validation of requests: every violation names the field, the limit and the value received.
 
-Here source, prompt and options are checked by themselves; contradictions.py compares options with
-one another. preparation.py puts these together.
+This module checks source, prompt and options by themselves; contradictions.py compares options with
+each other. preparation.py uses both.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from shaperouter.v1 import generation_pb2, model_pb2
 from shaperouter_service import limits
@@ -16,23 +16,32 @@ from shaperouter_service.errors import Violation
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
 Options = generation_pb2.GenerationOptions
 
-# Violations told of one list: statuses travel in headers, which gRPC limits to some kilobytes.
+# Maximum violations reported for one list: statuses travel in headers, which gRPC limits to a few
+# kilobytes.
 MOST_OF_A_LIST = 3
 
 
-# What is to be read: text or token ids, and of a decoder that has an encoder the same again.
+class TokenLimit(NamedTuple):
+    """A maximum number of tokens, and the reason for it."""
+
+    tokens: int
+    reason: str
+
+
+# The input: text or token ids, and for a decoder with an encoder, its prompt likewise.
 
 
 def input_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
-    """What is wrong with text or token ids before they are tokenized."""
+    """Violations of text or token ids before they are tokenized."""
     if not request.HasField("text") and not request.HasField("token_ids"):
         description = "one of text and token_ids must be set, got none"
         yield Violation(field="text", description=description)
-    yield from _form_violations(request, model, "text", "token_ids")
+    limit = _source_limit(model) if has_encoder(model) else _prompt_limit(model)
+    yield from _form_violations(request, model, "text", "token_ids", limit)
 
 
 def decoder_input_violations(request: GenerateAny, model: model_pb2.Model) -> Iterator[Violation]:
-    """The same of a decoder's prompt, which may be left out."""
+    """Violations of a decoder's prompt, which may be left out, before it is tokenized."""
     fields: tuple[Any, Any] = "decoder_text", "decoder_token_ids"
     if not has_encoder(model):
         for field in fields:
@@ -40,11 +49,15 @@ def decoder_input_violations(request: GenerateAny, model: model_pb2.Model) -> It
                 description = f"must not be set: model {model.name} has no encoder"
                 yield Violation(field=field, description=description)
         return
-    yield from _form_violations(request, model, *fields)
+    yield from _form_violations(request, model, *fields, _prompt_limit(model))
 
 
 def _form_violations(
-    request: GenerateAny, model: model_pb2.Model, text_field: Any, ids_field: Any
+    request: GenerateAny,
+    model: model_pb2.Model,
+    text_field: Any,
+    ids_field: Any,
+    limit: TokenLimit,
 ) -> Iterator[Violation]:
     text, ids = getattr(request, text_field), getattr(request, ids_field).ids
     has_text, has_ids = request.HasField(text_field), request.HasField(ids_field)
@@ -57,59 +70,87 @@ def _form_violations(
         elif not model.tokenizer:
             description = f"model {model.name} has no tokenizer; send {ids_field}"
             yield Violation(field=text_field, description=description)
+        else:
+            yield from text_violations(model, text_field, text, limit)
     elif has_ids and not ids:
         yield Violation(field=f"{ids_field}.ids", description="must not be empty, got 0 ids")
     elif has_ids:
-        # No further than it can be: what is longer is refused for that, without reading it.
+        # Look no further than the limit: longer lists are refused without reading them.
         longest = max(model.max_length, model.max_source_length)
         yield from _id_violations(f"{ids_field}.ids", ids[:longest], model, most=1)
+
+
+def text_violations(
+    model: model_pb2.Model, field: str, text: str, limit: TokenLimit
+) -> Iterator[Violation]:
+    """Checks that a text is not too long to be tokenized.
+
+    Args:
+        model: A model with a tokenizer.
+        field: The field of the text.
+        text: The text.
+        limit: Limit of its tokens.
+    """
+    most = limit.tokens * model.characters_per_token
+    if len(text) > most:
+        description = (
+            f"must have at most {most} characters ({model.characters_per_token} for each of "
+            f"{limit.tokens} tokens, {limit.reason}), got {len(text)}"
+        )
+        yield Violation(field=field, description=description)
 
 
 def prompt_violations(
     model: model_pb2.Model, field: str, prompt: Sequence[int]
 ) -> Iterator[Violation]:
-    """What is wrong with a prompt's tokens, given that nothing was wrong before.
+    """Violations of a prompt's tokens, if there were none before.
 
     Args:
-        model: That is to continue it.
-        field: Where it was given.
-        prompt: Its tokens; with an encoder the decoder's, its start included.
+        model: The model that continues it.
+        field: The field of the prompt.
+        prompt: Its tokens; with an encoder, the decoder's prompt with its start token.
     """
-    most, remark = model.max_length - 1, f"max_length of {model.name} less one to generate"
-    yield from _token_violations(model, field, prompt, most, remark)
+    yield from _token_violations(model, field, prompt, _prompt_limit(model))
 
 
 def source_violations(
     model: model_pb2.Model, field: str, source: Sequence[int]
 ) -> Iterator[Violation]:
-    """The same of the tokens of a source."""
-    most, remark = model.max_source_length, f"max_source_length of {model.name}"
-    yield from _token_violations(model, field, source, most, remark)
+    """Violations of a source's tokens, likewise."""
+    yield from _token_violations(model, field, source, _source_limit(model))
+
+
+def _prompt_limit(model: model_pb2.Model) -> TokenLimit:
+    return TokenLimit(model.max_length - 1, f"max_length of {model.name} less one to generate")
+
+
+def _source_limit(model: model_pb2.Model) -> TokenLimit:
+    return TokenLimit(model.max_source_length, f"max_source_length of {model.name}")
 
 
 def has_encoder(model: model_pb2.Model) -> bool:
-    """Whether a model answers a source, rather than continuing a prompt."""
+    """Whether a model answers a source instead of continuing a prompt."""
     return model.kind == model_pb2.MODEL_KIND_ENCODER_DECODER
 
 
 def _token_violations(
-    model: model_pb2.Model, field: str, tokens: Sequence[int], most: int, remark: str
+    model: model_pb2.Model, field: str, tokens: Sequence[int], limit: TokenLimit
 ) -> Iterator[Violation]:
     if not tokens:
         yield Violation(field=field, description="must not be empty, got 0 tokens")
-    if len(tokens) > most:
-        description = f"must have at most {most} tokens ({remark}), got {len(tokens)}"
-        yield Violation(field=field, description=description)
-    for token in islice(_unknown(tokens[:most], model), 1):
-        # Its tokenizer knows more tokens than the model has embeddings.
+    if len(tokens) > limit.tokens:
+        rule = f"must have at most {limit.tokens} tokens ({limit.reason})"
+        yield Violation(field=field, description=f"{rule}, got {len(tokens)}")
+    for token in islice(_unknown(tokens[: limit.tokens], model), 1):
+        # The tokenizer has more tokens than the model has embeddings.
         yield Violation(field=field, description=f"{_must_tokenize(model)}, got {token[1]}")
 
 
-# Options by themselves.
+# Checks of single options.
 
 
 def option_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
-    """What is wrong with options whatever the prompt and the other options are."""
+    """Violations of options, whatever the prompt and the other options are."""
     yield from _number_violations(options, model)
     if options.HasField("early_stopping") and options.early_stopping not in (1, 2, 3):
         names = ", ".join(generation_pb2.EarlyStopping.keys()[1:])
@@ -132,7 +173,7 @@ def option_violations(options: Options, model: model_pb2.Model) -> Iterator[Viol
 def room_violations(
     options: Options, model: model_pb2.Model, prompt_tokens: int
 ) -> Iterator[Violation]:
-    """Which options ask for more new tokens than the prompt leaves of the model's length."""
+    """Options that need more new tokens than the prompt leaves of the model's length."""
     room = model.max_length - prompt_tokens
     for name in ("max_new_tokens", "min_new_tokens"):
         value = getattr(options, name)
@@ -145,7 +186,7 @@ def room_violations(
 
 
 def word_violations(model: model_pb2.Model, words: Sequence[Sequence[int]]) -> Iterator[Violation]:
-    """What is wrong with the tokens of banned words."""
+    """Violations of banned words' tokens."""
     wrong = (
         Violation(field=f"options.bad_words[{index}]", description=description)
         for index, word in enumerate(words)
@@ -155,7 +196,7 @@ def word_violations(model: model_pb2.Model, words: Sequence[Sequence[int]]) -> I
 
 
 def without(options: Options, violations: Sequence[Violation]) -> Options:
-    """The options that are right by themselves."""
+    """The options that are valid by themselves."""
     sound = Options()
     sound.CopyFrom(options)
     for violation in violations:
@@ -178,7 +219,7 @@ def _number_violations(options: Options, model: model_pb2.Model) -> Iterator[Vio
     remarks = {
         "temperature": " (for greedy decoding set do_sample to false)",
         "top_k": f" (vocab_size of {model.name})",
-        "num_beams": f" (the widest beams of {model.name})",
+        "num_beams": f" (maximum of {model.name})",
     }
     least: dict[Any, int] = {
         "max_new_tokens": 1,
@@ -186,7 +227,7 @@ def _number_violations(options: Options, model: model_pb2.Model) -> Iterator[Vio
         "no_repeat_ngram_size": 0,
         "num_return_sequences": 1,
     }
-    # Not `value < low`: nothing is less than NaN, which must not pass.
+    # Not `value < low`: NaN must not pass, and no comparison with it is true.
     for name, (low, high) in ranges.items():
         value = getattr(options, name)
         if options.HasField(name) and not low <= value <= high:
@@ -207,7 +248,9 @@ def _number_violations(options: Options, model: model_pb2.Model) -> Iterator[Vio
 
 def _stop_violations(options: Options, model: model_pb2.Model) -> Iterator[Violation]:
     if options.stop and not model.tokenizer:
-        description = f"model {model.name} has no tokenizer, and so no text to stop in"
+        description = (
+            f"must not be set: model {model.name} has no tokenizer, so it generates no text"
+        )
         yield Violation(field="options.stop", description=description)
     yield from _count_violations("options.stop", len(options.stop), limits.MAX_STOP, "strings")
     for index, text in enumerate(options.stop[: limits.MAX_STOP]):
@@ -228,12 +271,12 @@ def _bias_count_violations(options: Options, model: model_pb2.Model) -> Iterator
     count, inherited = sum(lists.values()), default_biases(options, model)
     most = limits.MAX_BIASES - inherited
     if count and count > most:
-        beside = f" besides {inherited} of the checkpoint" if inherited else ""
+        beside = f" besides the checkpoint's {inherited}" if inherited else ""
         for name in (name for name, length in lists.items() if length):
             yield Violation(
                 field=f"options.{name}",
-                description=f"{', '.join(lists)} must have at most {most} entries in all{beside}, "
-                f"got {count}",
+                description=f"{', '.join(lists)} must have at most {most} entries in "
+                f"total{beside}, got {count}",
             )
             return
 
@@ -246,7 +289,7 @@ def _bias_violations(options: Options, model: model_pb2.Model) -> Iterator[Viola
             description = f"{_vocabulary(model)}, got {entry.token_id}"
             yield Violation(field=f"{field}.token_id", description=description)
         elif entry.token_id in seen:
-            description = f"must be there at most once, got {entry.token_id} again"
+            description = f"must occur only once, got {entry.token_id} again"
             yield Violation(field=f"{field}.token_id", description=description)
         seen.add(entry.token_id)
         if not limits.MIN_BIAS <= entry.bias <= limits.MAX_BIAS:
@@ -261,6 +304,10 @@ def _bad_word_violations(options: Options, model: model_pb2.Model) -> Iterator[V
     if options.bad_words and not model.tokenizer:
         description = f"model {model.name} has no tokenizer; send bad_words_token_ids"
         yield Violation(field="options.bad_words", description=description)
+    else:
+        for index, word in enumerate(options.bad_words[: limits.MAX_BIASES]):
+            limit = TokenLimit(limits.MAX_BIAS_TOKENS, "the maximum of a banned word")
+            yield from text_violations(model, f"options.bad_words[{index}]", word, limit)
     for index, run in enumerate(options.bad_words_token_ids[: limits.MAX_BIASES]):
         field = f"options.bad_words_token_ids[{index}].ids"
         if not 1 <= len(run.ids) <= limits.MAX_BIAS_TOKENS:
@@ -273,12 +320,12 @@ def _bad_word_violations(options: Options, model: model_pb2.Model) -> Iterator[V
 
 def _wrong_word(word: Sequence[int], model: model_pb2.Model) -> Iterator[str]:
     if not 1 <= len(word) <= limits.MAX_BIAS_TOKENS:
-        yield f"must be from 1 to {limits.MAX_BIAS_TOKENS} tokens, got {len(word)}"
+        yield f"must have from 1 to {limits.MAX_BIAS_TOKENS} tokens, got {len(word)}"
     for _, token in islice(_unknown(word[: limits.MAX_BIAS_TOKENS], model), 1):
         yield f"{_must_tokenize(model)}, got {token}"
 
 
-# Parts of these.
+# Helpers of the checks above.
 
 
 def _count_violations(field: str, count: int, most: int, what: str) -> Iterator[Violation]:
@@ -294,7 +341,7 @@ def _id_violations(
 
 
 def _unknown(ids: Sequence[int], model: model_pb2.Model) -> Iterator[tuple[int, int]]:
-    """The ids that the model does not know, with their places."""
+    """The ids that the model does not know, with their indices."""
     return ((i, token) for i, token in enumerate(ids) if not 0 <= token < model.vocab_size)
 
 
@@ -307,5 +354,5 @@ def _must_tokenize(model: model_pb2.Model) -> str:
 
 
 def shown(value: float | str) -> str:
-    """A value or a limit, as short as it can be told."""
+    """A value or a limit in its shortest form."""
     return f"{value:g}" if isinstance(value, float) else str(value)

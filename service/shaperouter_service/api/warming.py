@@ -1,4 +1,4 @@
-"""How wished-for graphs fare on their workers, until each is ready or has failed."""
+"""Progress of requested graphs on their workers, until each is ready or has failed."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,28 +14,28 @@ ENDS = {graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_FAILED}
 
 
 class Warming:
-    """Wishes that workers have been told; `graphs` says how far they are.
+    """Requested graphs on their workers; `graphs` shows their progress.
 
     A graph ends when it is ready, and fails when its worker refuses it, cannot make it, or is lost.
-    What is not waited for any more goes on: the workers know of no one who waits.
+    The compilations continue even if nobody waits for them any more.
     """
 
     def __init__(self, fleet: Fleet, wishes: Sequence[Wish]) -> None:
-        """Takes note of how things are before anything is wished for; `ask` does that.
+        """Records the state before anything is requested; `ask` sends the requests.
 
         Args:
             fleet: The workers.
-            wishes: What is wished for, on workers that are connected.
+            wishes: The requested graphs, on workers that are connected.
         """
         self._fleet = fleet
         self._wishes = wishes
         self._incarnations = self._incarnations_now()
-        # A graph that failed or was refused before is tried again: only doing so anew is an end.
+        # A graph that failed or was refused earlier is tried again; only a new failure ends it.
         self._before = self._known()
-        self._reasons: dict[Wish, str] = {}  # why there will be no graph
+        self._reasons: dict[Wish, str] = {}  # why a graph will not be made
 
     async def ask(self) -> None:
-        """Tells the workers what is wished for, to the last even if the caller is cancelled."""
+        """Requests the graphs from the workers, all of them even if the caller is cancelled."""
         by_worker: dict[str, list[Signature]] = {}
         for wish in dict.fromkeys(self._wishes):  # each once
             by_worker.setdefault(wish.worker, []).append(wish.signature)
@@ -43,7 +43,7 @@ class Warming:
         await asyncio.shield(asyncio.gather(*asking))
 
     def graphs(self) -> list[graph_pb2.Graph]:
-        """The graphs as they are now, one for each wish, in their order."""
+        """The present state of the graphs, one for each request, in order."""
         incarnations = self._incarnations_now()
         for wish in self._wishes:
             if incarnations.get(wish.worker) != self._incarnations.get(wish.worker):
@@ -65,7 +65,7 @@ class Warming:
         graph = graph_pb2.Graph(
             signature=signature_to_proto(wish.signature),
             worker=wish.worker,
-            state=graph_pb2.GRAPH_STATE_TRACING,  # or on the way to the worker's next snapshot
+            state=graph_pb2.GRAPH_STATE_QUEUED,  # until the worker's snapshots show it
         )
         if reason := self._reasons.get(wish):
             graph.state, graph.error = graph_pb2.GRAPH_STATE_FAILED, reason
@@ -76,12 +76,13 @@ class Warming:
         return graph
 
     def _is_still_to_begin(self, graph: graph_pb2.Graph, wish: Wish) -> bool:
-        """Whether the worker's snapshot is older than its taking up of the wish."""
+        """Whether the worker's snapshot is from before it accepted the graph."""
         before = self._before.get(wish, graph_pb2.Graph())
         if graph.state == graph_pb2.GRAPH_STATE_FAILED:
             return graph.failures == before.failures and not graph.retry_seconds
         if graph.state == graph_pb2.GRAPH_STATE_COLD:
-            # With an error it was refused when its turn came. If that was before, it is older now.
+            # A cold graph with an error was refused when its turn came. If its state changed before
+            # this request, its age has grown since.
             return not graph.error or (
                 bool(before.error) and graph.state_seconds >= before.state_seconds
             )

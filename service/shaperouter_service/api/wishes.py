@@ -1,10 +1,10 @@
-"""What a request to warm graphs asks for: checked, and one wish for each graph on each worker."""
+"""The graphs of a request to warm: validated, one entry for each graph on each worker."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from shaperouter.v1 import graph_pb2, signature_pb2
+from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 from shaperouter_service.api.validation import MOST_OF_A_LIST
 from shaperouter_service.errors import (
     InvalidRequestError,
@@ -18,6 +18,8 @@ from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
+
+_KINDS = {number: name for name, number in signature_pb2.GraphKind.items() if number}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,14 +36,14 @@ class Wish:
 
 
 def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wish]:
-    """The wishes of a request, in the order of its signatures.
+    """The requested graphs, in the order of the request's signatures.
 
     Args:
-        request: As it came.
-        catalog: The workers there are.
+        request: The request as received.
+        catalog: The present workers.
 
     Raises:
-        InvalidRequestError: With all violations there are, but at most three of each list.
+        InvalidRequestError: It is invalid; contains all violations, at most three for each list.
         UnknownModelError: The service has no such model.
         ModelLoadingError: No worker has loaded the model.
     """
@@ -49,8 +51,11 @@ def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wi
     if not 1 <= count <= MAX_WARM_SIGNATURES:
         description = f"must have from 1 to {MAX_WARM_SIGNATURES} signatures, got {count}"
         raise InvalidRequestError(Violation(field="signatures", description=description))
-    models = {message.model: catalog.resolve(message.model) for message in request.signatures}
-    ladders = {name: _ladders(name, catalog) for name in models.values()}
+    # Each pair once: computing the kinds needs all ladders, and there may be 1000 signatures.
+    pairs = dict.fromkeys((message.model, message.kind) for message in request.signatures)
+    model_of = {pair: _model(*pair, catalog) for pair in pairs}
+    models = [model_of[message.model, message.kind] for message in request.signatures]
+    ladders = {name: _ladders(name, catalog) for name in models}
     able = {name: sorted({worker.name for worker in catalog.workers(name)}) for name in ladders}
     violations = [
         *islice(_signature_violations(request.signatures, models, ladders), MOST_OF_A_LIST),
@@ -59,8 +64,7 @@ def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wi
     if violations:
         raise InvalidRequestError(*violations)
     wishes = []
-    for message in request.signatures:
-        model = models[message.model]
+    for message, model in zip(request.signatures, models, strict=True):
         signature = dataclasses.replace(signature_from_proto(message), model=model)
         if request.workers or request.all_workers:
             workers = request.workers or able[model]
@@ -77,13 +81,32 @@ def _ladders(name: str, catalog: Catalog) -> Ladders:
     return ladders_from_proto(model.ladders)
 
 
+def _model(name: str, kind: int, catalog: Catalog) -> str:
+    """The model of a signature: the named one, or the only one that has graphs of its kind."""
+
+    def has_kind(model: model_pb2.Model) -> bool:
+        return kind in _kinds(ladders_from_proto(model.ladders))
+
+    call = f"have graphs of kind {_KINDS.get(kind, kind)}"
+    return catalog.resolve(name, serves=has_kind, call=call)
+
+
+def _kinds(ladders: Ladders) -> dict[int, str]:
+    """The kinds of graphs of a model with these ladders, with their names."""
+    kinds = dict(_KINDS)
+    if ladders.encoder is None:
+        del kinds[signature_pb2.GRAPH_KIND_ENCODE]
+    if not ladders.aligns:
+        del kinds[signature_pb2.GRAPH_KIND_ALIGN]
+    return kinds
+
+
 def _signature_violations(
     signatures: Iterable[signature_pb2.Signature],
-    models: Mapping[str, str],
+    models: Iterable[str],
     ladders: Mapping[str, Ladders],
 ) -> Iterator[Violation]:
-    for index, message in enumerate(signatures):
-        model = models[message.model]
+    for index, (message, model) in enumerate(zip(signatures, models, strict=True)):
         for field, value, rungs, ladder in _dimensions(message, ladders[model]):
             if value not in rungs:
                 allowed = ", ".join(map(str, rungs))
@@ -91,20 +114,16 @@ def _signature_violations(
                     field=f"signatures[{index}].{field}",
                     description=f"must be one of {allowed} ({ladder} of {model}), got {value}",
                 )
-                # What the others may be depends on this one.
+                # The allowed values of the others depend on this one.
                 break
 
 
 def _dimensions(
     message: signature_pb2.Signature, ladders: Ladders
 ) -> Iterator[tuple[str, object, Sequence[object], str]]:
-    """Field, value, allowed values and their name, of each dimension after those it depends on."""
-    kinds = {number: name for name, number in signature_pb2.GraphKind.items() if number}
-    kind = kinds.get(message.kind, message.kind)
-    if ladders.encoder is None:
-        del kinds[signature_pb2.GRAPH_KIND_ENCODE]
-    if not ladders.aligns:
-        del kinds[signature_pb2.GRAPH_KIND_ALIGN]
+    """Each dimension with its field, value, allowed values and name, in order of dependence."""
+    kinds = _kinds(ladders)
+    kind = _KINDS.get(message.kind, message.kind)
     yield "kind", kind, tuple(kinds.values()), "kinds of graphs"
     if message.kind == signature_pb2.GRAPH_KIND_ENCODE:
         yield "beams", message.beams, (1,), "beam width of encode"
@@ -138,7 +157,15 @@ def _worker_violations(
 ) -> Iterator[Violation]:
     if request.workers and request.all_workers:
         yield Violation(field="all_workers", description="must not be set together with workers")
+    named_before = set()
     for index, worker in enumerate(request.workers):
+        # 1 MB holds about 100,000 names, each of which would give an entry for each signature.
+        if worker in named_before:
+            yield Violation(
+                field=f"workers[{index}]",
+                description=f"must name each worker only once, got {shortened(worker, 64)!r} again",
+            )
+        named_before.add(worker)
         for model, workers in able.items():
             if worker not in workers:
                 yield Violation(

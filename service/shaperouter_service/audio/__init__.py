@@ -1,6 +1,7 @@
-"""Recordings: decoding, limits, and what Whisper hears of them. Needs no TensorFlow.
+"""Recordings: decoding, limits and Whisper's input. Needs no TensorFlow.
 
-Whatever comes in, mono at 16 kHz comes out, or an error that names field, limit and value.
+Every recording is converted to mono at 16 kHz, or refused with an error that names field, limit and
+value.
 """
 
 from shaperouter_service.audio.containers import Container

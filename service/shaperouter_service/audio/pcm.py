@@ -1,5 +1,6 @@
-"""Bare samples, whole or as they come in."""
+"""Raw samples, complete or as they arrive."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -16,24 +17,27 @@ from shaperouter_service.audio.violations import (
 
 
 class Encoding(Enum):
-    """How a sample is written; the value is NumPy's name of it."""
+    """The format of a sample; the value is NumPy's name for it."""
 
     S16LE = "<i2"
     F32LE = "<f4"
 
 
-# The largest of 16 bits, which is 1.
+# Bytes of samples to decode at once: a few milliseconds of work.
+BLOCK_BYTES = 2**16
+
+# The 16-bit value that stands for 1.
 _FULL_SCALE = np.float32(2**15)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PCMFormat:
-    """What bare samples mean.
+    """The format of raw samples.
 
     Attributes:
-        encoding: Of a sample.
-        rate: Samples a second.
-        channels: Samples at a time, one after the other.
+        encoding: Format of a sample.
+        rate: Samples per second.
+        channels: Number of interleaved channels.
     """
 
     encoding: Encoding
@@ -42,31 +46,31 @@ class PCMFormat:
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of the samples of all channels at one time."""
+        """Bytes of one sample of each channel."""
         return np.dtype(self.encoding.value).itemsize * self.channels
 
 
 class PCMDecoder:
-    """Turns bare samples into mono at 16 kHz as they come in, in pieces of any size."""
+    """Converts raw samples to mono at 16 kHz as they arrive, in pieces of any size."""
 
     def __init__(self, form: PCMFormat) -> None:
-        """Takes what the samples mean.
+        """Starts a recording of the given format.
 
         Raises:
-            InvalidRequestError: There are too many or too few a second or at a time.
+            InvalidRequestError: The rate or the number of channels exceeds a limit.
         """
         check_rate(form.rate, "audio.sample_rate")
         check_channels(form.channels, "audio.channels")
         self._form = form
         self._resampler = Resampler(form.rate, form.channels)
-        # The beginning of a frame whose end has not come yet.
+        # The beginning of a frame whose end has not arrived yet.
         self._rest = b""
 
     def feed(self, content: bytes) -> np.ndarray:
-        """Takes the next piece; returns [N] float32, as much as is certain.
+        """Takes the next piece and returns [N] float32, as much as is final.
 
         Raises:
-            InvalidRequestError: The recording is too long by now, or a sample is no sample.
+            InvalidRequestError: The recording has become too long, or a sample is invalid.
         """
         content = self._rest + content
         whole = len(content) - len(content) % self._form.frame_bytes
@@ -74,10 +78,10 @@ class PCMDecoder:
         return self._resampler.feed(self._frames(content[:whole]))
 
     def finish(self) -> np.ndarray:
-        """Ends the recording; returns what is left of it.
+        """Ends the recording and returns the rest of it.
 
         Raises:
-            InvalidRequestError: The last frame is not whole.
+            InvalidRequestError: The last frame is incomplete.
         """
         if self._rest:
             size = self._form.frame_bytes
@@ -92,23 +96,38 @@ class PCMDecoder:
         return samples.reshape([-1, self._form.channels])
 
 
-def decode_pcm(content: bytes, form: PCMFormat) -> np.ndarray:
-    """Turns bare samples into mono at 16 kHz, [N] float32.
+def decode_pcm(content: bytes, form: PCMFormat) -> Iterator[np.ndarray]:
+    """Converts raw samples to mono at 16 kHz, block by block.
+
+    Yields:
+        [N] float32. All blocks together are the recording.
 
     Raises:
-        InvalidRequestError: They are none, too many, not whole, or silent.
+        InvalidRequestError: There are no samples or too many, the last is incomplete, or all are 0.
     """
     decoder = PCMDecoder(form)
     check_bytes(len(content))
-    return audible(np.concatenate([decoder.feed(content), decoder.finish()]))
+    yield from audible(_blocks(decoder, content))
 
 
-def audible(recording: np.ndarray) -> np.ndarray:
-    """The recording, if it is one.
+def _blocks(decoder: PCMDecoder, content: bytes) -> Iterator[np.ndarray]:
+    for start in range(0, len(content), BLOCK_BYTES):
+        yield decoder.feed(content[start : start + BLOCK_BYTES])
+    yield decoder.finish()
+
+
+def audible(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Passes on the blocks of a recording that is not silent.
 
     Raises:
-        InvalidRequestError: Every sample is 0, as of a microphone that was off.
+        InvalidRequestError: Every sample is 0, as from a microphone that was off.
     """
-    if not recording.any():
-        raise violation(CONTENT, f"must have a sound, got {len(recording)} samples that are all 0")
-    return recording
+    samples, is_audible = 0, False
+    for block in blocks:
+        samples += len(block)
+        is_audible = is_audible or bool(block.any())
+        yield block
+    if not is_audible:
+        raise violation(
+            CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
+        )

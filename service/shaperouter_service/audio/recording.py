@@ -1,6 +1,7 @@
-"""A recording as it comes in, and the windows that are cut out of it."""
+"""A recording that arrives in pieces, and its windows."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,38 +14,58 @@ from shaperouter_service.audio.spectrum import (
 )
 
 
-class Recording:
-    """A recording at 16 kHz, of which what has been transcribed is forgotten.
-
-    Not safe to use from several threads.
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """Properties of a whole recording that must be known before its first window.
 
     Attributes:
-        is_complete: Whether no more will come.
+        seconds: Length of the recording.
+        loudest: See `spectrum.loudest`.
+    """
+
+    seconds: float
+    loudest: float
+
+
+class Recording:
+    """A recording at 16 kHz that drops the samples that have been transcribed.
+
+    Not thread-safe.
+
+    Attributes:
+        is_complete: Whether no more will arrive.
     """
 
     def __init__(self, *, bands: int, window_frames: int) -> None:
         """Begins a recording.
 
         Args:
-            bands: Mel bands of the model.
+            bands: Number of mel bands of the model.
             window_frames: Frames of a window.
         """
         self._bands, self._window = bands, window_frames * HOP_SAMPLES
-        # What is still there, and how many samples came before it: whole hops.
+        # The remaining samples, and how many were dropped before them: a multiple of the hop.
         self._samples = np.zeros([0], np.float32)
         self._forgotten = 0
-        # Of the first so many frames.
+        # The level of so many first frames.
         self._loudest, self._measured = -math.inf, 0
+        # Properties of the whole recording, if it was measured before.
+        self._known: Measure | None = None
         self.is_complete = False
 
     @property
     def seconds(self) -> float:
-        """How long it is so far."""
-        return self._size / SAMPLE_RATE
+        """Length of the recording, or of the part that has arrived if the whole is unknown."""
+        return self._known.seconds if self._known else self._size / SAMPLE_RATE
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the samples that have not been dropped."""
+        return self._samples.nbytes
 
     @property
     def frames(self) -> int:
-        """How many frames of its spectrogram are certain."""
+        """Number of final frames of its spectrogram."""
         certain = self._size if self.is_complete else max(0, self._size - SAMPLES_BEFORE)
         return certain // HOP_SAMPLES
 
@@ -53,27 +74,39 @@ class Recording:
         self._samples = np.concatenate([self._samples, samples])
 
     def finish(self) -> None:
-        """Takes note that no more will come."""
+        """Marks the recording as complete."""
         self.is_complete = True
 
+    def empty_copy(self) -> "Recording":
+        """Begins another recording for the same model."""
+        return Recording(bands=self._bands, window_frames=self._window // HOP_SAMPLES)
+
+    def measure(self) -> "Measure":
+        """Measures the samples; dropped ones have been measured before."""
+        return Measure(seconds=self.seconds, loudest=self._level())
+
+    def know(self, measure: "Measure") -> None:
+        """Stores the properties of the whole recording while most of it is still to arrive."""
+        self._known = measure
+
     def window(self, first_frame: int, frames: int) -> np.ndarray:
-        """Cuts out a window, as Whisper's encoder takes it.
+        """Returns a window as input of Whisper's encoder.
 
         Args:
-            first_frame: Where it begins; not forgotten.
-            frames: Of the recording in it.
+            first_frame: First frame of the window; must not have been dropped.
+            frames: Frames of the recording in the window.
 
         Returns:
-            What `spectrum.source` makes.
+            The result of `spectrum.source`.
         """
         start = first_frame * HOP_SAMPLES - self._forgotten
         return source(self._samples, start, self._window, loudest=self._level(), frames=frames)
 
     def forget(self, before_frame: int) -> None:
-        """Lets go of what lies before a frame, but for what the frame's own spectrum needs."""
-        # A model's last timestamp may lie behind the end of what there is.
+        """Drops the samples before a frame, except those that the frame's own spectrum needs."""
+        # A model's last timestamp may be after the end of the samples.
         keep_from = min(before_frame * HOP_SAMPLES - SAMPLES_BEFORE, self._size)
-        # A window's worth at a time, since the rest is moved.
+        # Drop a window's worth at a time, because the rest is moved.
         keep_from -= keep_from % HOP_SAMPLES
         if keep_from - self._forgotten >= self._window:
             self._level()
@@ -85,7 +118,9 @@ class Recording:
         return self._forgotten + len(self._samples)
 
     def _level(self) -> float:
-        """How loud the recording is as far as it is known; each frame is measured once."""
+        """The recording's level as far as it is known. Each frame is measured once."""
+        if self._known:
+            return self._known.loudest
         gone = self._forgotten // HOP_SAMPLES
         first, end = self._measured - gone, self.frames - gone
         self._loudest = max(self._loudest, loudest(self._samples, self._bands, first, end))

@@ -1,4 +1,4 @@
-"""Mono at 16 kHz, from blocks of any rate and number of channels."""
+"""Conversion of blocks of any rate and number of channels to mono at 16 kHz."""
 
 import numpy as np
 import soxr
@@ -12,11 +12,11 @@ class Resampler:
     """Mixes and resamples a recording, block by block.
 
     Attributes:
-        frames: Of the recording so far, at its own rate.
+        frames: Frames of the recording so far, at its own rate.
     """
 
     def __init__(self, rate: int, channels: int) -> None:
-        """Takes the recording's rate and number of channels, which were checked."""
+        """Starts with the recording's rate and number of channels, which have been checked."""
         self.frames = 0
         self._rate, self._channels = rate, channels
         self._stream = (
@@ -28,13 +28,13 @@ class Resampler:
 
         Args:
             block: [N, channels] float32.
-            is_last: Whether it is the last, which may be empty.
+            is_last: Whether it is the last block, which may be empty.
 
         Returns:
-            [M] float32, as much as is certain.
+            [M] float32, as much as is final.
 
         Raises:
-            InvalidRequestError: The recording is too long by now, or a sample is no sample.
+            InvalidRequestError: The recording has become too long, or a sample is invalid.
         """
         self._check_samples(block)
         self.frames += len(block)
@@ -45,7 +45,7 @@ class Resampler:
         return np.asarray(self._stream.resample_chunk(mono, last=is_last))
 
     def _check_samples(self, block: np.ndarray) -> None:
-        # False where a sample is no number, too.
+        # Also False for NaN.
         usable = np.abs(block) <= MAX_SAMPLE
         if usable.all():
             return

@@ -1,46 +1,46 @@
-"""What of Whisper's log-mel spectrograms needs no TensorFlow: filters, windows, the loudest power.
+"""The parts of Whisper's log-mel spectrogram that need no TensorFlow.
 
-The spectrograms themselves are made on the device, by `models.whisper_features`.
+The device computes the spectrograms themselves, with `models.whisper_features`.
 """
 
 import numpy as np
 
-# Samples a second.
+# Samples per second.
 SAMPLE_RATE = 16_000
-# Of a Fourier transform: 25 ms.
+# Samples of a Fourier transform: 25 ms.
 FRAME_SAMPLES = 400
-# From one frame to the next: 10 ms.
+# Samples from one frame to the next: 10 ms.
 HOP_SAMPLES = 160
 
-# A frame lies around its time, so the first begins before its window and the last ends behind it.
+# A frame is centred on its time, so the first begins before its window and the last ends after it.
 SAMPLES_BEFORE = FRAME_SAMPLES // 2
 SAMPLES_BEHIND = FRAME_SAMPLES - HOP_SAMPLES - SAMPLES_BEFORE
 
-# The least power there is.
+# Smallest power of a band.
 LEAST_POWER = 1e-10
 
-# Slaney's mel scale: linear up to 1000 Hz, which are 15 mels, logarithmic above.
+# Slaney's mel scale: linear up to 1000 Hz, which is 15 mels, and logarithmic above.
 _LINEAR_HERTZ, _LINEAR_MELS = 1000.0, 15.0
 _LOG_STEP = np.log(6.4) / 27
 
-# Numbers before a window's samples in a source: how loud the recording is, and how many of the
-# window's frames are the recording's.
+# Numbers before a window's samples in a source: the loudness of the recording, and how many of the
+# window's frames belong to the recording.
 HEADER = 2
 
-# Frames that `loudest` computes at once: some megabytes.
+# Frames that `loudest` computes at once: a few megabytes.
 _FRAMES_AT_ONCE = 1000
 
 
 def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
-    """Cuts a window out of a recording, with what its first and last frame need around it.
+    """Cuts a window out of a recording, with the samples around it that its edge frames need.
 
-    As in Transformers, the recording is mirrored before its first sample and behind its last, and
-    if it is shorter than a window, silence is added to it first.
+    As in Transformers, the recording is mirrored before its first sample and after its last. A
+    recording shorter than a window is first extended with silence.
 
     Args:
         recording: [N] float32.
-        start: Of the window, in samples; a multiple of HOP_SAMPLES below N.
-        window: Its samples.
+        start: Start of the window, in samples; a multiple of HOP_SAMPLES below N.
+        window: Number of samples of the window.
 
     Returns:
         [SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
@@ -55,14 +55,14 @@ def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
 def source(
     recording: np.ndarray, start: int, window: int, *, loudest: float, frames: int
 ) -> np.ndarray:
-    """A window of a recording as what Whisper's encoder takes.
+    """Builds the input of Whisper's encoder from a window of a recording.
 
     Args:
         recording: [N] float32 at 16 kHz.
-        start: Of the window, in samples; a multiple of HOP_SAMPLES below N.
-        window: Its samples.
+        start: Start of the window, in samples; a multiple of HOP_SAMPLES below N.
+        window: Number of samples of the window.
         loudest: See `models.whisper_features`.
-        frames: Likewise.
+        frames: See `models.whisper_features`.
 
     Returns:
         [HEADER + SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
@@ -72,23 +72,23 @@ def source(
 
 
 def source_size(window_frames: int) -> int:
-    """How many numbers a source of a window has."""
+    """How many numbers the source of a window has."""
     return HEADER + SAMPLES_BEFORE + window_frames * HOP_SAMPLES + SAMPLES_BEHIND
 
 
 def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None = None) -> float:
-    """The largest decimal logarithm of power that a recording has in any band and frame.
+    """The largest decimal logarithm of power in any band and frame of a recording.
 
-    Whisper's features are relative to it, so windows of a long recording need it of the whole.
+    Whisper's features are relative to it, so the windows of a long recording need it for the whole.
 
     Args:
         recording: [N] float32 at 16 kHz.
-        bands: Mel bands.
-        first: The first frame to look at.
-        end: The frame to end before; None looks at all.
+        bands: Number of mel bands.
+        first: The first frame to include.
+        end: The frame after the last one to include; None includes all.
 
     Returns:
-        Minus infinity if there is no such frame.
+        The logarithm; minus infinity if no frame is included.
     """
     filters = mel_filters(bands).astype(np.float32)
     hann = hann_window()
@@ -105,7 +105,7 @@ def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None =
 
 
 def mel_filters(bands: int) -> np.ndarray:
-    """Triangular filters that overlap by halves, each of area 1 in hertz (Slaney 1998).
+    """Triangular filters that overlap by half, each of area 1 in hertz (Slaney 1998).
 
     Returns:
         [FRAME_SAMPLES / 2 + 1, bands] float64.

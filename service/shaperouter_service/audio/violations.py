@@ -1,4 +1,4 @@
-"""Errors about a recording, each of one field of the request's `audio`."""
+"""Errors about a recording; each names one field of the request's `audio`."""
 
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.limits import (
@@ -21,7 +21,7 @@ def check_bytes(size: int) -> None:
     """Checks the size of a file or of samples.
 
     Raises:
-        InvalidRequestError: There is nothing, or too much.
+        InvalidRequestError: It is empty or too large.
     """
     if not 0 < size <= MAX_AUDIO_BYTES:
         raise violation(CONTENT, f"must have 1 to {MAX_AUDIO_BYTES} bytes, got {size}")
@@ -35,27 +35,28 @@ def check_rate(rate: int, field: str) -> None:
     """
     if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
         raise violation(
-            field, f"must have {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} samples a second, got {rate}"
+            field,
+            f"must have {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} samples per second, got {rate}",
         )
 
 
 def check_channels(channels: int, field: str) -> None:
-    """Checks a number of channels.
+    """Checks the number of channels.
 
     Raises:
-        InvalidRequestError: There is none, or there are too many.
+        InvalidRequestError: It is 0 or too large.
     """
     if not 1 <= channels <= MAX_AUDIO_CHANNELS:
         raise violation(field, f"must have 1 to {MAX_AUDIO_CHANNELS} channels, got {channels}")
 
 
 def check_seconds(seconds: float) -> None:
-    """Checks how long a recording is.
+    """Checks the length of a recording.
 
     Raises:
         InvalidRequestError: It is too long.
     """
     if seconds > MAX_AUDIO_SECONDS:
         raise violation(
-            CONTENT, f"must last {MAX_AUDIO_SECONDS} seconds at most, got {seconds:.1f}"
+            CONTENT, f"must last at most {MAX_AUDIO_SECONDS} seconds, got {seconds:.1f}"
         )

@@ -13,9 +13,11 @@ from typing import Any, Self
 import structlog
 
 from shaperouter_service.cache import ownership, sealed
+from shaperouter_service.cache.disk import Disk, DiskHangsError
 from shaperouter_service.cache.key import CacheKey
 from shaperouter_service.cache.sealed import DamagedFileError
 from shaperouter_service.cache.section import KEY_FILE, Part, Section, remove
+from shaperouter_service.regular_files import open_regular, read_regular
 
 log = structlog.get_logger(__name__)
 
@@ -63,21 +65,37 @@ class CompileCache:
         writable: Whether anything can be kept.
     """
 
-    def __init__(self, directory: Path, *, max_bytes: int, writable: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_bytes: int,
+        writable: bool = True,
+        disk: Disk | None = None,
+    ) -> None:
         """Names it; see `open`."""
         self.directory = directory
         self.max_bytes = max_bytes
         self.writable = writable
+        self._disk = disk or Disk()
         self._making_room = threading.Lock()
         self._failed = False
 
     @classmethod
-    def open(cls, directory: Path, *, max_bytes: int) -> Self | None:
+    def open(cls, directory: Path, *, max_bytes: int, disk: Disk | None = None) -> Self | None:
         """Makes the directory if it is missing, and finds out what can be done with it.
 
         Says so in a warning if it can only be read. Returns None, with a warning, if it can't, or
         if anybody may have put code there.
         """
+        disk = disk or Disk()
+        try:
+            return disk.run(lambda: cls._open(directory, max_bytes, disk))
+        except DiskHangsError:
+            return None
+
+    @classmethod
+    def _open(cls, directory: Path, max_bytes: int, disk: Disk) -> Self | None:
         with contextlib.suppress(OSError):
             # It holds code that workers will run: others have no business there.
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,19 +119,31 @@ class CompileCache:
             )
             return None
         if ownership.is_shared(status):
-            log.warning("a group may put code into the compile cache that workers run", **about)
+            log.warning(
+                "a group can write to the compile cache, and workers run the code in it", **about
+            )
         try:
-            sealed.replace(directory / "CACHEDIR.TAG", _TAG)
+            sealed.replace(directory / TAG_FILE, _TAG)
         except OSError as error:
             log.warning("the compile cache is only read: it can't be written", reason=str(error))
-            return cls(directory, max_bytes=max_bytes, writable=False)
-        return cls(directory, max_bytes=max_bytes)
+            return cls(directory, max_bytes=max_bytes, writable=False, disk=disk)
+        return cls(directory, max_bytes=max_bytes, disk=disk)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the directory is one that a worker has used as its cache."""
+        with contextlib.suppress(OSError), open_regular(self.directory / TAG_FILE) as file:
+            if file.read(len(_TAG)) == _TAG:
+                return True
+        # Without the mark, where a worker could only read.
+        return any((section / KEY_FILE).is_file() for section in self._sections())
 
     def section(self, key: CacheKey) -> Section:
         """The graphs of a key."""
         return Section(
             self.directory / key.name,
             key,
+            disk=self._disk,
             writable=self.writable,
             on_written=self.make_room,
             on_failure=self._fail,
@@ -122,7 +152,7 @@ class CompileCache:
     def about(self, section: str) -> Mapping[str, Any]:
         """What the key of a section was made of; empty if that is not known."""
         with contextlib.suppress(OSError, ValueError):
-            found = json.loads((self.directory / section / KEY_FILE).read_bytes())
+            found = json.loads(read_regular(self.directory / section / KEY_FILE))
             if isinstance(found, dict):
                 return found
         return {}
@@ -132,6 +162,12 @@ class CompileCache:
 
         Of sections with the same label; none if there is no such section, or the key has its own.
         """
+        try:
+            return self._disk.run(lambda: self._changed(key))
+        except DiskHangsError:
+            return []
+
+    def _changed(self, key: CacheKey) -> list[str]:
         if (self.directory / key.name).is_dir():
             return []
         parts = json.loads(json.dumps(key.parts))
@@ -183,6 +219,10 @@ class CompileCache:
 
     def make_room(self) -> None:
         """Removes what is worth least until the rest fits, and what was left half written."""
+        with contextlib.suppress(DiskHangsError):
+            self._disk.run(self._make_room)
+
+    def _make_room(self) -> None:
         # One thread after the other: the second finds less to do.
         with self._making_room:
             now = time.time()
@@ -204,7 +244,7 @@ class CompileCache:
         if not self._failed:
             self._failed = True
             log.warning(
-                "the compile cache can't be written: what is compiled is not kept",
+                "the compile cache could not be written: compiled graphs are not kept",
                 directory=str(self.directory),
                 reason=str(error),
             )
@@ -224,6 +264,7 @@ def least_valuable(entries: Iterable[Entry], max_bytes: int, now: float) -> list
 
 
 # Tells backup programs to leave the directory out; see https://bford.info/cachedir/.
+TAG_FILE = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Compiled graphs of Shaperouter.\n"
 
 

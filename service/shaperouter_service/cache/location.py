@@ -1,4 +1,4 @@
-"""Where the compile cache is unless told."""
+"""Where the compile cache is unless told, and where in it traffic is recorded."""
 
 import os
 from pathlib import Path
@@ -12,3 +12,8 @@ def default_directory() -> Path | None:
         return Path.home() / ".cache" / "shaperouter"
     except RuntimeError:
         return None
+
+
+def record_directory(cache: Path) -> Path:
+    """The directory of the record of traffic, beside the graphs of a compile cache."""
+    return cache / "traffic"

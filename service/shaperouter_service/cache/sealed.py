@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from shaperouter_service.regular_files import open_regular
+
 MAGIC = b"shaperouter\x00\x01"
 _PREFIX = struct.Struct(f"<{len(MAGIC)}s32sI")
 
@@ -64,13 +66,13 @@ class Header:
         """
         prefix = file.read(_PREFIX.size)
         if len(prefix) < _PREFIX.size:
-            raise DamagedFileError("it is cut short")
+            raise DamagedFileError("it is truncated")
         magic, digest, size = _PREFIX.unpack(prefix)
         if magic != MAGIC:
-            raise DamagedFileError("it is no file of the cache")
+            raise DamagedFileError("it is not a file of the cache")
         text = file.read(size)
         if _digest(text) != digest:
-            raise DamagedFileError("its header has been changed or cut short")
+            raise DamagedFileError("its header was changed or truncated")
         return cls(**json.loads(text))
 
 
@@ -115,7 +117,7 @@ def read(path: Path) -> Sealed:
         header = Header.read(file)
         compressed = file.read()
     if _digest(compressed).hex() != header.digest:
-        raise DamagedFileError("its payload has been changed or cut short")
+        raise DamagedFileError("its payload was changed or truncated")
     payload = zlib.decompress(compressed)
     return Sealed(payload=payload, seconds=header.seconds, details=header.details)
 
@@ -160,7 +162,7 @@ def replace(path: Path, content: bytes) -> None:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return open_regular(path)
     except FileNotFoundError:
         raise
     except OSError as error:

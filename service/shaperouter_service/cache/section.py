@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 
 from shaperouter_service.cache import sealed
+from shaperouter_service.cache.disk import Disk, DiskHangsError
 from shaperouter_service.cache.key import CacheKey
 from shaperouter_service.cache.sealed import DamagedFileError, Sealed
+from shaperouter_service.regular_files import read_regular
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +44,7 @@ class Section:
         directory: Path,
         key: CacheKey,
         *,
+        disk: Disk,
         writable: bool,
         on_written: Callable[[], None],
         on_failure: Callable[[OSError], None],
@@ -51,38 +54,34 @@ class Section:
         Args:
             directory: Its own.
             key: What it is for.
+            disk: Runs what is done with files.
             writable: Whether to try to write.
             on_written: Called after a file has been written.
             on_failure: Called if one could not be.
         """
         self.key = key
         self._directory = directory
+        self._disk = disk
         self._writable = writable
         self._on_written = on_written
         self._on_failure = on_failure
 
     def has(self, graph: str) -> bool:
         """Whether a graph is kept, as far as can be seen without reading it."""
-        return all(self._path(graph, part).is_file() for part in Part)
+        try:
+            return self._disk.run(lambda: all(self._path(graph, part).is_file() for part in Part))
+        except DiskHangsError:
+            return False
 
     def read(self, graph: str, part: Part) -> Sealed | None:
         """Returns what is kept of a graph, and notes that it was used.
 
         What is damaged is logged, removed and not returned.
         """
-        path = self._path(graph, part)
         try:
-            found = sealed.read(path)
-        except FileNotFoundError:
+            return self._disk.run(lambda: self._read(graph, part))
+        except DiskHangsError:
             return None
-        except (DamagedFileError, OSError) as error:
-            self.drop(graph, part, reason=str(error))
-            return None
-        if self._writable:
-            # The time of the last use, for eviction.
-            with contextlib.suppress(OSError):
-                os.utime(path)
-        return found
 
     def write(
         self, graph: str, part: Part, payload: bytes, *, seconds: float, **details: Any
@@ -98,11 +97,15 @@ class Section:
         """
         if not self._writable:
             return
-        path = self._path(graph, part)
-        try:
+
+        def write() -> None:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._write_key()
+            path = self._path(graph, part)
             sealed.write(path, payload, graph=graph, seconds=seconds, details=details)
+
+        try:
+            self._disk.run(write)
         except OSError as error:
             self._on_failure(error)
         else:
@@ -110,8 +113,27 @@ class Section:
 
     def drop(self, graph: str, part: Part, *, reason: str) -> None:
         """Removes a part of a graph, if it can."""
+        with contextlib.suppress(DiskHangsError):
+            self._disk.run(lambda: self._drop(graph, part, reason))
+
+    def _read(self, graph: str, part: Part) -> Sealed | None:
         path = self._path(graph, part)
-        log.warning("dropping a damaged file of the compile cache", path=str(path), reason=reason)
+        try:
+            found = sealed.read(path)
+        except FileNotFoundError:
+            return None
+        except (DamagedFileError, OSError) as error:
+            self._drop(graph, part, str(error))
+            return None
+        if self._writable:
+            # The time of the last use, for eviction.
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return found
+
+    def _drop(self, graph: str, part: Part, reason: str) -> None:
+        path = self._path(graph, part)
+        log.warning("damaged file of the compile cache removed", path=str(path), reason=reason)
         if self._writable:
             remove(path)
 
@@ -122,7 +144,7 @@ class Section:
         path = self._directory / KEY_FILE
         text = json.dumps(self.key.parts, indent=1).encode()
         with contextlib.suppress(OSError):
-            if path.read_bytes() == text:
+            if read_regular(path) == text:
                 return
         sealed.replace(path, text)
 

@@ -10,6 +10,7 @@ import click
 
 from shaperouter_service.cache.cache import CompileCache, Entry, least_valuable
 from shaperouter_service.cache.location import default_directory
+from shaperouter_service.commands.options.numbers import Number
 from shaperouter_service.sizes import format_size, parse_size
 
 DAY_SECONDS = 24 * 3600.0
@@ -21,8 +22,13 @@ _UNITS = (("d", DAY_SECONDS), ("h", 3600.0), ("min", 60.0))
 def _open(_: click.Context, __: click.Parameter, value: str | None) -> CompileCache:
     directory = default_directory() if value is None else Path(value)
     if directory is None or value == "off":
-        raise click.UsageError("--compile-cache must be a directory, got off")
-    return CompileCache(directory, max_bytes=sys.maxsize)
+        raise click.UsageError("--compile-cache: must be a directory, got off")
+    cache = CompileCache(directory, max_bytes=sys.maxsize)
+    # Before the first start, there is none yet in the default place.
+    if value is not None and not cache.exists:
+        what = "is not a compile cache" if directory.is_dir() else "is not a directory"
+        raise click.UsageError(f"--compile-cache: {directory} {what}")
+    return cache
 
 
 _cache = click.option(
@@ -32,23 +38,23 @@ _cache = click.option(
     show_envvar=True,
     metavar="DIRECTORY",
     callback=_open,
-    help="The cache's directory. Default: shaperouter in the user's cache home.",
+    help="Directory of the cache. Default: shaperouter in the user's cache home.",
 )
 
 
 @click.group("cache")
 def cache_command() -> None:
-    """Shows, checks and shrinks the compile cache."""
+    """List, check and shrink the compile cache."""
 
 
 @cache_command.command("list")
 @_cache
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_command(*, cache: CompileCache, as_json: bool) -> None:
-    """Lists the graphs that are kept, the newest first.
+    """List the graphs in the cache, newest first.
 
-    Graphs are in sections: one for each combination of a model's dimensions and what it was
-    compiled with. SECONDS is how long it took to trace and compile them.
+    A section holds the graphs of one model compiled in one way; a different model size, version or
+    processor has a section of its own. SECONDS is the time that tracing and compiling took.
     """
     entries = cache.entries()
     click.echo(_as_json(cache, entries) if as_json else _as_table(cache, entries))
@@ -57,9 +63,10 @@ def list_command(*, cache: CompileCache, as_json: bool) -> None:
 @cache_command.command()
 @_cache
 def verify(*, cache: CompileCache) -> None:
-    """Reads every file. Exit code 1 if any is damaged, with a line for each.
+    """Read every file and check it. Exit code 1 if any is damaged.
 
-    Damage costs a compilation: workers find it, remove it and compile.
+    Prints a line for each damaged file. A damaged file costs one compilation: the next worker that
+    reads it removes it and compiles the graph again.
     """
     checked = len(list(cache.paths()))
     damaged = list(cache.damage())
@@ -73,19 +80,22 @@ def verify(*, cache: CompileCache) -> None:
 @cache_command.command()
 @_cache
 @click.option(
-    "--max-size", type=parse_size, metavar="SIZE", help="Remove what is worth least above this."
+    "--max-size",
+    type=parse_size,
+    metavar="SIZE",
+    help="Remove the least valuable graphs until the cache is no larger than this.",
 )
 @click.option(
     "--unused-for",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="DAYS",
-    help="Remove what was not written or loaded for so many days.",
+    help="Remove graphs that were neither written nor loaded for this many days.",
 )
 @click.option("--all", "everything", is_flag=True, help="Remove all graphs.")
 def prune(
     *, cache: CompileCache, max_size: int | None, unused_for: float | None, everything: bool
 ) -> None:
-    """Removes graphs. Workers that run keep those they have."""
+    """Remove graphs. Running workers keep the graphs that they have loaded."""
     if max_size is None and unused_for is None and not everything:
         raise click.UsageError("one of --max-size, --unused-for and --all must be given")
     now, entries = time.time(), cache.entries()

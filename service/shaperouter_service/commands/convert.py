@@ -9,10 +9,12 @@ import click
 @click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
 def convert(*, source: Path, target: Path) -> None:
-    """Turns a Whisper of CTranslate2 (faster-whisper) into the Hugging Face layout.
+    """Convert a checkpoint to the Hugging Face layout with safetensors.
 
-    SOURCE is its directory, with model.bin, config.json and tokenizer.json. TARGET must not exist,
-    or be empty; --model NAME=TARGET then serves it. Quantized weights become float32.
+    SOURCE is a directory with config.json and pytorch_model.bin (one file or shards), or a Whisper
+    model of CTranslate2 (faster-whisper) with model.bin, config.json and tokenizer.json. TARGET
+    must be empty or not exist; then `--model NAME=TARGET` serves it. Only tensors are read from
+    pytorch_model.bin; code in it is never run. Quantized weights of CTranslate2 become float32.
     """
     # Imported late: it needs the packages of workers, which routers do without.
     from shaperouter_service.conversion import convert_directory

@@ -1,11 +1,15 @@
 """`shaperouterd ladder`: ladders that are fitted to recorded traffic."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from shaperouter_service.cache.cache import CompileCache
+from shaperouter_service.cache.location import default_directory, record_directory
+from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.lengths import ChosenLengths
 from shaperouter_service.record import read_record
 from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
@@ -13,7 +17,7 @@ from shaperouter_service.routing.fitting import Demand, fit_ladder
 from shaperouter_service.routing.ladders import Ladder
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
-from shaperouter_service.telemetry.logs import configure_logs
+from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 # Requests below which a fitted ladder means little: each of some ten rungs serves some ten of them.
 ENOUGH_REQUESTS = 100
@@ -64,51 +68,67 @@ class Fit:
         return sum(one.demand.expected(one.fitted).cost for one in self.comparisons)
 
 
+def _record(_: click.Context, __: click.Parameter, given: Path | None) -> Path:
+    """Finds the record of traffic in a compile cache."""
+    directory = given or default_directory()
+    if directory is None or directory == Path("off"):
+        raise click.BadParameter("must be a directory, got off: the compile cache is off")
+    if not directory.is_dir():
+        raise click.BadParameter(f"{directory} is not a directory")
+    is_cache = CompileCache(directory, max_bytes=sys.maxsize).exists
+    return record_directory(directory) if is_cache else directory
+
+
 @click.group()
 def ladder() -> None:
-    """Tells what traffic asks of ladders."""
+    """Fit ladders to recorded traffic."""
 
 
 @ladder.command()
 @click.option(
     "--record",
     "directory",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="SHAPEROUTER_COMPILE_CACHE",
+    show_envvar=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=_record,
     metavar="DIR",
-    help="Directory of the traffic record that workers have kept.",
+    help="Compile cache of the workers that recorded the traffic, or its subdirectory "
+    "`traffic`.  [default: shaperouter in the user's cache home]",
 )
-@click.option("--model", metavar="NAME", help="Only this model.  [default: all of the record]")
+@click.option(
+    "--model", metavar="NAME", help="Fit only this model.  [default: all models in the record]"
+)
 @click.option(
     "--prefill-rungs",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     metavar="K",
-    help="Most rungs for prompts.  [default: as many as pay]",
+    help="Maximum number of lengths for prompts.  [default: as many as pay]",
 )
 @click.option(
     "--decode-rungs",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     metavar="K",
-    help="Most rungs for caches.  [default: as many as pay]",
+    help="Maximum number of lengths for caches.  [default: as many as pay]",
 )
 @click.option(
     "--encode-rungs",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     metavar="K",
-    help="Most rungs for sources.  [default: as many as pay]",
+    help="Maximum number of lengths for sources.  [default: as many as pay]",
 )
 @click.option(
     "--horizon",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="HOURS",
-    help="How long a worker uses what it has compiled: the longer, the more rungs pay.  "
-    "[default: as long as was recorded]",
+    help="Time in hours that a worker uses its compiled graphs. The longer, the more lengths "
+    "pay.  [default: the recorded time]",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the fitted ladders to a TOML file, for `shaperouterd serve --config`.",
+    help="Write the fitted ladders to this TOML file, for `shaperouterd serve --config`.",
 )
 def fit(
     *,
@@ -120,19 +140,19 @@ def fit(
     horizon: float | None,
     output: Path | None,
 ) -> None:
-    """Fits ladders of lengths to recorded traffic.
+    """Fit ladders of lengths to recorded traffic.
 
-    Finds the rungs that cost least time in padding and compilations together, and compares them
-    with those that the models have.
+    Finds the lengths that cost the least time in padding and compilations together, and compares
+    them with the current lengths of the models.
     """
-    configure_logs("warning", "auto")
+    configure_logs(LogSettings(level="warning"))
     record = read_record(directory)
     if not record:
-        raise click.BadParameter(f"{directory} has no traffic", param_hint="--record")
+        raise click.BadParameter(f"{directory} has no recorded traffic", param_hint="--record")
     if model is not None and model not in record:
         known = ", ".join(sorted(record))
         raise click.BadParameter(
-            f"no traffic of {model!r} is recorded; there is of {known}", param_hint="--model"
+            f"no traffic is recorded for {model!r}; recorded models: {known}", param_hint="--model"
         )
     most_rungs = {
         GraphKind.ENCODE: encode_rungs,
@@ -198,22 +218,22 @@ def _report(fit: Fit, horizon: float | None) -> str:
     traffic = fit.traffic
     lines = [f"{traffic.model}: {_recorded(traffic)}"]
     if fit.comparisons:
-        expected = f"{horizon:g} h of one worker" if horizon else "as much time"
-        lines += [f"Costs are those to be expected in {expected}.", "", *_table(fit), ""]
+        expected = f"{horizon:g} h of one worker" if horizon else "the recorded time"
+        lines += [f"Expected costs over {expected}:", "", *_table(fit), ""]
         lines.append(_saving(fit))
     lines += [
-        f"No device time of {kind} is recorded: its ladder stays as it is."
+        f"No device time is recorded for {kind}, so its ladder stays as it is."
         for kind, lengths in fit.chosen.items()
         if lengths is None
     ]
     if fit.comparisons and not any(one.compiles for one in traffic.signatures.values()):
         lines.append(
-            f"No compilation is recorded: {ASSUMED_COMPILE_SECONDS:g} s are assumed for each."
+            f"No compilation is recorded; {ASSUMED_COMPILE_SECONDS:g} s are assumed for each."
         )
     if _is_thin(traffic):
         lines.append(
-            f"TOO LITTLE TRAFFIC: below {ENOUGH_REQUESTS} prompts or runs a fitted ladder means "
-            "little."
+            f"TOO LITTLE TRAFFIC: a ladder fitted to fewer than {ENOUGH_REQUESTS} prompts or runs "
+            "is unreliable."
         )
     return "\n".join(lines)
 
@@ -262,7 +282,7 @@ def _table(fit: Fit) -> list[str]:
 def _saving(fit: Fit) -> str:
     today, fitted = fit.cost_today, fit.cost_fitted
     if not today:
-        return "There is nothing to save: no padding and no compilation is expected."
+        return "Nothing to save: neither padding nor compilations are expected."
     less = 1 - fitted / today
     return (
         f"The fitted ladders cost {abs(less):.0%} {'less' if less >= 0 else 'more'}: "
@@ -273,7 +293,7 @@ def _saving(fit: Fit) -> str:
 def _config(fits: Sequence[Fit]) -> str:
     lines = ["# Fitted by `shaperouterd ladder fit`, for `shaperouterd serve --config`."]
     for fit in fits:
-        thin = " (too little to mean anything)" if _is_thin(fit.traffic) else ""
+        thin = "(too little traffic to be reliable)" if _is_thin(fit.traffic) else ""
         lines.append(f"# {fit.traffic.model}: {_recorded(fit.traffic)}{thin}.")
     for kind in GraphKind:
         chosen = [lengths for fit in fits if (lengths := fit.chosen.get(kind)) is not None]

@@ -27,9 +27,8 @@ from shaperouter_service.commands.options import (
     multiple=True,
     required=True,
     metavar="ADDRESS",
-    help="Address of a worker: HOST:PORT or unix:PATH. A host that is a name stands for workers at "
-    "all of its addresses, which are looked up again every few seconds. May be given several "
-    "times.",
+    help="Address of a worker: HOST:PORT or unix:PATH. A host name stands for workers at all "
+    "of its addresses; it is resolved again every few seconds. Can be repeated.",
 )
 @worker_tls_options
 def router(
@@ -40,7 +39,7 @@ def router(
     workers: tuple[str, ...],
     worker_tls: WorkerTlsOptions,
 ) -> None:
-    """A router over workers that run elsewhere; it needs no TensorFlow."""
+    """Run a router for workers that run elsewhere. Needs no TensorFlow."""
     from shaperouter_service.roles.router import RouterConfig, run_router
 
     common.configure_logs()
@@ -51,6 +50,8 @@ def router(
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=public.max_queue_seconds,
+        max_calls=public.max_calls,
+        max_recording_memory=public.max_recording_memory,
         own_workers=False,
         health_listen=common.health_address,
         tls=tls.server(),

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -17,38 +16,20 @@ from shaperouter_service.commands.options import (
     common_options,
     default_compile_threads,
     engine_options,
-    option,
     public_options,
     tls_options,
+    workers_option,
 )
 from shaperouter_service.devices import usable_cores, visible_gpus
 from shaperouter_service.lengths import lengths_of_models
-
-
-class _WorkerCount(click.IntRange):
-    """A number of workers, or one for each GPU."""
-
-    name = "integer or auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "auto":
-            return max(1, len(visible_gpus(os.environ)))
-        return super().convert(value, param, ctx)
+from shaperouter_service.memory_cap import MemoryCap
 
 
 @click.command()
 @common_options
 @public_options
 @tls_options
-@option(
-    "--workers",
-    type=_WorkerCount(1, 64),
-    default=1,
-    metavar="N|auto",
-    help="Local worker processes, each with all models, a share of the cores, and one of the GPUs "
-    "if there are any; auto is one for each GPU, or one. Graphs are cached for the cores of a "
-    "worker, so with another number they are compiled once more.",
-)
+@workers_option
 @engine_options
 def serve(
     *,
@@ -58,7 +39,7 @@ def serve(
     workers: int,
     engine: EngineOptions,
 ) -> None:
-    """A router with local workers: all there is to it on one machine."""
+    """Run a router and its workers on this machine."""
     from shaperouter_service.roles.router import RouterConfig
     from shaperouter_service.roles.serve import LocalWorkers, run_serve
 
@@ -76,6 +57,8 @@ def serve(
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=public.max_queue_seconds,
+        max_calls=public.max_calls,
+        max_recording_memory=public.max_recording_memory,
         own_workers=True,
         health_listen=common.health_address,
         tls=tls.server(),
@@ -86,6 +69,7 @@ def serve(
         engine,
         threads=engine.threads or cores,
         compile_threads=engine.compile_threads or default_compile_threads(cores),
+        max_memory=MemoryCap(size=engine.max_memory.bytes_for(workers)),
     )
     arguments = (
         *(f"--model={source.name}={source.directory}" for source in sources),

@@ -21,10 +21,11 @@ def _checked(_: click.Context, __: click.Parameter, name: str) -> str:
 @click.command()
 @click.argument("name", callback=_checked)
 def token(name: str) -> None:
-    """Makes a token for the client NAME.
+    """Generate a token for the client NAME.
 
-    The token goes to standard output, for the client alone; it is kept nowhere. What the file of
-    --tokens needs goes to standard error: the token's digest, which is no secret.
+    Prints the token on standard output, for the client alone; it is stored nowhere. Prints the
+    entry for the --tokens file on standard error. The entry holds the token's digest, which is not
+    secret.
     """
     new = secrets.token_urlsafe(_BYTES)
     click.echo(f'[clients."{name}"]\nsha256 = ["{digest(new)}"]', err=True)

@@ -45,7 +45,7 @@ class SpecialTokens:
 
         def find(text: str) -> int:
             if text not in ids:
-                raise StartupError(f"{path}: is not Whisper's: it has no token {text}")
+                raise StartupError(f"{path}: must be Whisper's tokenizer, but has no token {text}")
             return ids[text]
 
         start, translate = find("<|startoftranscript|>"), find("<|translate|>")

@@ -67,7 +67,7 @@ class _TapeAttention:
     def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource`."""
         if self._source is None:
-            raise TypeError("a decoder that attends to a source needs one")
+            raise TypeError("a decoder that attends to a source needs a source")
         return self._source(layer, query, scale)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding.caches import Caches, Shape
+from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model
@@ -93,6 +94,9 @@ class Batch:
         """Puts a request in a free row, before anything is read; see `State.begin`."""
         new_tokens = int(options.max_new_tokens[0])
         self.state.begin(row, prompt, new_tokens, generated, source_length)
+        if options.no_repeat_ngram_size[0] > 0:
+            sequence = [*prompt, *generated]
+            self.state.matches[row, :, : len(sequence)] = count_matches(sequence)
         for field, value in zip(
             tf.nest.flatten(self.options), tf.nest.flatten(options), strict=True
         ):

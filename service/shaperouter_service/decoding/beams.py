@@ -5,29 +5,40 @@ A step, for each row, of B open hypotheses of which a request uses its first n =
 1. Log-probabilities of all continuations, processed, are added to the hypotheses' scores.
 2. The best continuations are candidates: enough that n go on even if every end token is among them.
    With sampling they are drawn, without replacement, instead.
-3. The best n candidates that do not end are the next open hypotheses.
+3. The best n candidates that do not end, by an end token or a stop string, are the next open
+   hypotheses; there are fewer where too many end by stop strings.
 4. Those of the first n candidates that end compete with the ended hypotheses so far, by scores
    divided by a power of their length, that of a transcript without its end token; the best n stay.
 5. The search stops when no open hypothesis can get among the ended ones, by the rule that
    `early_stopping` names, or when there is no room for another token.
+
+A place without a hypothesis has the score LOWEST. In Transformers it has -1e9, so with a strongly
+negative length penalty, where finished sequences score lower, unfinished ones take their places.
 """
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import NO_TOKEN, EarlyStopping, Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
-from shaperouter_service.decoding.state import WORST, Beams, State
+from shaperouter_service.decoding.state import LOWEST, Beams, State
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.limits import MAX_EOS_TOKENS
-
-# The score of what must never be chosen.
-LOWEST = -float("inf")
 
 
 class BeamSearch(Search):
     """Beam search; rows may use fewer beams than there are."""
+
+    def __init__(self, stopping: tf.Tensor) -> None:
+        """Takes what ends hypotheses besides end tokens.
+
+        Args:
+            stopping: [R, B, ceil(V / 8)] uint8, a bit for each token, lowest first: whether it
+                completes a stop string of its row after that hypothesis.
+        """
+        self._stopping = stopping
 
     def advance(
         self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
@@ -52,7 +63,7 @@ class BeamSearch(Search):
         )  # [R, K] each
         parent, new = flat // vocab_size, flat % vocab_size
         has_end = is_end(new, options)
-        ends = has_end | (state.remaining == 1)[:, tf.newaxis]
+        ends = has_end | self._completes_stop(parent, new) | (state.remaining == 1)[:, tf.newaxis]
         new_logprobs = tf.gather(
             tf.reshape(logprobs, [rows, beams * vocab_size]), flat, batch_dims=1
         )
@@ -73,8 +84,13 @@ class BeamSearch(Search):
             )
 
         # 3.
-        open_scores, kept = tf.math.top_k(tf.where(ends, scores + WORST, scores), beams)
+        open_scores, kept = tf.math.top_k(tf.where(ends, LOWEST, scores), beams)
         open_tokens, open_logprobs = continued(kept)
+        open_matches = extend_matches(
+            of_parents(kept, state.matches),
+            of_parents(kept, state.tokens),
+            tf.gather(new, kept, batch_dims=1),
+        )
         lineage = of_parents(kept, before.lineage)
 
         # 4.
@@ -83,8 +99,7 @@ class BeamSearch(Search):
         full = tf.reduce_all(before.ended | ~used, axis=-1)
         first = options.early_stopping == EarlyStopping.FIRST
         closed = (full & first) | ~before.improvable
-        finals += WORST * tf.cast(closed[:, tf.newaxis], tf.float32)
-        finals += WORST * tf.cast(~may_end, tf.float32)
+        finals = tf.where(may_end & ~closed[:, tf.newaxis], finals, LOWEST)
         # What ended before comes first, so that it wins ties.
         merged = tf.concat([tf.where(used, before.ended_scores, LOWEST), finals], axis=-1)
         ended_scores, best = tf.math.top_k(merged, beams)
@@ -97,29 +112,26 @@ class BeamSearch(Search):
             choose = tf.reshape(is_new, [rows, beams, *[1] * (len(old_values.shape) - 2)])
             return tf.where(choose, new_values, old_values)
 
-        ended = merge(before.ended, tf.gather(may_end, fresh, batch_dims=1)) & used
-
         # 5.
         never = options.early_stopping == EarlyStopping.NEVER
         longest = tf.where(never & (options.length_penalty > 0), options.max_new_tokens, generated)
-        reachable = open_scores[:, 0] / tf.pow(tf.cast(longest, tf.float32), options.length_penalty)
+        longest = longest[:, tf.newaxis]
+        reachable = _per_length(open_scores[:, :1], longest, options)[:, 0]
+        # LOWEST until as many have ended as there are beams.
         worst = tf.reduce_min(tf.where(used, ended_scores, -LOWEST), axis=-1)
-        to_beat = tf.where(ended, worst[:, tf.newaxis], WORST)
-        improvable = before.improvable & tf.reduce_any(
-            used & (reachable[:, tf.newaxis] > to_beat), axis=-1
-        )
-        full = tf.reduce_all(ended | ~used, axis=-1)
+        improvable = before.improvable & (reachable > worst)
+        full = worst > LOWEST
         stop = ~improvable | (full & first) | tf.reduce_all(ends | ~is_candidate, axis=-1)
 
         after = state._replace(
             tokens=open_tokens,
+            matches=open_matches,
             lengths=lengths + 1,
             remaining=tf.where(stop, 0, state.remaining - 1),
             beams=Beams(
                 lineage=lineage,
                 scores=open_scores,
                 logprobs=open_logprobs,
-                ended=ended,
                 ended_tokens=merge(before.ended_tokens, fresh_tokens),
                 ended_lengths=merge(
                     before.ended_lengths,
@@ -131,6 +143,13 @@ class BeamSearch(Search):
             ),
         )
         return after, Logprobs.none(rows)
+
+    def _completes_stop(self, parent: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        """Whether new tokens complete stop strings of the hypotheses they continue, [R, K]."""
+        rows, beams, size = self._stopping.shape
+        flat = tf.reshape(self._stopping, [rows, beams * size])
+        found = tf.gather(flat, parent * size + new // 8, batch_dims=1)
+        return tf.bitwise.right_shift(found, tf.cast(new % 8, tf.uint8)) % 2 == 1
 
     @staticmethod
     def _processed(
@@ -145,6 +164,7 @@ class BeamSearch(Search):
             tf.reshape(state.tokens, [rows * beams, -1]),
             tf.repeat(state.lengths, beams),
             tf.repeat(state.prompt_lengths, beams),
+            tf.reshape(state.matches, [rows * beams, -1]),
             options=each,
             active=active,
         )
@@ -172,7 +192,7 @@ class BeamSearch(Search):
         if options.transcript:
             # As in openai/whisper and CTranslate2, where Transformers counts it.
             lengths = tf.maximum(lengths - tf.cast(has_end, tf.int32), 1)
-        return scores / tf.pow(tf.cast(lengths, tf.float32), options.length_penalty[:, tf.newaxis])
+        return _per_length(scores, lengths, options)
 
     @staticmethod
     def _candidates(
@@ -207,6 +227,13 @@ class BeamSearch(Search):
         is_candidate = tf.range(most) < enough[:, tf.newaxis]
         found = tf.gather(scores, flat, batch_dims=1)
         return tf.where(is_candidate, found, LOWEST), flat, is_candidate
+
+
+def _per_length(scores: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:
+    """Divides scores [R, K] by the power `length_penalty` of lengths, [R, 1] or [R, K]."""
+    powers = tf.pow(tf.cast(lengths, tf.float32), options.length_penalty[:, tf.newaxis])
+    # A hypothesis stays better than none, even if its quotient is below the range of float32.
+    return tf.where(scores > LOWEST, tf.maximum(scores / powers, tf.float32.min), LOWEST)
 
 
 def _count_ends(options: Options) -> tf.Tensor:

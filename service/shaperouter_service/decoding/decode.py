@@ -1,7 +1,8 @@
 """The decode graph: advances the rows of a batch together, several steps a call."""
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from shaperouter_service.models import Model, Weights
 # Most steps a call can be asked for: the size of its result. The number itself is a tensor.
 MAX_STEPS = 16
 
+NO_STOPPING: Mapping[int, Sequence[np.ndarray]] = {}
+
 
 class _Inputs(NamedTuple):
     """What a call takes, besides the caches.
@@ -32,6 +35,7 @@ class _Inputs(NamedTuple):
         pending: [R, V] float32, logits of rows that have no new token yet; empty with sources.
         active: [R] bool, the rows to advance.
         steps: int32, at most MAX_STEPS.
+        stopping: As of `BeamSearch`; empty without beam search.
     """
 
     state: Any
@@ -39,6 +43,7 @@ class _Inputs(NamedTuple):
     pending: Any
     active: Any
     steps: Any
+    stopping: Any = ()
 
 
 class DecodeProgram(Program):
@@ -57,12 +62,21 @@ class DecodeProgram(Program):
             length=length,
             source_length=model.family.source_places(length),
         )
-        self._search: Search = Sampling() if beams == 1 else BeamSearch()
+        # Made once: these are as large as what they stand for.
+        self._no_stopping: Any = ()
+        if beams > 1:
+            self._no_stopping = tf.zeros(self._stopping_shape, tf.uint8)
         self._no_logits: Any = ()
         if not self.source_length:
             self._no_logits = tf.zeros([rows, model.family.vocab_size])
 
-    def __call__(self, batch: Batch, active: Sequence[int], steps: int) -> Logprobs:
+    def __call__(
+        self,
+        batch: Batch,
+        active: Sequence[int],
+        steps: int,
+        stopping: Mapping[int, Sequence[np.ndarray]] = NO_STOPPING,
+    ) -> Logprobs:
         """Advances some rows of a batch of this graph's shape.
 
         A row that was just read gets its first token in a step of its own, in which no other row
@@ -72,7 +86,9 @@ class DecodeProgram(Program):
             batch: Its state and caches become those after the steps.
             active: The rows to advance.
             steps: At most MAX_STEPS, and such that no active row comes to attend to more than T
-                places.
+                places. 1 with `stopping`, which holds for one step.
+            stopping: Of active rows with stop strings, for each hypothesis in use a bit for each
+                token, lowest first: whether it would complete one, [ceil(V / 8)] uint8.
 
         Returns:
             Of the tokens made, [R, MAX_STEPS, ...].
@@ -80,12 +96,29 @@ class DecodeProgram(Program):
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
         logits = self._no_logits if batch.logits is None else batch.logits
-        inputs = _Inputs(batch.state, batch.options_on_device, logits, mask, np.int32(steps))
+        inputs = _Inputs(
+            batch.state,
+            batch.options_on_device,
+            logits,
+            mask,
+            np.int32(steps),
+            self._stopping(stopping) if stopping else self._no_stopping,
+        )
         batch.state, logprobs = self._run(batch, inputs)
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):
             batch.logits = None
         return logprobs
+
+    @property
+    def _stopping_shape(self) -> list[int]:
+        return [self.rows, self.beams, math.ceil(self.model.family.vocab_size / 8)]
+
+    def _stopping(self, stopping: Mapping[int, Sequence[np.ndarray]]) -> np.ndarray:
+        whole = np.zeros(self._stopping_shape, np.uint8)
+        for row, hypotheses in stopping.items():
+            whole[row, : len(hypotheses)] = hypotheses
+        return whole
 
     @property
     def label(self) -> str:
@@ -118,6 +151,7 @@ class DecodeProgram(Program):
                 else tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
                 active=tf.TensorSpec([self.rows], tf.bool),
                 steps=tf.TensorSpec([], tf.int32),
+                stopping=() if self.beams == 1 else tf.TensorSpec(self._stopping_shape, tf.uint8),
             )
         ]
 
@@ -128,11 +162,21 @@ class DecodeProgram(Program):
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         nobody = np.zeros([self.rows], np.bool_)
-        return [_Inputs(batch.state, batch.options, self._no_logits, nobody, np.int32(0))]
+        return [
+            _Inputs(
+                batch.state,
+                batch.options,
+                self._no_logits,
+                nobody,
+                np.int32(0),
+                self._no_stopping,
+            )
+        ]
 
     def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tuple[State, Logprobs]:
         """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
-        state, options, pending, active, steps = inputs
+        state, options, pending, active, steps, stopping = inputs
+        search: Search = Sampling() if self.beams == 1 else BeamSearch(stopping)
         # Read outside of the loop, so that weights are its constants.
         weights = self.model.weights.read()
         tapes, layers = len(self._tape_shapes), self.model.family.layers
@@ -171,7 +215,7 @@ class DecodeProgram(Program):
 
             logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
             state = _with_silence(state, logits, options, alive)
-            after, made = self._search.advance(logits, state, options, alive)
+            after, made = search.advance(logits, state, options, alive)
             return (
                 index + 1,
                 _where(alive, after, state),

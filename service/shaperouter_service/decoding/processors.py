@@ -6,6 +6,7 @@ their options. They apply in Transformers' order, which is that of `process`.
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.ngrams import completes_repeated_ngram
 from shaperouter_service.decoding.options import NO_TOKEN, Options
 from shaperouter_service.decoding.timestamps import constrain_transcript
 from shaperouter_service.limits import MAX_BIAS_TOKENS
@@ -16,6 +17,7 @@ def process(
     tokens: tf.Tensor,
     lengths: tf.Tensor,
     prompt_lengths: tf.Tensor,
+    matches: tf.Tensor,
     *,
     options: Options,
     active: tf.Tensor,
@@ -27,6 +29,7 @@ def process(
         tokens: [R, N] int32, the sequence so far, prompt first.
         lengths: [R] int32, how many of them there are; at least 1 where active.
         prompt_lengths: [R] int32, how many of those are the prompt's.
+        matches: [R, N] int32, see `ngrams`; of rows that do not ask, anything.
         options: Of R rows.
         active: [R] bool; what other rows ask for is not computed if nobody else asks.
 
@@ -44,7 +47,7 @@ def process(
     def processed() -> tf.Tensor:
         result = _bias(scores, tokens, lengths, options)
         result = _penalize_repetition(result, tokens, lengths, options)
-        result = _ban_repeated_ngrams(result, tokens, lengths, options)
+        result = _ban_repeated_ngrams(result, tokens, lengths, matches, options)
         return _ban_early_end(result, generated, options)
 
     result = tf.cond(tf.reduce_any(asked), processed, lambda: scores)
@@ -89,25 +92,15 @@ def _penalize_repetition(
 
 
 def _ban_repeated_ngrams(
-    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options
+    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, matches: tf.Tensor, options: Options
 ) -> tf.Tensor:
     """Bans tokens that would complete a run of n tokens that the sequence already has."""
-    places = tf.range(tokens.shape[1])
-    size = options.no_repeat_ngram_size[:, tf.newaxis]
-    ends_ngram = (size > 0) & (places >= size - 1) & (places < lengths[:, tf.newaxis])
-
-    def compare(back: tf.Tensor, same: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        before = tf.gather(tokens, tf.maximum(places - back, 0), axis=1)
-        newest = tf.gather(tokens, tf.maximum(lengths - back, 0)[:, tf.newaxis], batch_dims=1)
-        return back + 1, same & ((back >= size) | (before == newest))
-
-    # `same` is true where the n - 1 tokens before a place are the n - 1 newest.
-    _, same = tf.while_loop(
-        lambda back, same: back < tf.reduce_max(size), compare, (tf.constant(1), ends_ngram)
-    )
+    completes = completes_repeated_ngram(matches, lengths, options.no_repeat_ngram_size)
     # A place that bans nothing repeats one that does, or bans a token that is then not banned.
     banned = tf.tensor_scatter_nd_max(
-        tf.zeros(scores.shape, tf.int32), _indices(tf.maximum(tokens, 0)), tf.cast(same, tf.int32)
+        tf.zeros(scores.shape, tf.int32),
+        _indices(tf.maximum(tokens, 0)),
+        tf.cast(completes, tf.int32),
     )
     return tf.where(banned > 0, -float("inf"), scores)
 

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.randomness import gumbel
@@ -21,12 +22,19 @@ class Sampling(Search):
         logits = tf.squeeze(logits, 1)
         tokens, lengths = tf.squeeze(state.tokens, 1), state.lengths
         scores = process(
-            logits, tokens, lengths, state.prompt_lengths, options=options, active=active
+            logits,
+            tokens,
+            lengths,
+            state.prompt_lengths,
+            tf.squeeze(state.matches, 1),
+            options=options,
+            active=active,
         )
         new = self._choose(scores, lengths, options, active)
         remaining = tf.where(is_end(new, options), 0, state.remaining - 1)
         after = state._replace(
             tokens=append(state.tokens, lengths, new[:, tf.newaxis]),
+            matches=extend_matches(state.matches, state.tokens, new[:, tf.newaxis]),
             lengths=lengths + 1,
             remaining=remaining,
         )

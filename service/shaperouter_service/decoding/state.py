@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Added to or taken for scores of what must lose against everything, as in Transformers.
-WORST = -1e9
+# The score of what must never be chosen. Transformers uses -1e9 instead, and a real score can be
+# lower: those of long hypotheses are, with a strongly negative length penalty.
+LOWEST = -float("inf")
 
 
 class Beams(NamedTuple):
@@ -20,10 +21,10 @@ class Beams(NamedTuple):
         lineage: [R, B, T] bool, which places of its slot's cache belong to a hypothesis.
         scores: [R, B] float32, sums of log-probabilities of the open hypotheses, best first.
         logprobs: [R, B, N] float32, the model's log-probability of each of `State.tokens`.
-        ended: [R, B] bool, whether there is an ended hypothesis in that place.
         ended_tokens: [R, B, N] int32, the ended hypotheses, prompt first.
         ended_lengths: [R, B] int32, how many tokens they have.
-        ended_scores: [R, B] float32, divided by their lengths, best first.
+        ended_scores: [R, B] float32, divided by a power of their lengths, best first; LOWEST where
+            no hypothesis has ended.
         ended_logprobs: [R, B, N] float32.
         improvable: [R] bool, whether an open hypothesis may still beat an ended one.
     """
@@ -31,12 +32,16 @@ class Beams(NamedTuple):
     lineage: Any
     scores: Any
     logprobs: Any
-    ended: Any
     ended_tokens: Any
     ended_lengths: Any
     ended_scores: Any
     ended_logprobs: Any
     improvable: Any
+
+    @property
+    def ended(self) -> Any:
+        """[R, B] bool, whether there is an ended hypothesis in that place."""
+        return self.ended_scores > LOWEST
 
 
 class State(NamedTuple):
@@ -45,6 +50,8 @@ class State(NamedTuple):
     Attributes:
         tokens: [R, B, N] int32, the sequences so far, prompt first; N is `max_tokens`. The newest
             token's keys and values are not in the cache yet.
+        matches: [R, B, N] int32, how many tokens just before each place equal the newest ones, one
+            by one; see `ngrams`. Only right for requests that set `no_repeat_ngram_size`.
         lengths: [R] int32, how many tokens they have.
         prompt_lengths: [R] int32, how many of those are the prompt's.
         remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
@@ -55,6 +62,7 @@ class State(NamedTuple):
     """
 
     tokens: Any
+    matches: Any
     lengths: Any
     prompt_lengths: Any
     remaining: Any
@@ -81,6 +89,7 @@ class State(NamedTuple):
 
         return cls(
             tokens=spec([beams, tokens], tf.int32),
+            matches=spec([beams, tokens], tf.int32),
             lengths=spec([], tf.int32),
             prompt_lengths=spec([], tf.int32),
             remaining=spec([], tf.int32),
@@ -90,7 +99,6 @@ class State(NamedTuple):
                 lineage=spec([beams, length], tf.bool),
                 scores=spec([beams], tf.float32),
                 logprobs=spec([beams, tokens], tf.float32),
-                ended=spec([beams], tf.bool),
                 ended_tokens=spec([beams, tokens], tf.int32),
                 ended_lengths=spec([beams], tf.int32),
                 ended_scores=spec([beams], tf.float32),
@@ -161,11 +169,10 @@ class State(NamedTuple):
         if self.beams:
             self.beams.lineage[row, :, : self.prompt_places[row]] = True
             # All hypotheses are the prompt: only the first counts.
-            self.beams.scores[row] = WORST
+            self.beams.scores[row] = LOWEST
             self.beams.scores[row, 0] = 0.0
-            self.beams.ended[row] = False
             self.beams.ended_lengths[row] = len(prompt)
-            self.beams.ended_scores[row] = WORST
+            self.beams.ended_scores[row] = LOWEST
             self.beams.improvable[row] = True
 
 

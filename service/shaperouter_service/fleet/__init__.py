@@ -1,4 +1,4 @@
-"""The workers as the router sees them: their processes, their state, and runs on them."""
+"""The router's view of its workers: their processes, their state, and runs on them."""
 
 from shaperouter_service.fleet.compiling import compiling
 from shaperouter_service.fleet.discovery import discovered

@@ -1,4 +1,4 @@
-"""Having compiled what is worth it, on the worker it is worth it on."""
+"""Requests workers to compile the graphs that have become worth it."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)
 
-# Seconds between two looks at what has become worth compiling: short against a compilation.
+# Seconds between two checks of what is worth compiling; short compared with a compilation.
 INTERVAL = 0.5
 
 
 @contextlib.asynccontextmanager
 async def compiling(fleet: Fleet) -> AsyncIterator[None]:
-    """Follows the fleet inside of the context and asks workers for graphs that are worth it."""
+    """Follows the fleet inside the context and requests graphs that are worth compiling."""
     task = asyncio.create_task(_follow(fleet))
     try:
         yield
@@ -42,11 +42,11 @@ async def _ask(fleet: Fleet, worker: str, signatures: Sequence[Signature]) -> No
     try:
         refused = await fleet.want(worker, signatures)
     except ServiceError as error:
-        # It will be asked again while it is worth it.
-        log.warning("worker not asked for graphs", worker=worker, reason=str(error))
+        # The next check requests it again while it is worth it.
+        log.warning("worker could not be asked to compile", worker=worker, reason=str(error))
         return
     for signature in signatures:
         if signature in refused:
             log.debug("graph refused", graph=str(signature), worker=worker, why=refused[signature])
         else:
-            log.info("graph wanted", graph=str(signature), worker=worker)
+            log.info("graph requested", graph=str(signature), worker=worker)

@@ -1,4 +1,4 @@
-"""Where workers are: addresses as they stand, and names that stand for changing addresses."""
+"""Worker addresses, given literally or as host names whose addresses change."""
 
 import asyncio
 import contextlib
@@ -14,25 +14,25 @@ from shaperouter_service.fleet.rounds import one_round
 
 log = structlog.get_logger(__name__)
 
-# Seconds between questions for the addresses of a name: what Kubernetes lets its answers live.
+# Seconds between lookups of a name: the time-to-live of Kubernetes' answers.
 RESOLVE_INTERVAL = 5.0
 
 # Finds the IP addresses of a host, of either version.
 #
 # Raises:
-#     OSError: It has none, or nobody who knows can be asked.
+#     OSError: The host has no address, or no name server can be reached.
 Resolve: TypeAlias = Callable[[str], Awaitable[Collection[str]]]
 
 
 class Following(Protocol):
-    """What is told where the workers are."""
+    """An object that is informed of the workers' addresses."""
 
     def set_addresses(self, addresses: Collection[str]) -> None:
-        """Takes all addresses there are now."""
+        """Takes all current addresses."""
 
 
 async def resolve(host: str) -> Collection[str]:
-    """Asks the system, in a thread; see `Resolve`."""
+    """Resolves a host with the system's resolver, in a thread; see `Resolve`."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return {str(address[0]) for *_, address in found}
 
@@ -41,13 +41,13 @@ async def resolve(host: str) -> Collection[str]:
 async def discovered(
     fleet: Following, workers: Sequence[str], resolve: Resolve = resolve
 ) -> AsyncIterator[None]:
-    """Keeps a fleet told of its workers' addresses inside of the context.
+    """Keeps a fleet informed of its workers' addresses inside the context.
 
     Args:
-        fleet: What is told.
-        workers: HOST:PORT or unix:PATH. A host that is a name stands for all addresses it has, from
-            time to time; while it cannot be resolved, for those it had.
-        resolve: Finds the addresses of a name.
+        fleet: The object to inform.
+        workers: HOST:PORT or unix:PATH. A host name means all addresses that it currently resolves
+            to; while it cannot be resolved, its last addresses.
+        resolve: Finds the addresses of a host name.
 
     Raises:
         StartupError: An address has neither form.
@@ -65,7 +65,7 @@ async def discovered(
                     try:
                         found[worker] = sorted(_joined(ip, port) for ip in await resolve(host))
                         unresolved.discard(worker)
-                    # The second is what Python says of a host that cannot be a name.
+                    # Python raises the second error for a host that is not a valid name.
                     except (OSError, UnicodeError) as error:
                         if worker not in unresolved:
                             log.warning("worker not resolved", worker=worker, reason=str(error))
@@ -86,7 +86,7 @@ async def discovered(
 
 
 def _named(worker: str) -> bool:
-    """Whether a worker's host is a name, rather than an address or something of gRPC's own."""
+    """Whether a worker's host is a name, and not an IP address or a gRPC scheme."""
     if worker.startswith(("unix:", "unix-abstract:")):
         return False
     host, _ = split_address(worker, option="worker")

@@ -1,4 +1,4 @@
-"""The fleet: picks a worker for a request, passes on what it says, and goes on after losses."""
+"""The fleet: picks a worker for each request, relays its events, and recovers from losses."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 import structlog
 
 from shaperouter.v1 import model_pb2, worker_pb2
-from shaperouter_service.errors import DeadlinePassedError, QueueFullError, WorkerLostError
+from shaperouter_service.errors import (
+    DeadlinePassedError,
+    DeadlyRequestError,
+    NoWorkerInTimeError,
+    QueueFullError,
+    WorkerLostError,
+)
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
@@ -16,6 +22,7 @@ from shaperouter_service.messages import signature_from_proto, signature_to_prot
 from shaperouter_service.routing.catalog import Catalog, WorkerId
 from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.rpc.deadlines import MARGIN, seconds_to_wait
 from shaperouter_service.rpc.status import RelayedError
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
@@ -23,24 +30,16 @@ from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
 
-# Workers that may be lost with a run at one token. A request that kills workers does so at the same
-# token again, since nothing else is random in it, and must not kill them all. One that gets further
-# each time was only in their company, and goes on for as long as its deadline lets it.
-ATTEMPTS = 3
-
-# Seconds until a run that had a place is offered again to workers whose queues are full.
+# Seconds until a run that had a slot is offered again to workers whose queues were full.
 QUEUE_PAUSE = 0.5
-
-# Seconds before its deadline at which a request without a worker is given up: enough for the reason
-# to arrive before the caller's own clock ends the call without one.
-MARGIN = 0.1
 
 
 class Fleet:
-    """The workers of a router. Belongs to the event loop.
+    """A router's workers. Only the event loop may use it.
 
     Attributes:
-        catalog: What is known of them.
+        catalog: The state of the workers.
+        changes_ended: Whether the service is stopping; see `end_changes`.
     """
 
     def __init__(
@@ -56,12 +55,12 @@ class Fleet:
         """Starts without workers; `set_addresses` adds them.
 
         Args:
-            catalog: Filled from the workers' snapshots.
-            metrics: Of what happens to runs here.
-            overload: Says what may wait.
-            worker_metrics: Where this process owns the workers' metrics.
-            on_heard: Told the address of a worker whenever it is heard from.
-            tls: What is asked of them; None speaks plain text.
+            catalog: The catalog, which the workers' snapshots fill.
+            metrics: Metrics of runs on this router.
+            overload: Decides which requests may wait.
+            worker_metrics: Metrics of the workers, if this process owns them.
+            on_heard: Called with a worker's address whenever the worker sends something.
+            tls: TLS settings for connections to workers; None for plain text.
         """
         self.catalog = catalog
         self._metrics = metrics
@@ -70,21 +69,23 @@ class Fleet:
         self._on_heard = on_heard
         self._tls = tls
         self._changed = asyncio.Event()
-        self._changes_ended = False
+        self.changes_ended = False
         self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
-        # At addresses that are named now; others are followed to their end.
+        # Workers at addresses that are currently listed; others are followed until they end.
         self._named: set[WorkerLink] = set()
-        # Those that answer.
+        # Workers that answer.
         self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
         for loss in Loss:
             metrics.workers_lost.labels(loss)
             for model in catalog.model_names:
                 metrics.runs_resumed.labels(model, loss)
+        for model in catalog.model_names:
+            metrics.deadly_requests.labels(model)
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """Follows the workers inside of the context."""
+        """Follows the workers inside the context."""
         try:
             yield
         finally:
@@ -94,9 +95,9 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Says where the workers are from now on.
+        """Sets the addresses of the workers.
 
-        A worker at an address that is not named any more serves for as long as it answers.
+        A worker whose address is no longer listed serves for as long as it answers.
         """
         known = {link.address: link for link in self._watching}
         self._named = {
@@ -106,29 +107,52 @@ class Fleet:
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
-        while not self._changes_ended:
+        while not self.changes_ended:
             changed = self._changed
             yield
             await changed.wait()
 
     def end_changes(self) -> None:
-        """Ends all that follow the changes: what never ends by itself must not delay a stop."""
-        self._changes_ended = True
+        """Ends all streams of changes, which would otherwise delay a stop forever."""
+        self.changes_ended = True
         self._notify()
 
     async def model(self, name: str, deadline: float | None) -> model_pb2.Model:
-        """Describes a model, waiting until a worker has loaded it.
+        """Returns a model's description, once a worker has loaded the model.
 
         Args:
-            name: One of the catalog's models.
-            deadline: On the monotonic clock, in seconds.
+            name: A model of the catalog.
+            deadline: Deadline on the monotonic clock, in seconds.
 
         Raises:
-            DeadlinePassedError: No worker has loaded it in time.
+            NoWorkerInTimeError: No worker has loaded it in time.
         """
         while (model := self.catalog.model(name)) is None:
             await self._wait_for_change(name, deadline)
         return model
+
+    async def resolve(
+        self,
+        name: str,
+        deadline: float | None,
+        *,
+        serves: Callable[[model_pb2.Model], bool],
+        call: str,
+    ) -> str:
+        """Returns the model for a request; see `Catalog.resolve`.
+
+        If the choice depends on the kinds of models, this waits until workers have loaded all of
+        them.
+
+        Raises:
+            NoWorkerInTimeError: A model whose kind matters was not loaded in time.
+            UnknownModelError: There is no such model.
+            InvalidRequestError: No model was named, and not exactly one can serve the request.
+        """
+        if not name and len(self.catalog.model_names) > 1:
+            for each in self.catalog.model_names:
+                await self.model(each, deadline)
+        return self.catalog.resolve(name, serves=serves, call=call)
 
     async def run(
         self,
@@ -138,26 +162,27 @@ class Fleet:
         least_tokens: int = 1,
         on_route: Callable[[Decision], None] = lambda _: None,
     ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
-        """Runs a request where it is expected to end soonest, waiting if there is no worker.
+        """Runs a request on the worker expected to finish it first; waits if there is none.
 
-        If the worker is lost, falls silent or gives the run back, another goes on after the tokens
-        there are; beam search, which has none before its end, starts over.
+        If the worker is lost, stops responding or returns the run, another worker continues after
+        the tokens generated so far. Beam search generates none before its end and starts again.
 
         Args:
-            request: What to run.
-            deadline: On the monotonic clock, in seconds.
-            least_tokens: That are made before the run can end.
-            on_route: Told each decision on where the run goes.
+            request: The run.
+            deadline: Deadline on the monotonic clock, in seconds.
+            least_tokens: Minimum number of tokens before the run can end.
+            on_route: Called with each routing decision.
 
         Yields:
-            The worker's name and what it says.
+            The worker's name and its response.
 
         Raises:
             OverloadedError: It would wait too long for a slot.
-            DeadlineTooShortError: It could not end in time.
-            DeadlinePassedError: No worker was there in time.
-            WorkerLostError: Worker after worker was lost with it; see ATTEMPTS.
-            RelayedError: The workers refused.
+            DeadlineTooShortError: It could not finish in time.
+            NoWorkerInTimeError: No worker was available in time.
+            DeadlinePassedError: A worker had the run, which has not finished in time.
+            DeadlyRequestError: The run killed workers, alone on the device; see `journey`.
+            RelayedError: The workers refused it.
         """
         journey = Journey(request)
         while True:
@@ -170,28 +195,28 @@ class Fleet:
                 on_route(decision)
                 self._tell_resumed(journey, worker)
                 try:
-                    async with contextlib.aclosing(
-                        link.run(journey.rest(taken), _seconds_left(deadline))
-                    ) as responses:
+                    rest = link.run(journey.rest(taken), _seconds_left(deadline))
+                    noted = self._noted(rest, journey, worker, deadline)
+                    async with contextlib.aclosing(noted) as responses:
                         async for response in responses:
                             if not response.HasField("stall"):
                                 waiting.close()
-                            journey.got(response)
                             yield worker.name, response
                     return
                 except RunInterruptedError as error:
-                    # A run may learn late of its worker's end, when another life is there already.
+                    # A run may learn late of its worker's end, when another process of the worker
+                    # is already running.
                     if self._workers.get(link) == worker:
                         self._lost(link, error.loss)
-                    # Its end came, and only the call's did not.
+                    # The run's end had arrived; only the end of the call had not.
                     if journey.ended:
                         return
                     journey.interrupted(worker.name, error.loss)
                     if end := journey.end():
                         yield worker.name, end
                         return
-                    if journey.lost_here == ATTEMPTS:
-                        raise WorkerLostError(worker.name) from error
+                    if journey.is_cause:
+                        raise self._deadly(journey) from error
                 except RelayedError as error:
                     if error.code is not QueueFullError.code:
                         raise
@@ -202,7 +227,7 @@ class Fleet:
     async def _place(
         self, journey: Journey, deadline: float | None, least_tokens: int
     ) -> tuple[WorkerLink, Decision]:
-        """Decides where a run goes, once there is a worker that has not refused it."""
+        """Decides where a run goes, once a worker is available that has not refused it."""
         ask = journey.ask()
         while True:
             links = {worker: link for link, worker in self._workers.items()}
@@ -220,14 +245,14 @@ class Fleet:
             refusal = journey.forget_refusals()
             if journey.loss is None:
                 raise refusal
-            # It had its place, and is not to lose it by a loss that is not its own.
+            # The run had a slot and must not lose it because another worker was lost.
             await _pause(refusal, deadline)
         taken = decision.taken
         if journey.loss is None and not journey.refusals:
             self._overload.check(
                 journey.request.client,
                 taken,
-                # What is aligned has no new tokens.
+                # An alignment has no new tokens.
                 least_share=min(1.0, least_tokens / max(1, ask.new_tokens)),
                 seconds_left=_seconds_left(deadline),
             )
@@ -235,27 +260,27 @@ class Fleet:
         return links[worker], decision
 
     def lives(self) -> dict[WorkerId, str]:
-        """Where each life of a worker answers."""
+        """Addresses of all running worker processes."""
         return {life: link.address for link, life in self._workers.items()}
 
     def life_at(self, address: str) -> WorkerId | None:
-        """The life of a worker that answers at an address; None while none does."""
+        """The worker process that answers at an address; None if there is none."""
         lives = (life for link, life in self._workers.items() if link.address == address)
         return next(lives, None)
 
     async def want(self, worker: str, signatures: Iterable[Signature]) -> dict[Signature, str]:
-        """Asks a worker for graphs, and does not wait for them: the catalog tells.
+        """Requests graphs from a worker without waiting for them; the catalog shows their progress.
 
         Args:
-            worker: Its name.
-            signatures: Which, in order of worth.
+            worker: Name of the worker.
+            signatures: The graphs, in order of worth.
 
         Returns:
-            Those that it will not make, with the reason.
+            The graphs that it will not make, with the reason.
 
         Raises:
             WorkerLostError: The worker is not connected, or was lost before it answered.
-            RelayedError: It refused the whole wish.
+            RelayedError: It refused the whole request.
         """
         life = self.catalog.bearers().get(worker)
         if life is None:
@@ -265,7 +290,7 @@ class Fleet:
     async def want_of(
         self, life: WorkerId, signatures: Iterable[Signature]
     ) -> dict[Signature, str]:
-        """Asks one life of a worker for graphs; see `want`."""
+        """Requests graphs from one process of a worker; see `want`."""
         link = next((link for link, known in self._workers.items() if known == life), None)
         if link is None:
             raise WorkerLostError(life.name)
@@ -283,7 +308,74 @@ class Fleet:
             request_id=journey.request.request_id,
             reason=journey.loss.value,
             tokens=len(journey.token_ids),
+            losses_here=journey.lost_here,
+            suspect=journey.is_suspect,
             **{"from": journey.worker, "to": worker.name},
+        )
+
+    async def _noted(
+        self,
+        responses: AsyncGenerator[worker_pb2.RunResponse, None],
+        journey: Journey,
+        worker: WorkerId,
+        deadline: float | None,
+    ) -> AsyncGenerator[worker_pb2.RunResponse, None]:
+        """Records a worker's responses about a run and yields those for the caller.
+
+        Raises:
+            DeadlinePassedError: The worker does not say in time what the run waits for.
+        """
+        left = _seconds_left(deadline)
+        until = None if left is None else _now() + seconds_to_wait(left)
+        async with contextlib.aclosing(responses):
+            while True:
+                try:
+                    async with asyncio.timeout_at(until):
+                        response = await anext(responses, None)
+                except TimeoutError:
+                    waited_for = self._waited_for(journey, worker)
+                    raise DeadlinePassedError(journey.request.model, waited_for) from None
+                if response is None:
+                    return
+                journey.got(response)
+                if not response.HasField("isolated"):
+                    yield response
+                    continue
+                log.warning(
+                    "suspect isolated",
+                    request_id=journey.request.request_id,
+                    worker=worker.name,
+                    tokens=len(journey.token_ids),
+                    losses_here=journey.lost_here,
+                )
+
+    def _waited_for(self, journey: Journey, worker: WorkerId) -> str:
+        """What a run waits for, as far as the router knows."""
+        view = self.catalog.view(worker)
+        if journey.stalled_on is None and (view is None or view.warm):
+            made = len(journey.token_ids)
+            return f"for {worker.name}, in its queue or for its device ({made} tokens were made)"
+        graph = journey.stalled_on or "its first graphs"
+        starts = "" if view is None or view.warm else ", while its worker was still starting"
+        return f"for {graph} to be compiled{starts}"
+
+    def _deadly(self, journey: Journey) -> DeadlyRequestError:
+        """Reports to operators and the caller that a request kills workers."""
+        request = journey.request
+        # The request's id is an exemplar; as a label, it would create a series for each request.
+        exemplar = {"request_id": request.request_id}
+        self._metrics.deadly_requests.labels(request.model).inc(exemplar=exemplar)
+        log.error(
+            "request refused: workers died of it",
+            request_id=request.request_id,
+            client=request.client,
+            model=request.model,
+            worker=journey.worker,
+            tokens=len(journey.token_ids),
+            losses_here=journey.lost_here,
+        )
+        return DeadlyRequestError(
+            request.request_id, lost=journey.lost_here, isolated=journey.lost_isolated
         )
 
     async def _wait_for_change(self, model: str, deadline: float | None) -> None:
@@ -291,9 +383,10 @@ class Fleet:
             async with asyncio.timeout_at(_loop_time(deadline)):
                 await self._changed.wait()
         except TimeoutError as error:
-            raise DeadlinePassedError(model) from error
+            was_loaded = self.catalog.model(model) is not None
+            raise NoWorkerInTimeError(model, was_loaded=was_loaded) from error
 
-    # Its workers.
+    # The connections to workers.
 
     def _follow(self, address: str) -> WorkerLink:
         link = WorkerLink(
@@ -314,19 +407,21 @@ class Fleet:
         return link
 
     def _let_go(self) -> None:
-        """Lets go of workers whose addresses have vanished and that do nothing any more."""
+        """Drops idle workers whose addresses have disappeared."""
         for link in set(self._watching) - self._named - set(self._workers):
             if not link.running:
                 self._watching.pop(link).cancel()
                 self._ignored.discard(link)
-                log.info("worker let go", address=link.address)
+                log.info("worker removed", address=link.address)
 
     def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
         worker = WorkerId.of(snapshot)
         if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
                 self._ignored.add(link)
-                log.info("worker has another address", worker=worker.name, address=link.address)
+                log.info(
+                    "second address of a worker ignored", worker=worker.name, address=link.address
+                )
             return
         self._ignored.discard(link)
         if self._workers.get(link) != worker:
@@ -354,16 +449,16 @@ class Fleet:
         self._let_go()
 
     def _notify(self) -> None:
-        # Those who wait hold the old event; those to come will wait for the new one.
+        # Present waiters hold the old event; later ones wait for the new one.
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 async def _pause(error: RelayedError, deadline: float | None) -> None:
-    """Waits a moment.
+    """Waits before another attempt.
 
     Raises:
-        RelayedError: There is no time for it.
+        RelayedError: The deadline is too near.
     """
     left = _seconds_left(deadline)
     if left is not None and left < QUEUE_PAUSE + MARGIN:
@@ -371,12 +466,16 @@ async def _pause(error: RelayedError, deadline: float | None) -> None:
     await asyncio.sleep(QUEUE_PAUSE)
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 def _seconds_left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _loop_time(deadline: float | None) -> float | None:
-    """When to give up, on the event loop's clock, for a deadline on the monotonic one."""
+    """Converts a deadline on the monotonic clock to the event loop's clock."""
     if deadline is None:
         return None
     return deadline - MARGIN - time.monotonic() + asyncio.get_running_loop().time()

@@ -1,27 +1,41 @@
-"""A run's way over workers: what it has got so far, and what is left of it for the next one."""
+"""A run's attempts on workers: what it has produced, and what is left for the next worker."""
 
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.fleet.link import Loss
+from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.decision import Ask, Option
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.status import RelayedError
+
+# After so many workers are lost with a run at the same token, the run is a suspect. A run's tokens
+# are deterministic, so one that kills workers always does so at the same token; an innocent one
+# gets further.
+LOSSES_OF_SUSPECTS = 2
+
+# After so many workers are lost with a suspect that was alone on the device at that token, it is
+# the cause. A single loss may be a coincidence, such as an operator who kills the worker at that
+# moment.
+LOSSES_OF_CAUSES = 2
 
 
 class Journey:
     """One run, from its first worker to its last.
 
-    It can go on anywhere, because what a token is depends on nothing but the request, the tokens
-    before it and their number.
+    It can continue on any worker, because a token depends only on the request, the tokens before it
+    and their number.
 
     Attributes:
-        request: As the first worker got it.
-        token_ids: What the caller has got; none with beam search, which starts over.
-        ended: Whether the caller has got its end.
-        lost_here: Workers that were lost with it after these very tokens.
-        worker: The one it was interrupted on last.
-        loss: Why; None if it was not interrupted.
-        told: Whether it was said where it went from there.
-        refusals: Of workers that had no room for it.
+        request: The run as sent to the first worker.
+        token_ids: Tokens that the caller has received; none with beam search, which starts again.
+        ended: Whether the caller has received its end.
+        lost_here: Workers that were lost with it after exactly these tokens.
+        lost_isolated: Those among them on which it was alone on the device.
+        worker: The worker on which it was last interrupted.
+        loss: Why it was interrupted; None if it was not.
+        told: Whether its next worker has been logged.
+        refusals: Refusals of workers without room for it.
+        stalled_on: The graph whose compilation it waits for; None if it waits for none.
     """
 
     def __init__(self, request: worker_pb2.RunRequest) -> None:
@@ -30,18 +44,21 @@ class Journey:
         self.token_ids: list[int] = []
         self.ended = False
         self.lost_here = 0
+        self.lost_isolated = 0
         self.worker = ""
         self.loss: Loss | None = None
         self.told = False
         self.refusals: dict[WorkerId, RelayedError] = {}
+        self.stalled_on: Signature | None = None
         self._tokens_before = 0
+        self._is_isolated = False
 
     def ask(self) -> Ask:
-        """What is left of it, as routing sees it."""
+        """The remaining work, for routing."""
         made, options = len(self.token_ids), self.request.options
         return Ask(
             model=self.request.model,
-            # A token that another worker has made must be read like one of the prompt.
+            # A token from another worker must be read like one of the prompt.
             prompt_tokens=len(self.request.token_ids) + made,
             new_tokens=options.max_new_tokens - made,
             num_beams=options.num_beams,
@@ -51,53 +68,72 @@ class Journey:
 
     @property
     def had_slot(self) -> bool:
-        """Whether it ran on a worker that it cannot stay on.
+        """Whether it had a slot on a worker that it had to leave.
 
-        A run that had no token only waited there, or nearly so. Beam search has none before its
-        end: it ran, as far as can be known, unless its worker gave it back.
+        A run without tokens was only waiting there, or almost. Beam search has no tokens before its
+        end, so it counts as having run, unless its worker returned it.
         """
         if self.request.options.num_beams > 1:
             return self.loss not in (None, Loss.DRAINING)
         return bool(self.token_ids)
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be killing workers, so that it must run alone."""
+        return self.lost_here >= LOSSES_OF_SUSPECTS
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it kills workers."""
+        return self.lost_isolated >= LOSSES_OF_CAUSES
+
     def rest(self, option: Option) -> worker_pb2.RunRequest:
-        """What is left of it for a worker to do, in the lane that was decided on."""
+        """The remaining work as a request to a worker, in the chosen lane."""
         rest = worker_pb2.RunRequest()
         rest.CopyFrom(self.request)
         rest.generated_token_ids.extend(self.token_ids)
         rest.lane_beams = option.decode.beams
         rest.resumed = self.had_slot
+        rest.suspect = self.is_suspect
         return rest
 
     def got(self, response: worker_pb2.RunResponse) -> None:
-        """Notes what a worker says."""
+        """Records a worker's response."""
+        # A suspect is isolated until its next event.
+        self._is_isolated = response.HasField("isolated")
+        self.stalled_on = (
+            signature_from_proto(response.stall.signature) if response.HasField("stall") else None
+        )
         self.token_ids += response.tokens.token_ids
         self.ended = response.HasField("completion")
 
     def refused(self, worker: WorkerId, error: RelayedError) -> None:
-        """Notes that a worker has no room for it."""
+        """Records that a worker has no room for it."""
         self.refusals[worker] = error
 
     def forget_refusals(self) -> RelayedError:
-        """Lets it be offered to all again; returns the last refusal."""
+        """Clears the refusals, so that all workers may be tried again; returns the last one."""
         *_, last = self.refusals.values()
         self.refusals.clear()
         return last
 
     def interrupted(self, worker: str, loss: Loss) -> None:
-        """Notes that it cannot stay on a worker."""
+        """Records that it cannot stay on a worker."""
         self.worker, self.loss, self.told = worker, loss, False
+        self.stalled_on = None
         if len(self.token_ids) > self._tokens_before:
-            self.lost_here = 0
-        # A worker that gives a run back is well.
+            self.lost_here = self.lost_isolated = 0
+        # A worker that returns a run is healthy.
         if loss is not Loss.DRAINING:
             self.lost_here += 1
+            self.lost_isolated += self._is_isolated
+        self._is_isolated = False
         self._tokens_before = len(self.token_ids)
 
     def end(self) -> worker_pb2.RunResponse | None:
-        """The end, if nothing was lost but the word of it; what only the worker knew is left out.
+        """The end of a run whose worker was lost after its last token.
 
-        None if there is more to do.
+        It lacks what only the worker knew. None if there is more to generate.
         """
         options = self.request.options
         if not self.token_ids:

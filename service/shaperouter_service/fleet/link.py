@@ -1,4 +1,4 @@
-"""The connection to one worker: its Watch stream, and runs."""
+"""The connection to one worker: its Watch stream, and its runs."""
 
 import asyncio
 import contextlib
@@ -23,29 +23,30 @@ from shaperouter_service.telemetry.tracing import outgoing_metadata
 
 log = structlog.get_logger(__name__)
 
-# Seconds until a worker is watched again: at first, so that one that comes back is found within a
-# moment, and at most. Doubled at each attempt of a row that leads to nothing.
+# Seconds until the next attempt to watch a worker: the first pause, so that a returning worker is
+# found quickly, and the longest. Each failure in a row doubles it.
 FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
-# Seconds a worker has to answer a wish, which costs it next to nothing.
+# Timeout in seconds of a request for graphs, which a worker answers at once.
 WANT_TIMEOUT = 10.0
 
-# Seconds that a run which ends without a reason waits to hear why from the watching, which a
-# process that dies ends in the same moment.
+# When a process dies, its runs end without a reason, at the same moment as the Watch stream. So a
+# run waits this many seconds for the Watch stream to give a reason.
 VERDICT_TIMEOUT = 1.0
 
 _CHANNEL_OPTIONS = [
-    # A worker that comes back is found within a moment, not after the default of up to 2 minutes.
+    # Reconnect to a returning worker quickly, instead of after the default of up to 2 minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 300),
     ("grpc.enable_http_proxy", 0),
-    # Snapshots of many graphs; workers are trusted.
+    # Snapshots of many graphs are large, and workers are trusted.
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", int(PING_INTERVAL * 1000)),
-    # What gRPC goes by; grpc.keepalive_timeout_ms leaves it at a minute.
+    # The option that gRPC uses; grpc.keepalive_timeout_ms leaves it at a minute.
     ("grpc.http2.ping_timeout_ms", int(PING_TIMEOUT * 1000)),
-    # A router only listens for long times, and by default stops asking after two pings then.
+    # A router often only receives for a long time. By default, gRPC would stop sending pings after
+    # two.
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
@@ -53,25 +54,25 @@ _CHANNEL_OPTIONS = [
 class Loss(StrEnum):
     """Why a run cannot stay on its worker."""
 
-    LOST = "lost"  # The connection broke: most often, the process has died.
-    HUNG = "hung"  # The worker says nothing any more, though nothing broke.
-    DRAINING = "draining"  # It is being stopped, and gave the run back.
+    LOST = "lost"  # The connection broke, usually because the process died.
+    HUNG = "hung"  # The worker stopped responding, although no connection broke.
+    DRAINING = "draining"  # The worker is being stopped and returned the run.
 
 
 class RunInterruptedError(Exception):
-    """A run cannot go on where it is, and may go on elsewhere."""
+    """A run cannot continue on its worker, but may continue on another."""
 
     def __init__(self, address: str, loss: Loss) -> None:
-        """Takes the worker's address and the reason."""
+        """Stores the worker's address and the reason."""
         super().__init__(f"the worker at {address} is {loss}")
         self.loss = loss
 
 
 class WorkerLink:
-    """A worker at an address. Belongs to the event loop.
+    """A worker at an address. Only the event loop may use it.
 
     Attributes:
-        address: Where it listens.
+        address: The address that it listens on.
     """
 
     def __init__(
@@ -83,14 +84,15 @@ class WorkerLink:
         on_lost: Callable[["WorkerLink", Loss], None],
         tls: WorkerTls | None = None,
     ) -> None:
-        """Prepares the connection; `watch` makes it.
+        """Prepares the connection, which `watch` opens.
 
         Args:
-            address: Of the worker, as gRPC writes it.
-            on_heard: Told the address whenever the worker says something, be it that it drains.
-            on_snapshot: Told each snapshot.
-            on_lost: Told when the worker takes no more runs, and why.
-            tls: What is asked of it; None speaks plain text.
+            address: Address of the worker, in gRPC's notation.
+            on_heard: Called with the address whenever the worker sends something, even that it
+                drains.
+            on_snapshot: Called with each snapshot.
+            on_lost: Called with the reason when the worker takes no more runs.
+            tls: TLS settings of the connection; None for plain text.
         """
         self.address = address
         self._on_heard = on_heard
@@ -100,30 +102,30 @@ class WorkerLink:
         self._credentials = tls.credentials() if tls else None
         self._channel = _channel(address, tls, self._credentials)
         self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
-        # The calls under way, and why we have cancelled them if we have.
+        # Calls in progress, and the reason if this side has cancelled them.
         self._runs: dict[Any, Loss | None] = {}
         self._draining = False
-        # How the life that is watched ends.
+        # How the watched process ends.
         self._verdict: asyncio.Future[Loss] | None = None
-        # Why it could not be watched, since it last could.
+        # The latest error since the worker could last be watched.
         self._told_reasons: set[str] = set()
-        # Until the next attempt to watch it, should this one end.
+        # Pause before the next attempt if this one fails.
         self._retry_seconds = FIRST_RETRY
 
     @property
     def running(self) -> int:
-        """Runs under way through this link."""
+        """Number of runs in progress on this link."""
         return len(self._runs)
 
     async def watch(self) -> None:
-        """Follows the worker's state until cancelled, through any number of its lives."""
+        """Follows the worker's state until cancelled, over any number of its restarts."""
         while True:
             verdict = self._verdict = asyncio.get_running_loop().create_future()
             loss = await self._watch_life()
             verdict.set_result(loss)
             self._on_lost(self, loss)
             if loss is Loss.DRAINING:
-                # What runs there may go on to its end.
+                # Runs there may continue to their end.
                 self._draining = True
             else:
                 self._interrupt_runs(loss)
@@ -132,7 +134,7 @@ class WorkerLink:
             await self._renew_credentials()
 
     async def _renew_credentials(self) -> None:
-        """Connects with what the files of certificates say now, once nothing runs through this."""
+        """Reconnects with the current certificate files, once no run uses this link."""
         if self._tls is None or self._runs:
             return
         credentials = self._tls.credentials()
@@ -143,12 +145,13 @@ class WorkerLink:
             await before.close()
 
     async def _watch_life(self) -> Loss:
-        # With TLS, no connection can mean that nobody answers, and that certificates are refused.
-        # The latter never passes by waiting, and has to be told.
+        # With TLS, a failed connection may mean that nothing listens, or that a certificate was
+        # refused. Waiting does not help against the latter, so it must be reported.
         wait = self._tls is None
         call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=wait)
         try:
-            # Only who has spoken can fall silent: models take their time to be loaded.
+            # A worker counts as silent only after its first message, because loading models takes
+            # time.
             snapshot = await call.read()
             while isinstance(snapshot, worker_pb2.WatchResponse):
                 self._draining = False
@@ -162,15 +165,16 @@ class WorkerLink:
             return Loss.HUNG
         except aio.AioRpcError as error:
             reason = error.details() or ""
-            # Once each: a worker that was not there may be there and refuse the certificate.
+            # Log each error once: a worker that was absent may return and refuse the certificate.
             if reason not in self._told_reasons:
                 self._told_reasons.add(reason)
                 log.warning("worker lost", address=self.address, reason=reason)
             return Loss.DRAINING if self._draining else Loss.LOST
-        # What one worker says must not end the watching, and so blind the router for good.
+        # A worker's invalid message must not end the watching, which would hide the worker for
+        # good.
         except Exception:
             if self._is_first_failure:
-                log.exception("worker not understood", address=self.address)
+                log.exception("handling a worker's message failed", address=self.address)
             return Loss.LOST
         finally:
             call.cancel()
@@ -179,7 +183,7 @@ class WorkerLink:
 
     @property
     def _is_first_failure(self) -> bool:
-        """Whether this attempt led to something or is the first of a row that does not."""
+        """Whether this attempt had connected, or is the first failure in a row."""
         return self._retry_seconds == FIRST_RETRY
 
     def _interrupt_runs(self, loss: Loss) -> None:
@@ -190,15 +194,15 @@ class WorkerLink:
     async def run(
         self, request: worker_pb2.RunRequest, seconds_left: float | None
     ) -> AsyncGenerator[worker_pb2.RunResponse, None]:
-        """Runs a request on the worker; closing the iterator early cancels it.
+        """Runs a request on the worker. Closing the iterator early cancels it.
 
         Args:
-            request: What to run.
-            seconds_left: Until the deadline, if there is one.
+            request: The run.
+            seconds_left: Seconds until the deadline, if there is one.
 
         Raises:
-            RunInterruptedError: The worker is gone, silent, or drains.
-            RelayedError: It refused.
+            RunInterruptedError: The worker is gone, silent, or draining.
+            RelayedError: It refused the run.
         """
         call = self._stub.Run(request, timeout=seconds_left, metadata=outgoing_metadata())
         self._runs[call] = None
@@ -211,14 +215,14 @@ class WorkerLink:
             if loss is None:
                 raise from_call(error) from error
             if loss is Loss.LOST and verdict is not None:
-                # A server that stops ends calls that just come like one that dies.
+                # A stopping server ends calls that are just arriving like a dying one.
                 with contextlib.suppress(TimeoutError):
-                    # `wait_for` would lose a cancellation that comes together with the verdict.
+                    # `wait_for` would lose a cancellation that arrives together with the result.
                     async with asyncio.timeout(VERDICT_TIMEOUT):
                         loss = await asyncio.shield(verdict)
             raise RunInterruptedError(self.address, loss) from error
         except asyncio.CancelledError:
-            # Also what gRPC raises where we have cancelled the call and nobody has cancelled us.
+            # gRPC raises this also if this side cancelled the call but not this task.
             task, loss = asyncio.current_task(), self._runs[call]
             if loss is None or (task is not None and task.cancelling()):
                 raise
@@ -228,14 +232,14 @@ class WorkerLink:
             call.cancel()
 
     async def want(self, request: worker_pb2.WantRequest) -> worker_pb2.WantResponse:
-        """Asks the worker for graphs, and does not wait for them.
+        """Requests graphs from the worker without waiting for them.
 
         Args:
-            request: Which.
+            request: The graphs.
 
         Raises:
             WorkerLostError: The worker is gone, or does not answer.
-            RelayedError: It refused the whole wish.
+            RelayedError: It refused the whole request.
         """
         try:
             return await self._stub.Want(request, timeout=WANT_TIMEOUT)
@@ -244,16 +248,16 @@ class WorkerLink:
                 raise WorkerLostError(self.address) from error
             raise from_call(error) from error
         except asyncio.CancelledError:
-            # Also what gRPC raises where the connection was closed and nobody has cancelled us.
+            # gRPC raises this also if the connection was closed and this task was not cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise WorkerLostError(self.address) from None
 
     def _loss(self, error: aio.AioRpcError) -> Loss | None:
-        """What an error of a run says of the worker; None if the error is the run's own."""
-        # What servers say that stop: of runs that they wait no longer for, and of those that come
-        # in this moment. That may be heard before it is heard that the worker drains.
+        """The kind of loss that an error of a run shows; None if the error is the run's own."""
+        # Stopping servers answer like this to runs that they no longer wait for, and to runs that
+        # arrive at that moment. This can arrive before the news that the worker drains.
         if error.code() is StatusCode.CANCELLED:
             return Loss.DRAINING
         if error.code() is not StatusCode.UNAVAILABLE:
@@ -279,10 +283,10 @@ def _channel(
 
 
 async def _unless_silent(reading: Awaitable[Any]) -> Any:
-    """Waits for what a worker says next.
+    """Waits for a worker's next message.
 
-    The time is told in short pieces, so that a pause of this process, after which the worker's
-    words lie there unread, is not taken for the worker's.
+    The wait is split into short pieces, so that a pause of this process, which leaves the worker's
+    messages unread, is not taken for silence of the worker.
 
     Raises:
         TimeoutError: It has missed too many heartbeats.

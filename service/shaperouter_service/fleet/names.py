@@ -1,4 +1,4 @@
-"""Telling of workers that share a name, of which only one is given requests."""
+"""Warnings about workers that share a name, of which only one gets requests."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ from shaperouter_service.fleet.rounds import one_round
 
 log = structlog.get_logger(__name__)
 
-# Seconds after which two lives of one name are two workers. One worker that is replaced has two as
-# well, until the old one is told to end.
+# Seconds after which two processes with one name count as two workers. A worker that is replaced
+# also has two, until the old one is told to stop.
 SETTLED = 30.0
 
 
 @contextlib.asynccontextmanager
 async def telling_shared_names(fleet: Fleet) -> AsyncIterator[None]:
-    """Says inside of the context which workers have one name, once for each name."""
+    """Logs inside the context which workers share a name, once for each name."""
     task = asyncio.create_task(_tell(fleet))
     try:
         yield
@@ -47,7 +47,7 @@ async def _tell(fleet: Fleet) -> None:
 
 
 def _shared_names(fleet: Fleet) -> Mapping[str, Sequence[str]]:
-    """Addresses of the warm lives of each name that has several."""
+    """Addresses of the warm processes of each name that has several."""
     addresses = defaultdict(list)
     for life, address in fleet.lives().items():
         view = fleet.catalog.view(life)

@@ -1,4 +1,4 @@
-"""Overload: what a router lets wait, so that what it has let in keeps its speed."""
+"""Overload protection: what may wait at a router, so that admitted requests keep their speed."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -7,35 +7,36 @@ from collections.abc import Iterator
 from shaperouter_service.errors import DeadlineTooShortError, OverloadedError
 from shaperouter_service.routing.decision import Option
 
-# Of an expected time, what a deadline must leave for the request to be tried: an estimate that is
-# too long must not refuse what could be served.
+# Fraction of the expected time that a deadline must leave for a request to be tried. Below 1, so
+# that an estimate that is too long does not refuse a request that could be served.
 CERTAIN = 0.7
 
 
 class OverloadGuard:
-    """Refuses at once what would wait too long or end too late. Belongs to the event loop.
+    """Refuses requests that would wait too long or end too late. For the event loop only.
 
-    What rests on guesses alone is let in: workers have bounded queues, and calls their deadlines.
+    Requests whose estimates are only guesses are admitted; workers have bounded queues, and calls
+    have deadlines.
 
-    Who waits is counted for each lane of a worker, since each has a queue of its own, as what was
-    sent there and has not answered yet. Beam search answers at its end alone, so in its lanes what
-    runs is counted with what waits: a client's share is then that of all its requests there, and
-    it is the share that matters.
+    Waiting requests are counted for each lane of a worker, because each lane has its own queue. A
+    request counts as waiting from when it is sent until its first answer. Beam search answers only
+    at its end, so in its lanes running requests count as waiting, too: a client's share is then
+    that of all its requests there, and only the share matters.
     """
 
     def __init__(self, max_queue_seconds: float) -> None:
-        """Starts with nobody waiting.
+        """Starts without waiting requests.
 
         Args:
-            max_queue_seconds: Longest that a request may be expected to wait for a slot.
+            max_queue_seconds: Maximum time that a request may be expected to wait for a slot.
         """
         self._limit = max_queue_seconds
-        # Requests of each client, by worker, model and beam width.
+        # Number of requests of each client, by worker, model and beam width.
         self._waiting: defaultdict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
 
     @contextlib.contextmanager
     def waiting(self, client: str, option: Option) -> Iterator[None]:
-        """Counts a request among those that wait where an option is, inside of the context."""
+        """Counts a request as waiting in the lane of an option, inside the context."""
         lane = _lane(option)
         self._waiting[lane][client] += 1
         try:
@@ -50,13 +51,13 @@ class OverloadGuard:
     def check(
         self, client: str, option: Option, *, least_share: float, seconds_left: float | None
     ) -> None:
-        """Lets a request in, or does not.
+        """Admits a request or raises an error.
 
         Args:
-            client: Who asks.
-            option: The best way there is to serve it.
-            least_share: Of its tokens, what must be made before it can end.
-            seconds_left: Until its deadline, if it has one.
+            client: The client.
+            option: The best option to serve the request.
+            least_share: Fraction of its tokens that must be generated before it can end.
+            seconds_left: Seconds until its deadline, if it has one.
 
         Raises:
             OverloadedError: It would wait too long.
@@ -67,16 +68,22 @@ class OverloadGuard:
         model, wait = option.decode.model, self._expected_wait(client, option)
         if wait > self._limit:
             raise OverloadedError(model, wait, self._limit)
-        needed = wait + option.stall_seconds + option.prefill_seconds
-        needed += least_share * option.decode_seconds
+        device = option.prefill_seconds + least_share * option.decode_seconds
+        needed = wait + option.stall_seconds + device
         if seconds_left is not None and CERTAIN * needed > seconds_left:
-            raise DeadlineTooShortError(model, needed, seconds_left)
+            raise DeadlineTooShortError(
+                model,
+                queue=wait,
+                compilation=option.stall_seconds,
+                device=device,
+                left=seconds_left,
+            )
 
     def _expected_wait(self, client: str, option: Option) -> float:
-        """How long a client's request is to wait, in seconds.
+        """Expected wait of a client's next request, in seconds.
 
         The workers' queues are fair: a client waits for its own requests and for as many of each
-        other client, so who asks for little is let in behind any flood.
+        other client. So a modest client is admitted even during another's flood.
         """
         waiting = self._waiting.get(_lane(option), Counter())
         clients = len({*waiting, client})

@@ -1,4 +1,4 @@
-"""The processes of local workers: one of each, and for a while its successor beside it."""
+"""The processes of local workers: one for each, and at times its successor."""
 
 import asyncio
 import itertools
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from shaperouter_service.fleet.supervisor import WorkerProcess
 
-# Of `shaperouterd worker`: it leaves alone what the record of traffic says, and will be told.
+# Option of `shaperouterd worker`: do not compile by the record of traffic, but wait for requests.
 SUCCESSOR = "--successor"
 
 
 class WorkerProcesses:
-    """The processes of a service's own workers. Belongs to the event loop."""
+    """The processes of a service's local workers. Only the event loop may use it."""
 
     def __init__(
         self,
@@ -20,12 +20,12 @@ class WorkerProcesses:
         directory: Path,
         make: Callable[[str, str], WorkerProcess],
     ) -> None:
-        """Prepares the workers; `supervise` starts them.
+        """Prepares the workers, which `supervise` starts.
 
         Args:
-            names: Of the workers.
-            directory: Of the sockets that they listen on.
-            make: Prepares a worker of a name at an address.
+            names: Names of the workers.
+            directory: Directory of the sockets that they listen on.
+            make: Creates a worker with a name at an address.
         """
         self._directory = directory
         self._make = make
@@ -37,20 +37,20 @@ class WorkerProcesses:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Where they listen."""
+        """Addresses of the workers."""
         return list(self._processes)
 
     def heard(self, address: str) -> None:
-        """Tells that the worker at an address is alive."""
-        # What is told late is of no worker any more.
+        """Records that the worker at an address is alive."""
+        # A late report may belong to a worker that no longer exists.
         if process := self._processes.get(address):
             process.heard()
 
     async def supervise(self) -> None:
-        """Keeps the workers running until cancelled, then leaves them to `stop`.
+        """Keeps the workers running until cancelled; `stop` then ends them.
 
         Raises:
-            StartupError: A worker says at its first start that it cannot work as configured.
+            StartupError: A worker reports at its first start that its configuration is invalid.
         """
         try:
             async with self._group:
@@ -60,10 +60,10 @@ class WorkerProcesses:
             raise errors.exceptions[0] from errors
 
     async def start_successor(self, name: str) -> WorkerProcess:
-        """Starts a process beside a worker's, which nobody starts again should it end.
+        """Starts a worker's successor, which is not restarted if it ends.
 
         Raises:
-            OSError: The system has no room for it.
+            OSError: The system cannot start another process.
         """
         successor = self._add(name)
         try:
@@ -74,7 +74,7 @@ class WorkerProcesses:
         return successor
 
     def take_over(self, successor: WorkerProcess) -> WorkerProcess:
-        """Makes a successor the worker from now on; returns the one that it was, for `end`."""
+        """Makes a successor the worker; returns the old process, for `end`."""
         replaced = self._current[successor.name]
         self._current[successor.name] = successor
         self._keep_running(successor)
@@ -82,12 +82,12 @@ class WorkerProcesses:
         return replaced
 
     async def end(self, process: WorkerProcess, grace: float) -> None:
-        """Ends a process that is not a worker's current one; see `WorkerProcess.stop`."""
+        """Ends a process that is no longer a worker's current one; see `WorkerProcess.stop`."""
         await process.stop(grace)
         del self._processes[process.address]
 
     async def stop(self, grace: float) -> None:
-        """Ends all of them; see `WorkerProcess.stop`."""
+        """Stops all workers; see `WorkerProcess.stop`."""
         await asyncio.gather(*(process.stop(grace) for process in self._processes.values()))
 
     def _add(self, name: str) -> WorkerProcess:

@@ -1,18 +1,18 @@
-"""Recycling: a fresh process in place of a worker that has spent its budget on too little.
+"""Recycling: replaces a worker whose budget is spent on graphs that are no longer worth it.
 
-TensorFlow never frees a compiled graph. When a worker may make no more, and some of those that it
-has earn nothing, only another process has room for what is worth making now:
+TensorFlow never frees a compiled graph. When a worker may make no more graphs, and some of its
+graphs save nothing, only another process has room for those that are worth making now:
 
-1. A successor starts beside the worker, under its name and at an address of its own. Requests go to
-   the worker, as before.
-2. Once it is warm, it is asked for the graphs that are worth keeping, and those there was no room
-   for.
-3. When it has made them, it is the worker: it is restarted should it die, and the old process is
-   told to end. That drains: what runs there goes on to its end, and everything else goes to the
-   successor.
+1. A successor starts beside the worker, with its name and an address of its own. Requests still go
+   to the worker.
+2. Once the successor is warm, it gets a request for the graphs that are worth keeping and for those
+   that the worker had no room for.
+3. When it has made them, it becomes the worker and is restarted if it dies. The old process is told
+   to stop. It drains: its runs continue to their end, and everything else goes to the successor.
 
-A successor that dies or does not get ready is given up, and nothing has happened but that it took
-some memory and time.
+A successor that dies or does not become ready is given up, at no other cost than its memory and
+time. If the container has no memory left for a second process, none is started: the system would
+kill one of the two, or the whole container.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from shaperouter_service.devices import memory_left
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.processes import WorkerProcesses
@@ -32,6 +33,7 @@ from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, WorkerView
+from shaperouter_service.sizes import format_size
 from shaperouter_service.telemetry.fleet import FleetMetrics, Recycling
 
 T = TypeVar("T")
@@ -40,41 +42,41 @@ log = structlog.get_logger(__name__)
 
 ENDS = (GraphState.READY, GraphState.FAILED)
 
-# Seconds between two looks at what has become worth it: nothing against what it takes.
+# Seconds between two checks; short compared with a recycling.
 INTERVAL = 1.0
 
-# Seconds that a successor has to load its models and to make the graphs that cover every request.
-# Large models on slow disks take minutes.
+# Timeout in seconds for a successor to load its models and make the graphs that cover every
+# request. Large models on slow disks take minutes.
 WARM_LIMIT = 900.0
 
-# Seconds that a successor has for the graphs that are worth keeping. What it has not made by then
-# it makes while it serves: there are two processes with all weights meanwhile, and the worker whose
-# budget is spent serves on larger graphs than it should.
+# Timeout in seconds for a successor to make the graphs that are worth keeping. It makes the rest
+# while it serves. Until then two processes hold all weights, and the old worker serves on larger
+# graphs than it should.
 MAKE_LIMIT = 900.0
 
-# Seconds until a worker may be recycled again: graphs that were made lately must have the time to
-# earn something. Doubled each time: most reasons why a successor is given up last, and traffic that
-# takes more graphs in turn than there is room for would have one recycled after the other.
+# Seconds before a worker may be recycled again, so that new graphs have time to save something.
+# Doubled each time: most reasons for giving up a successor persist, and traffic that alternates
+# among more graphs than there is room for would cause one recycling after another.
 FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 
-# Seconds that a worker has to end by itself after its runs' grace period.
+# Seconds that a worker has to exit after its runs' grace period.
 END_GRACE = 5.0
 
-# Seconds from the first sign that a process has died, a call that is lost, to the news of its end.
+# Seconds from the first sign that a process has died, a lost call, until its exit is reported.
 END_NEWS = 1.0
 
 
 class _GivenUpError(Exception):
-    """A successor will not do."""
+    """The successor is given up."""
 
 
 class _NotAskedError(_GivenUpError):
-    """A successor could not be asked for graphs: perhaps it has died."""
+    """A successor could not be asked for graphs, perhaps because it has died."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Pause:
-    """Until when a worker is left alone, on the event loop's clock, and how long that is."""
+    """When a worker's pause ends, on the event loop's clock, and how long the pause is."""
 
     until: float
     seconds: float
@@ -84,13 +86,13 @@ class _Pause:
 async def recycling(
     fleet: Fleet, processes: WorkerProcesses, metrics: FleetMetrics, *, grace: float
 ) -> AsyncIterator[None]:
-    """Recycles local workers inside of the context, one at a time.
+    """Recycles local workers inside the context, one at a time.
 
     Args:
-        fleet: The workers, and no others.
-        processes: Theirs.
-        metrics: Told of attempts.
-        grace: Seconds that runs have to finish on a worker that is told to end.
+        fleet: The local workers, and no others.
+        processes: Their processes.
+        metrics: Counts the attempts.
+        grace: Seconds that runs have to finish on a worker that is told to stop.
     """
     task = asyncio.create_task(_Recycler(fleet, processes, metrics, grace=grace).follow())
     try:
@@ -101,7 +103,7 @@ async def recycling(
 
 @contextlib.asynccontextmanager
 async def telling_spent_budgets(fleet: Fleet) -> AsyncIterator[None]:
-    """Says inside of the context which workers need a restart, where nobody here can do it."""
+    """Logs inside the context which workers need a restart that this process cannot do."""
     task = asyncio.create_task(_tell_spent_budgets(fleet))
     try:
         yield
@@ -119,7 +121,7 @@ async def _tell_spent_budgets(fleet: Fleet) -> None:
                 if life not in told and successor_graphs(view):
                     told.add(life)
                     log.warning(
-                        "worker's budget is spent on graphs that earn nothing: restart it",
+                        "worker's budget is spent on graphs that save nothing: restart the worker",
                         worker=life.name,
                         graphs=len(_ready(view)),
                         worth_making=len(successor_graphs(view)),
@@ -127,7 +129,7 @@ async def _tell_spent_budgets(fleet: Fleet) -> None:
 
 
 class _Recycler:
-    """Puts successors in place of workers. Belongs to the event loop."""
+    """Replaces workers by successors. Only the event loop may use it."""
 
     def __init__(
         self, fleet: Fleet, processes: WorkerProcesses, metrics: FleetMetrics, *, grace: float
@@ -142,13 +144,13 @@ class _Recycler:
     async def follow(self) -> None:
         """Follows the fleet until the service stops."""
         async for _ in self._fleet.changes():
-            # There are no more changes then.
+            # The service is stopping: there are no more changes.
             with one_round("recycling"), contextlib.suppress(StoppingError):
                 await self._recycle_one()
             await asyncio.sleep(INTERVAL)
 
     async def _recycle_one(self) -> None:
-        """Recycles the first worker of which that is worth it, if any."""
+        """Recycles the first worker that is worth it, if any."""
         for life, view in self._catalog.views().items():
             graphs = [] if self._is_paused(life.name) else successor_graphs(view)
             if graphs:
@@ -158,10 +160,14 @@ class _Recycler:
     async def _recycle(self, name: str, worker: WorkerView, graphs: Sequence[Signature]) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        log.info("worker's successor is prepared", worker=name, graphs=len(graphs))
+        log.info("started to prepare a worker's successor", worker=name, graphs=len(graphs))
         try:
+            _check_memory(worker)
             successor, prepared = await self._prepared(name, graphs)
         except _GivenUpError as error:
+            # A stopping service ends all its workers, in any order; the successor is not at fault.
+            if self._fleet.changes_ended:
+                raise StoppingError from error
             pause = self._pause(name)
             self._metrics.workers_recycled.labels(Recycling.GIVEN_UP).inc()
             log.warning("worker not recycled", worker=name, reason=str(error), retry_seconds=pause)
@@ -169,7 +175,7 @@ class _Recycler:
         await self._end(self._processes.take_over(successor))
         self._pause(name)
         self._metrics.workers_recycled.labels(Recycling.REPLACED).inc()
-        # What it has not made yet, it makes.
+        # The successor makes the remaining graphs while it serves.
         had, has = _ready(worker), _ready(prepared).union(graphs)
         log.info(
             "worker recycled",
@@ -183,10 +189,10 @@ class _Recycler:
     async def _prepared(
         self, name: str, graphs: Sequence[Signature]
     ) -> tuple[WorkerProcess, WorkerView]:
-        """Returns a successor that can take over, and what it is like.
+        """Returns a successor that can take over, and its state.
 
         Raises:
-            _GivenUpError: It won't.
+            _GivenUpError: The successor is given up.
         """
         try:
             successor = await self._processes.start_successor(name)
@@ -201,23 +207,23 @@ class _Recycler:
         return successor, view
 
     async def _prepare(self, address: str, graphs: Sequence[Signature]) -> WorkerView:
-        """Has a successor make some graphs once it is warm, and waits until it has.
+        """Requests graphs from a successor once it is warm, and waits until it has made them.
 
         Returns:
-            The successor.
+            The state of the successor.
 
         Raises:
-            _GivenUpError: It does not get that far.
+            _GivenUpError: It does not become warm or ready.
         """
         try:
             async with asyncio.timeout(WARM_LIMIT):
                 life = await self._when(lambda: self._warm_life(address))
         except TimeoutError as error:
-            raise _GivenUpError(f"its successor was not warm after {WARM_LIMIT:g} s") from error
+            raise _GivenUpError(f"its successor was not ready after {WARM_LIMIT:g} s") from error
         try:
             refused = await self._fleet.want_of(life, graphs)
         except ServiceError as error:
-            reason = f"its successor could not be asked for graphs: {error}"
+            reason = f"its successor could not be asked to compile: {error}"
             raise _NotAskedError(reason) from error
         if refused:
             raise _no_room(*next(iter(refused.items())))
@@ -226,14 +232,14 @@ class _Recycler:
                 await self._when(lambda: self._having_made(life, graphs))
         view = self._catalog.view(life)
         if view is None:
-            raise _GivenUpError("its successor says nothing any more")
+            raise _GivenUpError("its successor stopped reporting")
         return view
 
     async def _when(self, condition: Callable[[], T | None]) -> T:
-        """Waits until there is what a condition looks for, and returns it.
+        """Waits until a condition returns a value, and returns it.
 
         Raises:
-            StoppingError: The service stops.
+            StoppingError: The service is stopping.
         """
         async for _ in self._fleet.changes():
             if (found := condition()) is not None:
@@ -246,7 +252,7 @@ class _Recycler:
         return life if view and view.warm else None
 
     def _having_made(self, life: WorkerId, graphs: Sequence[Signature]) -> WorkerView | None:
-        # Whoever is silent for a moment may be back.
+        # A worker that is silent for a moment may return.
         view = self._catalog.view(life)
         if view is None:
             return None
@@ -256,7 +262,7 @@ class _Recycler:
         return view if all(view.state(graph) in ENDS for graph in graphs) else None
 
     async def _end(self, process: WorkerProcess) -> None:
-        """Has a process finish its runs and end, and forgets it."""
+        """Stops a process after its runs have finished, and removes it."""
         await self._processes.end(process, self._grace)
         self._fleet.set_addresses(self._processes.addresses)
 
@@ -265,7 +271,7 @@ class _Recycler:
         return pause is not None and asyncio.get_running_loop().time() < pause.until
 
     def _pause(self, name: str) -> float:
-        """Leaves a worker alone for a while, longer than the last time."""
+        """Pauses the recycling of a worker, for longer than the last time."""
         last = self._pauses.get(name)
         seconds = min(2 * last.seconds, LAST_PAUSE) if last else FIRST_PAUSE
         until = asyncio.get_running_loop().time() + seconds
@@ -273,8 +279,22 @@ class _Recycler:
         return seconds
 
 
+def _check_memory(worker: WorkerView) -> None:
+    """Checks that the container has memory for a second process like this one.
+
+    Raises:
+        _GivenUpError: It has not.
+    """
+    left = memory_left()
+    if left is not None and worker.memory_bytes > left:
+        raise _GivenUpError(
+            f"a second process would need up to {format_size(worker.memory_bytes)}, but the "
+            f"container has {format_size(left)} left; raise its memory limit"
+        )
+
+
 def _no_room(graph: Signature, reason: str) -> _GivenUpError:
-    """Without room it would soon have to be replaced itself, and so on."""
+    """The error if a successor has no room: it would soon have to be replaced itself."""
     return _GivenUpError(f"its successor has no room for {graph}: {reason}")
 
 
@@ -285,10 +305,10 @@ def _ready(worker: WorkerView) -> set[Signature]:
 
 
 async def _unless_ended(process: WorkerProcess, work: Coroutine[Any, Any, T]) -> T:
-    """Does some work with a process for as long as that lives.
+    """Does some work with a process, as long as the process runs.
 
     Raises:
-        _GivenUpError: It has ended.
+        _GivenUpError: The process has ended.
     """
     working, ended = asyncio.create_task(work), asyncio.create_task(process.ended())
     try:

@@ -1,4 +1,4 @@
-"""Rounds of loops that follow the fleet for as long as the service lives."""
+"""Iterations of loops that follow the fleet for as long as the service runs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def one_round(loop: str) -> Iterator[None]:
-    """Has a loop go on after a round of it that failed: its end would be noticed by nobody.
+    """Logs an iteration's exception and continues the loop, whose end nobody would notice.
 
     Args:
-        loop: What it does, for the log.
+        loop: What the loop does, for the log.
     """
     try:
         yield
-    # Whatever it is: a defect in one round must not end all that the loop is there for, and without
-    # a word, since nothing waits for its task before the service stops. It is told here in full.
+    # A defect in one iteration must not end the loop. Nothing awaits the loop's task before the
+    # service stops, so the exception is logged here in full.
     except Exception:
-        log.exception("round failed", loop=loop)
+        log.exception("iteration failed", loop=loop)

@@ -1,4 +1,4 @@
-"""A local worker's process: started, watched, restarted, and ended with its parent."""
+"""A local worker's process: starts, watches and restarts it, and ends it with its parent."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,16 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.errors import StartupError
+from shaperouter_service.exit_codes import EXIT_CONFIG
 
 log = structlog.get_logger(__name__)
 
-# Seconds before a worker that has died is started again: doubled at each death, back to the first
-# once one has lived for STABLE seconds.
+# Seconds before a dead worker is started again. Each death doubles them; a process that ran for
+# STABLE seconds resets them.
 FIRST_BACKOFF, LAST_BACKOFF, STABLE = 0.1, 30.0, 60.0
 
-# Looks at a worker within the time that it may be silent for.
+# Number of checks of a worker within the time that it may be silent.
 CHECKS = 10
 
 
@@ -29,36 +30,36 @@ class Process(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """The exit code; None while the process runs."""
 
     async def wait(self) -> int:
-        """Waits for its end, and returns its exit code."""
+        """Waits for the process to end and returns its exit code."""
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Asks the process to end."""
 
     def kill(self) -> None:
-        """Ends it."""
+        """Kills the process."""
 
 
-# Starts a process of a worker, with options besides those that it always has.
+# Starts a process of a worker, with additional options.
 Spawn: TypeAlias = Callable[[Sequence[str]], Awaitable[Process]]
 
 
 def spawning(arguments: Sequence[str], environment: Mapping[str, str]) -> Spawn:
-    """Says how processes of a worker are started.
+    """Returns a function that starts processes of a worker.
 
-    They are spawned, never forked, and hold the reading end of a pipe from here as their standard
-    input: when this process is gone, even by SIGKILL, the pipe ends and so do they. Each is in a
-    session of its own, so that Ctrl-C on a terminal reaches only us, who drain first.
+    They are spawned, never forked. Their standard input is the reading end of a pipe from this
+    process: if this process ends, even by SIGKILL, the pipe closes and they exit. Each has its own
+    session, so that Ctrl-C on a terminal reaches only this process, which then drains.
 
     Args:
-        arguments: Of `shaperouterd worker`.
-        environment: Variables that they get besides ours.
+        arguments: Arguments of `shaperouterd worker`.
+        environment: Variables in addition to those of this process.
     """
 
     async def spawn(options: Sequence[str]) -> Process:
-        # Options of the worker are its arguments; our own variables are not meant for it.
+        # The worker's options are its arguments; this process's option variables are not for it.
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SHAPEROUTER_")}
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -76,54 +77,53 @@ def spawning(arguments: Sequence[str], environment: Mapping[str, str]) -> Spawn:
 
 
 class WorkerProcess:
-    """A local worker at an address, through any number of processes there.
+    """A local worker at an address, over any number of restarts.
 
     Attributes:
-        name: Of the worker.
-        address: Where it listens.
+        name: Name of the worker.
+        address: The address that it listens on.
     """
 
     def __init__(self, name: str, address: str, spawn: Spawn, *, hang_timeout: float) -> None:
-        """Prepares the worker; `supervise` or `start` starts it.
+        """Prepares the worker, which `supervise` or `start` starts.
 
         Args:
-            name: Of the worker.
-            address: Where it listens.
-            spawn: Starts a process of it.
-            hang_timeout: Seconds of silence after which it is ended: longer than anything that is
-                well says nothing for.
+            name: Name of the worker.
+            address: The address that it listens on.
+            spawn: Starts a process of the worker.
+            hang_timeout: Seconds of silence after which its process is killed; longer than any
+                silence of a healthy worker.
         """
         self.name = name
         self.address = address
         self._spawn = spawn
         self._hang_timeout = hang_timeout
-        # Checks since it was heard from; None before it was, since models take time to be loaded.
+        # Checks since its last message; None before the first, because loading models takes time.
         self._silent_checks: int | None = None
         self._process: Process | None = None
 
     def heard(self) -> None:
-        """Tells that the worker is alive."""
+        """Records that the worker is alive."""
         self._silent_checks = 0
 
     async def start(self, *options: str) -> None:
         """Starts a process.
 
         Args:
-            options: That it gets besides those that it always has.
+            options: Additional options.
 
         Raises:
-            OSError: The system has no room for it.
+            OSError: The system cannot start another process.
         """
         self._silent_checks = None
         self._process = await self._spawn(options)
         log.info("worker started", worker=self.name, pid=self._process.pid)
 
     async def supervise(self) -> None:
-        """Keeps the worker running until cancelled, then leaves it to `stop`.
+        """Keeps the worker running until cancelled; `stop` then ends it.
 
         Raises:
-            StartupError: The first process that was started here says that it cannot work as
-                configured.
+            StartupError: The first process reports that its configuration is invalid.
         """
         loop = asyncio.get_running_loop()
         backoff, first = FIRST_BACKOFF, self._process is None
@@ -132,9 +132,9 @@ class WorkerProcess:
         while True:
             started = loop.time()
             code = await self.ended()
-            # Later, others depend on us, and what is wrong with its files may pass.
+            # Later, other requests depend on the worker, and a problem with its files may pass.
             if code == EXIT_CONFIG and first:
-                raise StartupError(f"{self.name} cannot start; its message stands above")
+                raise StartupError(f"{self.name} could not start; see its message above")
             first = False
             backoff = FIRST_BACKOFF if loop.time() - started > STABLE else backoff
             reason = reason_of_end(code)
@@ -143,7 +143,7 @@ class WorkerProcess:
             backoff = await self._start_at_last(min(2 * backoff, LAST_BACKOFF))
 
     async def _start_at_last(self, backoff: float) -> float:
-        """Starts a process as soon as the system has room for it; returns the next back-off."""
+        """Starts a process as soon as the system can; returns the next back-off."""
         while True:
             try:
                 await self.start()
@@ -156,10 +156,10 @@ class WorkerProcess:
             backoff = min(2 * backoff, LAST_BACKOFF)
 
     async def ended(self) -> int:
-        """Waits for the end of the process that was started, and returns its exit code.
+        """Waits for the started process to end and returns its exit code.
 
-        The end is made where it is silent for too long. Silence is told in checks, so that a pause
-        of this process is not taken for the worker's.
+        Kills the process if it is silent for too long. Silence is counted in checks, so that a
+        pause of this process is not taken for silence of the worker.
         """
         process = self._started()
         while True:
@@ -179,7 +179,7 @@ class WorkerProcess:
         return self._process
 
     async def stop(self, grace: float) -> None:
-        """Ends the worker: asks it to finish its runs, and kills it after `grace` seconds."""
+        """Stops the worker: asks it to finish its runs, and kills it after `grace` seconds."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -193,5 +193,5 @@ class WorkerProcess:
 
 
 def reason_of_end(code: int) -> str:
-    """Says for people what an exit code means."""
+    """Explains an exit code to people."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -4,9 +4,9 @@ from shaperouter_service.graphs.budget import CompileBudget, CompileMode, memory
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.keys import cache_key
 from shaperouter_service.graphs.making import CachedMaking, Making, lower_here
-from shaperouter_service.graphs.priority import giving_way
 from shaperouter_service.graphs.table import GraphTable, NoCover
 from shaperouter_service.graphs.tracing import TracingProcess
+from shaperouter_service.priority import giving_way
 from shaperouter_service.routing.views import GraphState
 
 __all__ = [

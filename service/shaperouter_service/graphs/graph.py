@@ -29,6 +29,7 @@ class Graph:
         program: What it runs; None while it is cold.
         state: Where it is in its life.
         since: When its state changed, on the monotonic clock in seconds.
+        begun: When a thread began to make it, likewise.
         retry_at: Until when it is not tried again, likewise; only while it has failed.
         compiles: Times it was compiled with success.
         loads: Times it was loaded from the compile cache instead.
@@ -55,6 +56,7 @@ class Graph:
         self.program: Program | None = None
         self.state = GraphState.COLD
         self.since = time.monotonic()
+        self.begun = 0.0
         self.retry_at = 0.0
         self._traces_before = 0
         self.compiles = 0

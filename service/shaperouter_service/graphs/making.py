@@ -100,7 +100,7 @@ class CachedMaking(Making):
             )
         if self._program.compiled_name != self._name or not staging.available():
             # TensorFlow can't be told its name, or was started without a place for it.
-            log.warning("executable can't be kept", graph=self._program.label)
+            log.warning("executable could not be cached", graph=self._program.label)
             self._compile_unkept()
             return False
         with _lock(self._name):

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 from typing import Final
 
 import structlog
@@ -12,10 +13,11 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
-from shaperouter_service.graphs.priority import give_way
+from shaperouter_service.priority import give_way
 from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.fading import FadingSum
+from shaperouter_service.routing.forecast import Forecast
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
@@ -82,6 +84,7 @@ class GraphTable:
         # What waits for a thread, in order of asking, and whether a request waits for it.
         self._wanted: dict[Signature, bool] = {}
         self._work_there = threading.Condition(self._lock)
+        self._forecast = Forecast(threads)
         default_stack = threading.stack_size(COMPILE_STACK_BYTES)
         for index in range(threads):
             threading.Thread(target=self._work, name=f"compile-{index}", daemon=True).start()
@@ -199,6 +202,23 @@ class GraphTable:
             sound = self._costs.sound([graph.signature for graph in graphs])
         return [sound[graph.signature] for graph in graphs]
 
+    def left_seconds(self) -> dict[Signature, float]:
+        """Seconds until each graph that is on the way is expected to be ready."""
+        with self._lock:
+            now, needs = time.monotonic(), self._costs.compile_seconds
+            # By their turns, see `_next`: sorting keeps the order of those that requests wait for.
+            queued = sorted(
+                self._wanted, key=lambda s: -inf if self._wanted[s] else -self._worth(s)
+            )
+            return self._forecast.left(
+                {
+                    signature: (needs(signature), now - graph.begun)
+                    for signature, graph in self._graphs.items()
+                    if graph.state in (GraphState.TRACING, GraphState.COMPILING)
+                },
+                {signature: needs(signature) for signature in queued},
+            )
+
     @property
     def queue_depth(self) -> int:
         """Signatures that wait for a compile thread."""
@@ -270,6 +290,7 @@ class GraphTable:
                 self._move(graph, GraphState.COLD)
                 return None
             self._move(graph, GraphState.TRACING)
+            graph.begun = graph.since
             return graph
 
     def _worth(self, signature: Signature) -> float:
@@ -310,6 +331,8 @@ class GraphTable:
             graph.make_seconds = making.spared_seconds + (0.0 if loaded else seconds)
             with self._lock:
                 self._costs.compiled(graph.signature, graph.make_seconds)
+                estimate = self._costs.compile_seconds(graph.signature)
+                self._forecast.made(estimate=estimate, seconds=time.monotonic() - graph.begun)
             if loaded:
                 graph.loads += 1
                 graph.load_seconds += seconds

@@ -1,6 +1,7 @@
 """The process that traces for a worker; `tracing` starts it, sends it orders, and ends it."""
 
 import contextlib
+import json
 import os
 import sys
 from multiprocessing.connection import Connection
@@ -9,16 +10,18 @@ from typing import NoReturn
 from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
 from shaperouter_service.models import Model, make_hollow
 from shaperouter_service.parent import end_with_parent
+from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 
 def main() -> NoReturn:
     """Traces what comes, until it is killed or its parent ends."""
     end_with_parent()
+    configure_logs(LogSettings(**json.loads(sys.argv[2])))
     connection = Connection(int(sys.argv[1]))
-    connection.send(None)
-    models = {name: make_hollow(outline) for name, outline in connection.recv().items()}
-    # Where the connection ends, so has the parent.
+    # Where the connection ends, so has the parent: perhaps while this process was starting.
     with contextlib.suppress(EOFError, ConnectionError):
+        connection.send(None)
+        models = {name: make_hollow(outline) for name, outline in connection.recv().items()}
         while True:
             connection.send(_trace(connection.recv(), models))
     os._exit(0)

@@ -4,13 +4,14 @@ Tracing is Python code, and while TensorFlow lowers what was traced it does not 
 interpreter: together seconds, for which no other thread would get on.
 """
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -19,6 +20,7 @@ import structlog
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.models import Model
+from shaperouter_service.telemetry.logs import log_settings
 
 # Seconds without a trace after which the process ends, to give back its memory: most of a gigabyte.
 IDLE = 60.0
@@ -112,7 +114,7 @@ class TracingProcess:
             except (EOFError, OSError) as error:
                 code, why = self._end(), str(error)
                 if code is not None and not isinstance(error, TimeoutError):
-                    why = f"the process that traces has ended with code {code}"
+                    why = f"the tracing process ended with code {code}"
                 answer = NotTraced(error=why)
         if isinstance(answer, NotTraced):
             log.warning("traced in the serving process", graph=program.label, why=answer.error)
@@ -180,7 +182,13 @@ class _Child:
         ours, theirs = Pipe()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "shaperouter_service.graphs.tracer", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "shaperouter_service.graphs.tracer",
+                    str(theirs.fileno()),
+                    json.dumps(asdict(log_settings())),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, **ENVIRONMENT},
@@ -198,7 +206,7 @@ class _Child:
             TimeoutError: It says nothing.
         """
         if not self.connection.poll(timeout):
-            raise TimeoutError(f"the process that traces has said nothing for {timeout:g} s")
+            raise TimeoutError(f"the tracing process sent nothing for {timeout:g} s")
         return self.connection.recv()
 
     def end(self) -> int:

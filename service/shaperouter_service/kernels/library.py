@@ -41,7 +41,9 @@ def register(library: Path = LIBRARY) -> str:
     native = _loaded(library)
     version = int(native.shaperouter_kernels_version())
     if version != VERSION:
-        raise KernelsUnavailableError(f"{library} is of version {version}, and not {VERSION}")
+        raise KernelsUnavailableError(
+            f"{library} has version {version}, but this service needs {VERSION}"
+        )
     native.shaperouter_kernels_register.argtypes = [ctypes.c_void_p]
     native.shaperouter_kernels_register.restype = ctypes.c_char_p
     refusal = native.shaperouter_kernels_register(_xla_ffi())
@@ -80,4 +82,4 @@ def _xla_ffi() -> int:
             get_api.restype = ctypes.c_void_p
             address: int = get_api()
             return address
-    raise KernelsUnavailableError(f"{path} exports no FFI of XLA")
+    raise KernelsUnavailableError(f"{path} does not export XLA's FFI")

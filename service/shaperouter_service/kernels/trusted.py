@@ -54,12 +54,12 @@ def require() -> str:
         for result, reference in zip(results, expected, strict=True):
             if not _is_close(result, reference):
                 raise KernelsUnavailableError(
-                    f"a product of {dtype.name} weights, {list(reference.shape)}, is not the "
-                    "reference's"
+                    f"a product of {dtype.name} weights, {list(reference.shape)}, differs from "
+                    "the reference"
                 )
     if not _is_close(attended, attention(query, keys, values, np.asarray(_ENDS))):
         raise KernelsUnavailableError(
-            f"attention of {list(_ATTENTION)} numbers is not the reference's"
+            f"attention of {list(_ATTENTION)} numbers differs from the reference"
         )
     return name
 

@@ -5,6 +5,8 @@ R rows, B beams, S source length, H heads, D head size, E width, T cache length,
 V vocabulary, L layers.
 """
 
+from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
     DType,
@@ -12,12 +14,15 @@ from shaperouter_service.models.loading import (
     Outline,
     load_model,
     make_hollow,
+    read_family,
     resolve_dtype,
+    unused_tensors,
 )
 from shaperouter_service.models.transcripts import Transcripts
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
 
 __all__ = [
+    "Checkpoint",
     "DType",
     "DeviceKind",
     "EncoderDecoder",
@@ -29,5 +34,9 @@ __all__ = [
     "Weights",
     "load_model",
     "make_hollow",
+    "read_decoder_start",
+    "read_default_options",
+    "read_family",
     "resolve_dtype",
+    "unused_tensors",
 ]

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from shaperouter_service.errors import StartupError
 from shaperouter_service.json_files import read_json
 from shaperouter_service.kernels import aligned
+from shaperouter_service.model_files import weight_files
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -31,21 +32,31 @@ class Checkpoint:
         config: The content of config.json.
         generation_config: The content of generation_config.json; None without that file.
         names: Names of all tensors.
+        unread: Names of those that have not been read.
         file_bytes: Size of the files that hold them.
     """
 
-    def __init__(self, directory: Path, on_read: Callable[[int], object] = lambda _: None) -> None:
-        """Looks at the checkpoint in a directory; no tensor is read yet.
+    def __init__(
+        self,
+        directory: Path,
+        on_read: Callable[[int], object] = lambda _: None,
+        *,
+        only_headers: bool = False,
+    ) -> None:
+        """Opens the checkpoint in a directory; no tensor is read yet.
 
         Args:
             directory: Where it lies.
             on_read: Called with the number of bytes whenever some have been read from files.
+            only_headers: Check names, shapes and types of tensors, and leave their values unread:
+                `read` then returns arrays of arbitrary values.
 
         Raises:
             StartupError: A file is missing or damaged.
         """
         self.directory = directory
         self._on_read = on_read
+        self._only_headers = only_headers
         if not directory.is_dir():
             raise StartupError(f"{directory}: is not a directory")
         self.config = read_json(directory / "config.json")
@@ -55,32 +66,12 @@ class Checkpoint:
         )
         self._files: dict[str, Path] = {}
         self.file_bytes = 0
-        for path in self._weight_files():
+        for path in weight_files(directory, WEIGHTS, WEIGHTS_INDEX):
             with _opened(path) as file:
                 self._files.update(dict.fromkeys(file.keys(), path))
             self.file_bytes += path.stat().st_size
         self.names: Collection[str] = self._files.keys()
-
-    def _weight_files(self) -> list[Path]:
-        if (self.directory / WEIGHTS).exists():
-            return [self.directory / WEIGHTS]
-        index = self.directory / WEIGHTS_INDEX
-        if not index.exists():
-            raise StartupError(
-                f"{self.directory}: has neither {WEIGHTS} nor {WEIGHTS_INDEX}; other weight "
-                "formats are not read (convert them with save_pretrained)"
-            )
-        weight_map = read_json(index).get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise StartupError(f"{index}: has no weight_map")
-        shards = sorted({str(shard) for shard in weight_map.values()})
-        for shard in shards:
-            # A checkpoint is untrusted input: a shard lies beside its index, nowhere else.
-            if Path(shard).name != shard:
-                raise StartupError(f"{index}: shard {shard!r} is outside of the directory")
-            if not (self.directory / shard).exists():
-                raise StartupError(f"{self.directory / shard}: is missing, but named by {index}")
-        return [self.directory / shard for shard in shards]
+        self.unread: set[str] = set(self._files)
 
     def read(
         self,
@@ -120,7 +111,10 @@ class Checkpoint:
                     f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
                     f"{tensor.get_dtype()}"
                 )
+            self.unread.discard(name)
             array = aligned(shape[::-1] if transposed else shape, dtype)
+            if self._only_headers:
+                return array
             target = array.T if transposed else array
             row_bytes = target[0].size * FLOATING[tensor.get_dtype()]
             rows = max(1, PIECE_BYTES // row_bytes)

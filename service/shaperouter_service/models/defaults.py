@@ -93,7 +93,7 @@ def read_default_options(
     unsupported += _read_biases(config, family, options)
     if unsupported:
         log.warning(
-            "the checkpoint has generation options that are not supported; they are left out",
+            "unsupported generation options of the checkpoint were ignored",
             file=str(config.path),
             options=unsupported,
         )
@@ -212,7 +212,7 @@ def _read_biases(
     if count > MAX_BIASES:
         raise config.error(
             "sequence_bias, bad_words_ids and suppress_tokens must have at most "
-            f"{MAX_BIASES} entries in all, got {count}"
+            f"{MAX_BIASES} entries in total, got {count}"
         )
     return list(dict.fromkeys(unsupported))
 
@@ -228,7 +228,7 @@ def _list(config: Config, name: str) -> list[Any]:
 
 def _run(config: Config, name: str, run: object, last: int) -> tuple[int, ...]:
     if not isinstance(run, list) or not 1 <= len(run) <= MAX_BIAS_TOKENS:
-        raise config.error(f"{name} must have runs of 1 to {MAX_BIAS_TOKENS} ids, got {run!r}")
+        raise config.error(f"{name} must have lists of 1 to {MAX_BIAS_TOKENS} ids, got {run!r}")
     for token in run:
         _check_token(config, name, token, last)
     return tuple(run)

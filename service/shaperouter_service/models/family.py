@@ -1,7 +1,8 @@
 """What a family of models supplies."""
 
 import abc
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,10 @@ class Family(abc.ABC):
 
     Attributes:
         name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
+        architectures: Classes of Transformers whose checkpoints it can serve. Others of the same
+            `model_type` have another head, such as a classifier.
+        redundant: Matches the names of tensors that some checkpoints have and no forward pass
+            needs: constants, and copies of others.
         default_eos_token_id: End token of a config that names none, as in Transformers.
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
         roles: Of matrices among its weights that are none of a linear layer.
@@ -28,6 +33,8 @@ class Family(abc.ABC):
     """
 
     name: ClassVar[str]
+    architectures: ClassVar[Sequence[str]]
+    redundant: ClassVar[re.Pattern[str]]
     default_eos_token_id: ClassVar[int]
     has_transcript: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, Role]]

@@ -1,5 +1,6 @@
 """GPT-2 (Radford et al. 2019), as in Transformers' `GPT2LMHeadModel`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -54,6 +55,8 @@ class GPT2(Family):
     tie_word_embeddings: bool
 
     name = "gpt2"
+    architectures = ("GPT2LMHeadModel", "GPT2Model")
+    redundant = re.compile(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias|lm_head\.weight")
     default_eos_token_id = 50256
     roles: ClassVar[Mapping[str, Role]] = {
         "wte.weight": Role.VOCABULARY,

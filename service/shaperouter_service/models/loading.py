@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import structlog
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -27,6 +28,11 @@ from shaperouter_service.models.whisper import Whisper
 FAMILIES: Mapping[str, type[Family]] = {
     family.name: family for family in (GPT2, OPT, T5, MT5, Whisper)
 }
+
+log = structlog.get_logger(__name__)
+
+# Names shown when a checkpoint has unused tensors; a classifier has a few, another model hundreds.
+MAX_UNUSED_SHOWN = 5
 
 DType = Literal["float32", "bfloat16", "int8"]
 
@@ -120,12 +126,39 @@ def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
     """
     if choice == "int8" and not packed:
         raise StartupError(
-            "dtype int8 needs a CPU and the native kernels, which are not in use here; "
-            "float32 and bfloat16 do without"
+            "dtype int8 needs a CPU with the native kernels, which are not in use here; use "
+            "float32 or bfloat16"
         )
     if choice != "auto":
         return choice
     return "bfloat16" if DeviceKind.present() is DeviceKind.GPU else "float32"
+
+
+def read_family(checkpoint: Checkpoint) -> Family:
+    """Reads the family and the dimensions of a checkpoint's model from its config.json.
+
+    Raises:
+        StartupError: The model is of no family, has another head than one that generates, or a
+            value is unusable.
+    """
+    config = Config(checkpoint.directory / "config.json", checkpoint.config)
+    model_type = str(checkpoint.config.get("model_type"))
+    if model_type not in FAMILIES:
+        raise config.error(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
+    kind = FAMILIES[model_type]
+    # Checkpoints that were not saved by Transformers may name none.
+    named = checkpoint.config.get("architectures") or [kind.architectures[0]]
+    if not isinstance(named, list) or not set(map(str, named)) & set(kind.architectures):
+        raise config.error(
+            f"architectures must name one of {', '.join(kind.architectures)}, got {named!r}: "
+            "a model with another head cannot generate"
+        )
+    return kind.from_config(config)
+
+
+def unused_tensors(checkpoint: Checkpoint, family: Family) -> list[str]:
+    """Names of tensors that `Family.read_weights` left unread and that carry information."""
+    return sorted(name for name in checkpoint.unread if not family.redundant.fullmatch(name))
 
 
 def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False) -> Model:
@@ -149,13 +182,7 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
     ) as progress:
         checkpoint = Checkpoint(directory, on_read=progress.update)
         progress.total = checkpoint.file_bytes
-        config = Config(directory / "config.json", checkpoint.config)
-        model_type = str(checkpoint.config.get("model_type"))
-        if model_type not in FAMILIES:
-            raise config.error(
-                f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}"
-            )
-        family = FAMILIES[model_type].from_config(config)
+        family = read_family(checkpoint)
         default_options = read_default_options(checkpoint, family)
         transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
         weight_dtype = tf.as_dtype(dtype)
@@ -165,6 +192,13 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
             checkpoint, np.dtype(computing_dtype.as_numpy_dtype)
         ):
             held.add(weight, array, family.roles.get(weight, Role.LINEAR))
+    if unused := unused_tensors(checkpoint, family):
+        log.warning(
+            "unused tensors of the checkpoint were ignored",
+            model=name,
+            count=len(unused),
+            tensors=unused[:MAX_UNUSED_SHOWN],
+        )
     of_encoder = 0
     if isinstance(family, EncoderDecoder):
         of_encoder = sum(

@@ -1,5 +1,6 @@
 """OPT (Zhang et al. 2022), as in Transformers' `OPTForCausalLM`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -68,6 +69,8 @@ class OPT(Family):
     tie_word_embeddings: bool
 
     name = "opt"
+    architectures = ("OPTForCausalLM", "OPTModel")
+    redundant = re.compile(r"lm_head\.weight")
     default_eos_token_id = 2
     roles: ClassVar[Mapping[str, Role]] = {
         "embed_tokens.weight": Role.VOCABULARY,

@@ -4,7 +4,8 @@ As in Transformers' `T5ForConditionalGeneration` and `MT5ForConditionalGeneratio
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -76,6 +77,16 @@ class T5(EncoderDecoder):
     scale_decoder_outputs: bool
 
     name = "t5"
+    architectures: ClassVar[Sequence[str]] = (
+        "T5ForConditionalGeneration",
+        "T5Model",
+        "T5WithLMHeadModel",
+    )
+    # The second is in the original checkpoints: no attention to a source has had biases since.
+    redundant = re.compile(
+        "|".join(map(re.escape, EMBEDDINGS))
+        + r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    )
     default_eos_token_id = 1
     default_decoder_start_token_id = 0
     prompt_piece = 8
@@ -309,6 +320,7 @@ class MT5(T5):
     """An mT5, by the names of its config.json: a T5 1.1 with a vocabulary of many languages."""
 
     name = "mt5"
+    architectures = ("MT5ForConditionalGeneration", "MT5Model")
     _defaults: ClassVar[dict[str, Any]] = {
         "vocab_size": 250112,
         "d_ff": 1024,

@@ -46,8 +46,8 @@ def read_transcripts(checkpoint: Checkpoint, family: Whisper) -> Transcripts:
     last = family.vocab_size - 1
     if config.values.get("no_timestamps_token_id") is None:
         raise config.error(
-            "must have no_timestamps_token_id, which transcripts need (checkpoints that were saved "
-            "before there were word timestamps lack it: take a newer generation_config.json)"
+            "must have no_timestamps_token_id for transcripts; checkpoints saved before word "
+            "timestamps existed lack it, so take a newer generation_config.json"
         )
     # The special tokens stand in one order in all vocabularies.
     no_timestamps = config.number("no_timestamps_token_id", int, 0, at_least=3, at_most=last - 1)

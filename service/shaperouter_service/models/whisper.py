@@ -1,5 +1,6 @@
 """Whisper (Radford et al. 2022), as in Transformers' `WhisperForConditionalGeneration`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -80,6 +81,8 @@ class Whisper(EncoderDecoder):
     tie_word_embeddings: bool
 
     name = "whisper"
+    architectures = ("WhisperForConditionalGeneration", "WhisperModel")
+    redundant = re.compile(re.escape(HEAD))
     default_eos_token_id = 50256
     default_decoder_start_token_id = 50257
     roles: ClassVar[Mapping[str, Role]] = {

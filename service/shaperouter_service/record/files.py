@@ -26,6 +26,7 @@ from pathlib import Path
 
 import structlog
 
+from shaperouter_service.regular_files import read_regular
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_text import TrafficFormatError, from_text, to_text
 
@@ -110,9 +111,11 @@ def _read(path: Path) -> Traffic:
         OSError: It can't be read.
         TrafficFormatError: It is no record, or not one of the model whose directory it is in.
     """
-    traffic = from_text(path.read_bytes())
+    traffic = from_text(read_regular(path))
     if traffic.model != path.parent.name:
-        raise TrafficFormatError(f"it is of {traffic.model!r}, in the directory of another model")
+        raise TrafficFormatError(
+            f"it is of {traffic.model!r}, but in the directory of another model"
+        )
     # A clock that was ahead must not make all other traffic look old.
     return replace(traffic, as_of=min(traffic.as_of, time.time()))
 

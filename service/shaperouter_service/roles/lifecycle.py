@@ -1,7 +1,17 @@
 """Starting and stopping a process that serves until it is told to stop."""
 
 import asyncio
+import contextlib
+import os
 import signal
+import threading
+from typing import Any
+
+import structlog
+
+from shaperouter_service.exit_codes import EXIT_INTERRUPTED
+
+log = structlog.get_logger(__name__)
 
 
 def stop_signal() -> asyncio.Event:
@@ -11,11 +21,27 @@ def stop_signal() -> asyncio.Event:
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    was_interrupted = False
 
-    def interrupted() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
+    def interrupted(*_: Any) -> None:
+        nonlocal was_interrupted
+        if was_interrupted:
+            try:
+                # In a thread, as whoever this interrupts may have the log's lock.
+                threading.Thread(target=_end_at_once, daemon=True).start()
+            except RuntimeError:  # The interpreter is ending, which takes no threads.
+                os._exit(EXIT_INTERRUPTED)
+        was_interrupted = True
+        # The loop may have ended already.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(stop.set)
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    # Not the loop's handler: it waits for the loop, and is taken away when the loop ends.
+    signal.signal(signal.SIGINT, interrupted)
     return stop
+
+
+def _end_at_once() -> None:
+    log.warning("interrupted twice: ended without waiting for running requests")
+    os._exit(EXIT_INTERRUPTED)

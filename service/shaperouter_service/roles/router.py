@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,14 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
-from shaperouter_service.access import Authentication, Clients, within_limits
+from shaperouter_service.access import Authentication, CallPlaces, Clients, within_limits
+from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
+from shaperouter_service.api.recording_memory import RecordingMemory
 from shaperouter_service.api.transcription import TranscriptionServicer
+from shaperouter_service.descriptors import raise_limit
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -36,27 +39,35 @@ from shaperouter_service.fleet import (
     telling_shared_names,
     telling_spent_budgets,
 )
+from shaperouter_service.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.model_files import may_transcribe
+from shaperouter_service.roles.exposure import warn_of_public_server
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.admission import Admission
+from shaperouter_service.rpc.call import CallIds
+from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import (
     CONNECTION_AGE,
+    MAX_MESSAGE_BYTES,
     listen,
     make_server,
     stopped_at_end,
 )
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
+from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
 from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
-from shaperouter_service.text import Tokenizer, load_tokenizer
+from shaperouter_service.text import Tokenizer, TokenizerThreads, load_tokenizer
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +81,12 @@ SERVICES = [
     model_pb2.DESCRIPTOR.services_by_name["ModelService"],
     graph_pb2.DESCRIPTOR.services_by_name["GraphService"],
 ]
+# Recordings are large; nothing else is.
+MAX_BYTES = {
+    service.full_name: MAX_TEXT_REQUEST_BYTES
+    for service in SERVICES
+    if service.name != "TranscriptionService"
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +99,8 @@ class RouterConfig:
         metrics_listen: Address of /metrics.
         grace: Seconds that running requests have to finish when the service stops.
         max_queue_seconds: Longest that a request may be expected to wait for a slot.
+        max_calls: Maximum of generations and transcriptions that it handles at a time.
+        max_recording_memory: Maximum bytes that recordings take at a time.
         own_workers: The workers are this process's own, so their metrics are, too.
         health_listen: Address of a server for health alone; None is without.
         tls: What the gRPC server shows and asks; None speaks plain text.
@@ -94,6 +113,8 @@ class RouterConfig:
     metrics_listen: str
     grace: float
     max_queue_seconds: float
+    max_calls: int
+    max_recording_memory: int
     own_workers: bool
     health_listen: str | None = None
     tls: ServerTls | None = None
@@ -111,15 +132,17 @@ async def run_router(
     Args:
         config: What to serve where.
         workers: Addresses of the workers; a name stands for all addresses it has.
-        processes: Theirs, where they are this process's own.
+        processes: Theirs, where they are this process's own, and are stopped after it.
 
     Raises:
         StartupError: A port, a tokenizer, or a file of certificates or tokens is unusable.
     """
+    raise_limit()
     stop = stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models])
-    request_metrics = RequestMetrics(registry, catalog.model_names)
+    refusals = RefusalLog(RefusalMetrics(registry))
+    request_metrics = RequestMetrics(registry, catalog.model_names, refusals)
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
@@ -135,19 +158,36 @@ async def run_router(
         if processes
         else telling_spent_budgets(fleet)
     )
-    admission = Admission((method for service in WORK for method in service.methods), within_limits)
+    places = CallPlaces(config.max_calls)
+
+    @contextlib.contextmanager
+    def let_in(context: Context) -> Iterator[None]:
+        with places.take(client_of(context)), within_limits():
+            yield
+
+    admission = Admission((method for service in WORK for method in service.methods), let_in)
+    warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
         # Files that cannot be used are told now, not with the first worker.
         config.worker_tls.credentials()
-    outer = [
-        *tracing_interceptors(),
-        CallMetrics(registry, SERVICES),
-        *_authentication(config, AccessMetrics(registry)),
-    ]
+    outer = [CallIds(), *tracing_interceptors(), CallMetrics(registry, SERVICES)]
+    inner = _authentication(config, AccessMetrics(registry))
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
-    with serve_metrics(registry, config.metrics_listen) as metrics_port:
-        server = make_server(SERVICES, admission, outer, connection_age=CONNECTION_AGE)
+    with (
+        serve_metrics(registry, config.metrics_listen) as metrics_port,
+        claimed(config.listen),
+    ):
+        server = make_server(
+            SERVICES,
+            admission,
+            outer,
+            inner=inner,
+            on_error=refusals.refused,
+            max_message_bytes=_max_message_bytes(config.models),
+            max_bytes=MAX_BYTES,
+            connection_age=CONNECTION_AGE,
+        )
         async with (
             serving_health(health, config.health_listen),
             fleet.connected(),
@@ -160,12 +200,18 @@ async def run_router(
         ):
             port = listen(server, config.listen, tls=config.tls)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
+            threads = TokenizerThreads()
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(
-                GenerationServicer(fleet, tokenizers, request_metrics), server
+                GenerationServicer(fleet, tokenizers, threads, request_metrics), server
             )
             transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(
                 TranscriptionServicer(
-                    fleet, tokenizers, request_metrics, TranscriptionMetrics(registry)
+                    fleet,
+                    tokenizers,
+                    threads,
+                    request_metrics,
+                    TranscriptionMetrics(registry),
+                    memory=RecordingMemory(config.max_recording_memory),
                 ),
                 server,
             )
@@ -189,20 +235,23 @@ async def run_router(
                 await stop.wait()
                 fleet.end_changes()
             log.info("stopping: waiting for running requests", grace_seconds=config.grace)
+    refusals.summarize()
     await asyncio.to_thread(end_tracing)
-    log.info("stopped")
+    if processes is None:
+        log.info("stopped")
 
 
 def _authentication(config: RouterConfig, metrics: AccessMetrics) -> list[Authentication]:
     if config.tokens is None:
         return []
-    if config.tls is None:
-        log.warning(
-            "tokens travel in plain text: set --tls-cert and --tls-key, unless what is in front of "
-            "this speaks TLS",
-            grpc=config.listen,
-        )
     return [Authentication(Clients(config.tokens), metrics)]
+
+
+def _max_message_bytes(models: Sequence[ModelSource]) -> int:
+    """What gRPC lets through: a large message takes twice its size, if only to refuse it."""
+    if any(may_transcribe(model.directory) for model in models):
+        return MAX_MESSAGE_BYTES
+    return MAX_TEXT_REQUEST_BYTES
 
 
 def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:
@@ -229,7 +278,7 @@ async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterato
             ready = fleet.catalog.ready
             if ready != was_ready:
                 was_ready = ready
-                await health.set_ready(ready)
+                health.set_ready(ready)
                 event = "ready" if ready else "not ready: a model has no worker"
                 log.info(event, grpc=address)
 
@@ -238,4 +287,4 @@ async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterato
         yield
     finally:
         task.cancel()
-        await health.set_ready(False)
+        health.set_ready(False)

@@ -1,14 +1,17 @@
 """The serve role: a router, and local workers as its child processes."""
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+import structlog
 
 from shaperouter_service.fleet import WorkerProcess, WorkerProcesses, spawning
 from shaperouter_service.roles.router import RouterConfig, run_router
+from shaperouter_service.roles.socket_directory import socket_directory
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
+
+log = structlog.get_logger(__name__)
 
 # Seconds that workers have to end once the router has: their requests are finished or given up.
 WORKER_GRACE = 2.0
@@ -52,14 +55,14 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
         StartupError: A port, a model or an option is unusable.
     """
     names = {f"worker-{index}": index for index in range(workers.count)}
-    with tempfile.TemporaryDirectory(prefix="shaperouter-") as directory:
+    with socket_directory() as directory:
 
         def worker(name: str, address: str) -> WorkerProcess:
             arguments = [f"--name={name}", f"--listen={address}", *workers.arguments]
             spawn = spawning(arguments, workers.environment(names[name]))
             return WorkerProcess(name, address, spawn, hang_timeout=workers.silence)
 
-        processes = WorkerProcesses(names, Path(directory), worker)
+        processes = WorkerProcesses(names, directory, worker)
         supervision = asyncio.create_task(processes.supervise())
         router = asyncio.create_task(run_router(config, processes.addresses, processes))
         try:
@@ -73,3 +76,4 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
         for result in results:
             if isinstance(result, Exception):
                 raise result
+        log.info("stopped")

@@ -1,1 +1,1 @@
-"""Signatures, ladders and the catalog: pure, without I/O and without TensorFlow."""
+"""Routing of requests to workers and graphs. Does no I/O and does not import TensorFlow."""

@@ -1,14 +1,13 @@
-"""The catalog: which worker has which model, which graphs, and how busy it is.
+"""The catalog: each worker's models, graphs and load.
 
-One owner of that truth. It is filled from the workers' snapshots alone, so a router that starts
-anew learns everything again.
+It is filled only from the workers' snapshots, so a restarted router rebuilds it.
 """
 
 import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
@@ -20,23 +19,21 @@ from shaperouter_service.messages import (
 )
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.forecast import OVERDUE
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
 
-# Seconds that a request may be on its way to its worker, and a snapshot without it on its way here.
-# Anything longer would count many requests twice: what came to a worker is in its next snapshot, a
-# fifth of a second later at most, and all that came since the last would be counted again.
+# Maximum seconds until a request reaches its worker and a snapshot without it reaches the router. A
+# longer time would count many requests twice: a request at a worker is in its next snapshot, at
+# most a fifth of a second later, and until then it would be counted again.
 ON_THE_WAY = 0.05
-
-# What a compilation is thought to need still, of its expected time, once that has passed.
-OVERDUE = 0.1
 
 
 class WorkerId(NamedTuple):
-    """One life of a worker: while one process ends, its successor may live beside it.
+    """One process of a worker. Its successor, with the same name, may run at the same time.
 
     Attributes:
-        name: What both are called.
-        incarnation: What tells them apart.
+        name: Name of the worker.
+        incarnation: Identifies the process.
     """
 
     name: str
@@ -44,12 +41,12 @@ class WorkerId(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: worker_pb2.WatchResponse) -> "WorkerId":
-        """Whose snapshot it is."""
+        """The process that sent a snapshot."""
         return cls(snapshot.worker, snapshot.incarnation)
 
 
 class Assignment(NamedTuple):
-    """A request that was given to a worker, at a time on the monotonic clock."""
+    """A request given to a worker, with the time on the monotonic clock."""
 
     at: float
     worker: WorkerId
@@ -58,29 +55,35 @@ class Assignment(NamedTuple):
 
 
 class Catalog:
-    """The newest snapshot of every worker that is connected.
+    """The newest snapshot of every connected worker.
 
-    Belongs to one thread, the event loop's.
+    Only the event loop's thread may use it.
+
+    Attributes:
+        model_names: Names of the models that workers are expected to have, in order.
+        version: Counts the changes of snapshots.
     """
 
     def __init__(self, models: Sequence[str]) -> None:
-        """Starts with no worker.
+        """Starts without workers.
 
         Args:
             models: Names of the models that workers are expected to have.
         """
         self.model_names = tuple(sorted(models))
+        self.version = 0
         self._workers: dict[WorkerId, worker_pb2.WatchResponse] = {}
         self._views: dict[WorkerId, WorkerView] = {}
-        # What may still be on its way to a worker, from old to new.
+        # Requests that may not have reached their workers yet, oldest first.
         self._assigned: dict[WorkerId, deque[Assignment]] = {}
-        # Kept when the last worker goes: a model's limits outlive a restart.
+        # Kept when the last worker leaves, because a model's limits outlive a restart.
         self._models: dict[str, model_pb2.Model] = {}
 
     def update(self, snapshot: worker_pb2.WatchResponse) -> None:
-        """Takes in what a worker says of itself."""
+        """Stores a worker's newest snapshot."""
         worker, now = WorkerId.of(snapshot), time.monotonic()
         self._workers[worker] = snapshot
+        self.version += 1
         view = view_of(snapshot, now)
         for assignment in self._on_the_way(worker, now):
             view = _joined(view, assignment)
@@ -89,40 +92,68 @@ class Catalog:
             self._models[model.name] = model
 
     def lose(self, worker: WorkerId) -> None:
-        """Forgets a worker that is not connected any more."""
+        """Removes a worker that is no longer connected."""
         self._workers.pop(worker, None)
+        self.version += 1
         self._views.pop(worker, None)
         self._assigned.pop(worker, None)
 
-    def resolve(self, name: str) -> str:
-        """Returns the model a request means: by name, or the only one.
+    def resolve(
+        self,
+        name: str,
+        *,
+        serves: Callable[[model_pb2.Model], bool] = lambda _: True,
+        call: str = "",
+    ) -> str:
+        """Returns the model for a request: the named one, or the only one that can serve it.
+
+        Args:
+            name: The requested model; empty if the request names none.
+            serves: Whether a model can serve the request. Models that no worker has loaded yet are
+                assumed to serve it.
+            call: What the request does, for the error message, e.g. `transcribe recordings`.
 
         Raises:
             UnknownModelError: There is no such model.
-            InvalidRequestError: None was named, and there are several.
+            InvalidRequestError: No model was named, and not exactly one can serve the request.
         """
-        if not name:
-            if len(self.model_names) == 1:
-                return self.model_names[0]
-            known = ", ".join(self.model_names)
-            raise InvalidRequestError(
-                Violation(field="model", description=f"must be set; this service has {known}")
-            )
-        if name not in self.model_names:
-            raise UnknownModelError(name, list(self.model_names))
-        return name
+        if name:
+            if name not in self.model_names:
+                raise UnknownModelError(name, list(self.model_names))
+            return name
+        if len(self.model_names) == 1:
+            return self.model_names[0]
+        able = [
+            each
+            for each in self.model_names
+            if each not in self._models or serves(self._models[each])
+        ]
+        if len(able) == 1:
+            return able[0]
+        known = ", ".join(able or self.model_names)
+        if not call:
+            description = f"must be set; models of this service: {known}"
+        elif able:
+            description = f"must be set; models that can {call}: {known}"
+        else:
+            description = f"no model of this service can {call}; its models: {known}"
+        raise InvalidRequestError(Violation(field="model", description=description))
 
     def model(self, name: str) -> model_pb2.Model | None:
-        """Describes a model, with the number of workers ready for it; None before it is known."""
+        """Describes a model, with the number of workers ready for it; None if it is unknown."""
         if name not in self._models:
             return None
         model = model_pb2.Model()
         model.CopyFrom(self._models[name])
-        model.ready_workers = len({worker.name for worker in self.workers(name)})
+        model.ready_workers = self._ready_workers(name)
         return model
 
+    def _ready_workers(self, model: str) -> int:
+        """Number of workers ready for a model; a worker and its successor count once."""
+        return len({life.name for life in self.workers(model) if self._workers[life].warm})
+
     def workers(self, model: str) -> list[WorkerId]:
-        """The connected workers that have a model, each life of one by itself."""
+        """The connected processes of workers that have a model."""
         return [
             worker
             for worker, snapshot in self._workers.items()
@@ -130,27 +161,27 @@ class Catalog:
         ]
 
     def bearers(self) -> dict[str, WorkerId]:
-        """The life of each worker that requests are given to, by name; see `bearers`."""
+        """For each worker, the process that gets requests, by name; see the function `bearers`."""
         return bearers(self._workers)
 
     def views(self) -> dict[WorkerId, WorkerView]:
-        """The workers that requests are given to, for routing."""
+        """The workers that get requests, for routing."""
         return {worker: self._views[worker] for worker in self.bearers().values()}
 
     def view(self, worker: WorkerId) -> WorkerView | None:
-        """One life of a worker, whether or not requests are given to it; None once it is lost."""
+        """One process of a worker, whether or not it gets requests; None once it is lost."""
         return self._views.get(worker)
 
     def assign(self, worker: WorkerId, beams: int, ask: Ask) -> Assignment:
-        """Counts a request among a worker's load, until its snapshots must have it.
+        """Counts a request in a worker's load until the worker's snapshots include it.
 
         Args:
-            worker: It was given to.
-            beams: Width of the lane it will be in.
+            worker: The worker that the request was given to.
+            beams: Beam width of the lane that it will use.
             ask: The request.
 
         Returns:
-            What `arrived` takes.
+            The argument for `arrived`.
         """
         assignment = Assignment(time.monotonic(), worker, beams, ask)
         self._on_the_way(worker, assignment.at).append(assignment)
@@ -158,16 +189,16 @@ class Catalog:
         return assignment
 
     def arrived(self, assignment: Assignment) -> None:
-        """Tells that a request has come to its worker: its snapshots have it, or it has ended."""
+        """Stops counting a request: its worker's snapshots include it, or it has ended."""
         with contextlib.suppress(KeyError, ValueError):
             self._assigned[assignment.worker].remove(assignment)
 
     def snapshots(self) -> list[worker_pb2.WatchResponse]:
-        """The snapshots of the workers that requests are given to."""
+        """The snapshots of the workers that get requests."""
         return [self._workers[worker] for worker in self.bearers().values()]
 
     def graphs(self) -> list[graph_pb2.Graph]:
-        """The graphs of the workers that requests are given to, but for cold ones nobody missed."""
+        """The graphs of the workers that get requests, except cold ones that no request missed."""
         return [graph for snapshot in self.snapshots() for graph in snapshot.graphs]
 
     def _on_the_way(self, worker: WorkerId, now: float) -> deque[Assignment]:
@@ -178,14 +209,8 @@ class Catalog:
 
     @property
     def ready(self) -> bool:
-        """Whether every model has a worker."""
-        return all(
-            any(
-                snapshot.warm and any(model.name == name for model in snapshot.models)
-                for snapshot in self._workers.values()
-            )
-            for name in self.model_names
-        )
+        """Whether every model has a worker that is ready for it."""
+        return all(self._ready_workers(name) > 0 for name in self.model_names)
 
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
@@ -200,13 +225,13 @@ def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
 
 
 def bearers(lives: Mapping[WorkerId, worker_pb2.WatchResponse]) -> dict[str, WorkerId]:
-    """The life of each worker that requests are given to, by name.
+    """The process of each worker that gets requests, by name.
 
-    While a successor lives beside the process that it replaces, it is the older one until that
-    drains: the younger one may have graphs to make yet that the older one has.
+    While a successor runs beside the process that it replaces, the older one gets requests until it
+    drains, because the younger one may still have to make some of its graphs.
 
     Args:
-        lives: Snapshots of those that are connected, in the order in which they came.
+        lives: Snapshots of the connected processes, in the order in which they connected.
     """
     found: dict[str, WorkerId] = {}
     for life, snapshot in lives.items():
@@ -217,10 +242,10 @@ def bearers(lives: Mapping[WorkerId, worker_pb2.WatchResponse]) -> dict[str, Wor
 
 
 def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
-    """A worker for routing, from what it says of itself.
+    """Converts a worker's snapshot to its view for routing.
 
     Args:
-        snapshot: The worker's.
+        snapshot: The worker's snapshot.
         now: When it was made, on the monotonic clock in seconds.
     """
     ladders = {model.name: ladders_from_proto(model.ladders) for model in snapshot.models}
@@ -259,7 +284,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
             missed_seconds=graph.recent_missed_seconds,
             would_save_seconds=graph.would_save_seconds,
             served_seconds=graph.recent_served_seconds,
-            # What takes longer than others did will take a little longer still.
+            # A compilation that is already overdue is expected to take a little longer still.
             ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
             retry_at=now + graph.retry_seconds,
             refused=graph.error if state is GraphState.COLD else "",
@@ -287,4 +312,5 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         exhausted=budget.exhausted,
         compiles=budget.mode != worker_pb2.COMPILE_MODE_FROZEN,
         warm=snapshot.warm,
+        memory_bytes=budget.memory_bytes,
     )

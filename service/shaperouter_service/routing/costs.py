@@ -1,4 +1,4 @@
-"""What graphs cost on one worker: measured where they ran, scaled from a neighbour where not."""
+"""Costs of graphs on one worker: measured, or scaled from the nearest measured graph."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
-# Bytes a second that a device is thought to read before anything was measured on it. Only ratios
-# of estimates matter then, and all are off by the same factor.
+# Assumed bytes per second that a device reads, before anything is measured. Until then only ratios
+# of estimates matter, and all have the same error.
 NOMINAL_BANDWIDTH = 10e9
 
-# Seconds that a graph is thought to take to compile before one of its model has been.
+# Assumed seconds to compile a graph, before one of its model has been compiled.
 NOMINAL_COMPILE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """What of a model decides how much its graphs do.
+    """The sizes of a model that determine how much its graphs compute.
 
     Attributes:
         weight_bytes: Memory of the weights.
-        encoder_weight_bytes: Of that, what only an encoder reads.
-        cache_bytes_per_token: Memory of one place of the key/value caches.
-        prefill_piece: Tokens of a prompt that one call reads at most.
-        max_source_length: Most places of a source; 0 without an encoder.
+        encoder_weight_bytes: Memory of the weights that only an encoder reads.
+        cache_bytes_per_token: Memory of one position of the key/value caches.
+        prefill_piece: Maximum tokens of a prompt that one call reads.
+        max_source_length: Maximum positions of a source; 0 without an encoder.
         has_whole_source: See `EncoderLadders`.
     """
 
@@ -35,11 +35,11 @@ class Dimensions:
     has_whole_source: bool = False
 
     def work(self, signature: Signature) -> float:
-        """How much a step of a graph does, in bytes read; only ratios of it mean anything.
+        """The work of one step of a graph, in bytes read; only ratios are meaningful.
 
-        Weights are read once for all tokens of a call, but products of more tokens take longer: on
-        two cores, products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as long,
-        which the square root follows closely.
+        Weights are read once for all tokens of a call, but products of more tokens take longer. On
+        two cores, products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as long. The
+        square root follows this closely.
         """
         weight_bytes = self.weight_bytes - self.encoder_weight_bytes
         source = self.max_source_length
@@ -47,7 +47,7 @@ class Dimensions:
             case GraphKind.ENCODE:
                 weight_bytes = self.encoder_weight_bytes
                 tokens = signature.rows * signature.length
-                # What attends to nothing but itself has no cache; what it writes is one.
+                # A graph that attends only to its own tokens reads no cache; it writes one.
                 source = 0
             case GraphKind.ALIGN:
                 tokens = signature.rows * signature.length
@@ -62,16 +62,16 @@ class Dimensions:
 
 
 class Costs:
-    """Device times of steps, and compile times. For one thread, or under a lock.
+    """Device times of steps, and compile times. Not thread-safe.
 
     A step is one token of each row for decode, and one piece of a prompt for prefill.
     """
 
     def __init__(self, dimensions: Mapping[str, Dimensions]) -> None:
-        """Nothing has been measured.
+        """Starts without measurements.
 
         Args:
-            dimensions: Of each model.
+            dimensions: The sizes of each model.
         """
         self._dimensions = dict(dimensions)
         self._steps: dict[Signature, float] = {}
@@ -79,18 +79,18 @@ class Costs:
         self._estimates: dict[Signature, float] = {}
 
     def measured(self, signature: Signature, step_seconds: float) -> None:
-        """Takes what a graph's step takes now, whether on average or at best."""
+        """Records the present time of a graph's step, average or best."""
         if signature not in self._steps:
-            # Neighbours may have become nearer.
+            # A nearer neighbour may now be known for other graphs.
             self._estimates.clear()
         self._steps[signature] = step_seconds
 
     def compiled(self, signature: Signature, seconds: float) -> None:
-        """Takes the time from cold to ready of a graph, or what it was without a cache."""
+        """Records a graph's time from cold to ready without a cache."""
         self._compiles[signature] = seconds
 
     def step_seconds(self, signature: Signature) -> float:
-        """Device time of a step: measured, or that of the nearest measured graph, scaled."""
+        """Device time of a step: measured, or scaled from the nearest measured graph."""
         measured = self._steps.get(signature)
         if measured is not None:
             return measured
@@ -99,20 +99,20 @@ class Costs:
         return self._estimates[signature]
 
     def is_informed(self, signature: Signature) -> bool:
-        """Whether any graph of the kind has been measured: else a step is only guessed."""
+        """Whether any graph of the kind has been measured; otherwise step times are guesses."""
         return any(
             known.model == signature.model and known.kind is signature.kind for known in self._steps
         )
 
     def has_compiled(self, model: str) -> bool:
-        """Whether any graph of a model has been compiled: else compile times are only guessed."""
+        """Whether any graph of a model has been compiled; otherwise compile times are guesses."""
         return any(known.model == model for known in self._compiles)
 
     def sound(self, signatures: Collection[Signature]) -> dict[Signature, float]:
-        """Device times of a step that no larger graph's contradicts.
+        """Device times of a step, none longer than that of a larger graph.
 
-        A graph that was last measured while the machine was busy would otherwise lose to a larger
-        one for good, since only graphs that run are measured again.
+        Without this, a graph that was last measured on a busy machine would lose to a larger one
+        forever, because only graphs that run are measured again.
         """
         known = {signature: self.step_seconds(signature) for signature in signatures}
         return {
@@ -125,12 +125,12 @@ class Costs:
         }
 
     def compile_seconds(self, signature: Signature) -> float:
-        """Time from cold to ready: the mean of the graphs that are most alike."""
+        """Time from cold to ready: the mean of the most similar graphs."""
         own = self._compiles.get(signature)
         if own is not None:
             return own
         model = [known for known in self._compiles if known.model == signature.model]
-        # Its dimensions hardly matter, but what is computed does.
+        # What a graph computes matters; its dimensions hardly do.
         kind = [known for known in model if known.kind is signature.kind]
         width = [known for known in kind if (known.beams > 1) == (signature.beams > 1)]
         alike = width or kind or model
@@ -150,20 +150,20 @@ class Costs:
 
 
 def _distance(one: Signature, other: Signature) -> float:
-    """How far apart two shapes are, in doublings of each dimension."""
+    """Distance of two shapes, in doublings of each dimension."""
     pairs = ((one.rows, other.rows), (one.length, other.length), (one.beams, other.beams))
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 def cheapest(signatures: Collection[Signature], runs: int, costs: Costs) -> Signature | None:
-    """The graph that gives each of some runs a step in the least time.
+    """The graph that gives each of `runs` runs a step in the least time.
 
-    A graph of fewer rows is called several times in turn.
+    A graph with fewer rows is called several times in turn.
 
     Args:
-        signatures: Of graphs that are long enough.
-        runs: How many there are.
-        costs: Of their worker.
+        signatures: Graphs that are long enough.
+        runs: Number of runs.
+        costs: Costs of graphs on their worker.
     """
     seconds = costs.sound(signatures)
     return min(

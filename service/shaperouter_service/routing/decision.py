@@ -1,8 +1,8 @@
-"""The decision: which worker and which graphs serve a request soonest.
+"""The decision: which worker and which graphs finish a request soonest.
 
-A request starts at once on any ready graph that covers it: when the tight one becomes ready in the
-meantime, it goes on there from the next chunk. So where there is a cover, waiting for a compilation
-never pays. Where there is none, the request waits for the first one.
+A request starts at once on any ready graph that covers it. When its tight graph becomes ready, the
+request continues there from the next chunk. So waiting for a compilation never pays if there is a
+cover; if there is none, the request waits for the first one.
 """
 
 import math
@@ -15,25 +15,26 @@ from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
 
-# Options that are expected to end within such a share of the soonest are as good: estimates are not
-# more exact. Of these, requests of one shape go to one worker, so that it compiles for them.
+# Options whose expected end is within this fraction of the soonest count as equal, because
+# estimates are no more precise. Among equal options, requests of one shape go to one worker, so
+# that it compiles for them.
 AS_GOOD = 0.1
 
-# Options told in an explanation.
+# Maximum options in an explanation.
 MOST_TOLD = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What routing needs to know of a request.
+    """The properties of a request that routing needs.
 
     Attributes:
         model: Name of the model.
         prompt_tokens: Length of the prompt.
-        new_tokens: Most tokens to generate.
-        num_beams: Beams; 1 is no beam search.
-        source_tokens: Places that its source takes, if the model has an encoder.
-        aligns: The prompt is a whole transcript, that is to be aligned with the source.
+        new_tokens: Maximum number of tokens to generate.
+        num_beams: Number of beams; 1 means no beam search.
+        source_tokens: Positions of its source, if the model has an encoder.
+        aligns: Whether the prompt is a whole transcript to align with the source.
     """
 
     model: str
@@ -46,19 +47,19 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A way to serve a request. Times are expectations, in seconds.
+    """An option to serve a request, with expected times in seconds.
 
     Attributes:
-        worker: Its name.
+        worker: Name of the worker.
         encode: The graph that reads the source; None without one.
-        prefill: The graph that reads the prompt; None where nothing of it is left to read.
-        decode: The graph that decodes, at first; or the one that aligns.
-        tight: The smallest graph that would do for the request alone.
-        queue_seconds: Waiting for requests that came before.
-        stall_seconds: Waiting for graphs, besides.
+        prefill: The graph that reads the prompt; None if no part of it is left to read.
+        decode: The graph that decodes first, or the one that aligns.
+        tight: The smallest graph that covers the request alone.
+        queue_seconds: Waiting for earlier requests.
+        stall_seconds: Additional waiting for graphs.
         prefill_seconds: Reading source and prompt.
-        decode_seconds: Making all tokens, on a tighter graph once that is ready; or aligning.
-        informed: Whether all of it rests on what was measured on the worker.
+        decode_seconds: Generating all tokens, on a tighter graph once that is ready; or aligning.
+        informed: Whether all times are based on measurements of the worker.
     """
 
     worker: str
@@ -80,16 +81,16 @@ class Option:
 
     @property
     def first_seconds(self) -> float:
-        """Until the first token."""
+        """Seconds until the first token."""
         return self.queue_seconds + self.stall_seconds + self.prefill_seconds
 
     @property
     def total_seconds(self) -> float:
-        """Until the last token."""
+        """Seconds until the last token."""
         return self.first_seconds + self.decode_seconds
 
     def __str__(self) -> str:
-        """The short form of logs."""
+        """The short form for logs."""
         graphs = ", ".join(map(str, self.graphs))
         parts = [f"{self.worker}: {graphs}, {self.total_seconds:.3g} s"]
         if self.stall_seconds:
@@ -101,13 +102,13 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The options there were, from the one that was taken to the worst."""
+    """The options for a request, best first."""
 
     options: tuple[Option, ...]
 
     @property
     def taken(self) -> Option:
-        """The option that was taken."""
+        """The best option, which is taken."""
         return self.options[0]
 
 
@@ -119,12 +120,12 @@ NO_OPTION: Final = NoOption()
 
 
 def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | NoOption:
-    """Finds the soonest end of a request. Equal inputs give equal decisions.
+    """Finds the option that ends soonest. Equal inputs give equal decisions.
 
     Args:
         ask: The request.
-        workers: Those that have its model.
-        now: On the monotonic clock that the views were made by, in seconds.
+        workers: The workers that have its model.
+        now: The time on the monotonic clock of the views, in seconds.
     """
     options = sorted(
         (option for worker in workers for option in _options(ask, worker, now)),
@@ -141,11 +142,12 @@ def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | No
 
 
 def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
-    """An option for the narrowest lane, and for wider ones that have a graph or will have one."""
+    """Yields options for the narrowest lane, and for wider ones with a present or coming graph."""
     ladders = worker.ladders[ask.model]
     narrowest = ladders.lane(ask.num_beams).beams
     for lane in ladders.lanes:
-        # Beams pad, too; but without beam search there is another graph than with it.
+        # A request may be padded to more beams, but not from no beam search to beam search, which
+        # has another graph.
         if lane.beams < narrowest or (lane.beams > 1) != (ask.num_beams > 1):
             continue
         load = worker.lanes.get((ask.model, lane.beams))
@@ -159,7 +161,7 @@ def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
 
 def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:
     costs = worker.costs
-    # Lanes take turns of one chunk each.
+    # Lanes take turns, one chunk each.
     turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
 
     encode, prefill, read_seconds = _reading(ask, worker)
@@ -189,7 +191,7 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
         decode=decode,
         tight=tight,
         queue_seconds=queue,
-        # Compilations go on while it queues.
+        # Compilations continue while the request is queued.
         stall_seconds=max(0.0, stall - queue),
         prefill_seconds=turns * read_seconds,
         decode_seconds=decode_seconds,
@@ -201,7 +203,7 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
 def _answering(
     ask: Ask, ladders: Ladders, beams: int, together: int
 ) -> tuple[Signature, Signature, Signature]:
-    """Of graphs that answer: the tight one alone and with those that run, and the first."""
+    """The answering graphs: tight alone, tight with the running requests, and the first to run."""
     if ask.aligns:
         tight = ladders.align(ask.model, tokens=ask.prompt_tokens)
         return tight, tight, ladders.first_align(ask.model)
@@ -219,7 +221,7 @@ def _answering(
 
 
 def _reading(ask: Ask, worker: WorkerView) -> tuple[Signature | None, Signature | None, float]:
-    """The graphs that read source and prompt, and the seconds that they take."""
+    """The graphs that read source and prompt, and the time that they take in seconds."""
     encode = prefill = None
     encode_seconds = prefill_seconds = 0.0
     if ask.source_tokens:
@@ -232,10 +234,10 @@ def _reading(ask: Ask, worker: WorkerView) -> tuple[Signature | None, Signature 
 
 
 def _unread_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
-    """Until a lane's unread sources and prompts are read, as if all were of their mean length.
+    """Time to read a lane's unread sources and prompts, as if all had their mean length.
 
-    What a call takes, and how many it reads, depends on the graph that covers them, and not on who
-    waits for it.
+    The time of a call and the number of prompts it reads depend on the graph that covers them, not
+    on the lane that waits for it.
     """
     seconds = 0.0
     if load.sources:
@@ -248,7 +250,7 @@ def _unread_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
 
 
 def _encode(worker: WorkerView, model: str, sources: int, tokens: int) -> tuple[Signature, float]:
-    """The graph that reads some sources of a length, and the seconds that all its calls take."""
+    """The graph to read some sources of a length, and the total time of its calls in seconds."""
     ladders = worker.ladders[model]
     tight = ladders.encode(model, rows=1, source_tokens=tokens)
     graph = worker.cheapest(tight, sources) or ladders.first_encode(model)
@@ -256,7 +258,7 @@ def _encode(worker: WorkerView, model: str, sources: int, tokens: int) -> tuple[
 
 
 def _prefill(worker: WorkerView, model: str, prompts: int, tokens: int) -> tuple[Signature, float]:
-    """The graph that reads some prompts of a length, and the seconds that all its calls take."""
+    """The graph to read some prompts of a length, and the total time of its calls in seconds."""
     ladders = worker.ladders[model]
     tight = ladders.prefill(model, rows=1, prompt_tokens=tokens)
     graph = worker.cheapest(tight, prompts) or ladders.first_prefill(model)
@@ -265,11 +267,11 @@ def _prefill(worker: WorkerView, model: str, prompts: int, tokens: int) -> tuple
 
 
 def _slot_seconds(load: LaneView, step_seconds: float) -> float:
-    """Until a slot is free: the requests before it make their tokens, `slots` at a time.
+    """Time until a slot is free: earlier requests generate their tokens, `slots` at a time.
 
     Args:
-        load: Of the lane.
-        step_seconds: One token of all active requests.
+        load: Load of the lane.
+        step_seconds: Time of one token of all active requests.
     """
     requests = load.active + load.queued
     ahead = load.queued + 1 - (load.slots - load.active)

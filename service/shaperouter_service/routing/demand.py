@@ -1,4 +1,4 @@
-"""Demand: what recorded traffic asks of a model's ladders."""
+"""Demand on a model's ladders, from recorded traffic."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ from shaperouter_service.routing.traffic import Traffic
 
 
 def prefill_demand(traffic: Traffic) -> Demand | None:
-    """What prompts ask of the ladder of prefill; None if none was measured.
+    """Demand of prompts on the prefill ladder; None if no prompt was measured.
 
-    A prompt takes as many calls as it has pieces, on whatever rung.
+    A prompt takes as many calls as it has pieces, on every rung.
     """
     ladders = traffic.ladders
     calls = {
@@ -37,7 +37,7 @@ def prefill_demand(traffic: Traffic) -> Demand | None:
 
 
 def encode_demand(traffic: Traffic) -> Demand | None:
-    """What sources ask of the ladder of encode; None if none was measured."""
+    """Demand of sources on the encode ladder; None if no source was measured."""
     if traffic.ladders.encoder is None:
         return None
     today = traffic.ladders.encoder.lengths
@@ -47,15 +47,15 @@ def encode_demand(traffic: Traffic) -> Demand | None:
         beams=1,
         calls=traffic.sources,
         today=today,
-        # Every source is read in one call.
+        # One call reads a whole source.
         shape=prefill_shape(today.maximum),
     )
 
 
 def decode_demands(traffic: Traffic) -> dict[int, Demand]:
-    """What runs ask of the ladder of decoding: for each beam width of which some were measured.
+    """Demand of runs on the decode ladder, for each measured beam width.
 
-    All runs of a width are taken to make equally many steps.
+    Assumes that all runs of a width take equally many steps.
     """
     demands = {}
     for lane in traffic.ladders.lanes:
@@ -84,11 +84,11 @@ def _demand(
     today: Ladder,
     shape: Callable[[int], float],
 ) -> Demand | None:
-    """Makes a demand that costs as much on today's ladder as was measured.
+    """Builds a demand that costs as much on today's ladder as was measured.
 
-    How a call's cost grows with its length is told by the graphs of one row. What it costs on
-    average is not: rows share calls, runs end early, and larger graphs serve where the tight one is
-    not ready. The device time of all graphs tells that, and the number of calls is scaled to it.
+    The graphs of one row show how a call's cost grows with its length. They do not show its average
+    cost: rows share calls, runs end early, and larger graphs serve while the tight one is not
+    ready. The device time of all graphs shows that, and the number of calls is scaled to it.
     """
     graphs = {
         signature: counts
@@ -107,7 +107,7 @@ def _demand(
         ),
         shape,
     )
-    # Longer ones are of another model that once had this name.
+    # Longer lengths belong to another model that once had this name.
     calls = {length: count for length, count in calls.items() if length <= today.maximum}
     measured = sum(counts.device_seconds for counts in graphs.values())
     modelled = sum(count * seconds(today.cover(length)) for length, count in calls.items())

@@ -1,20 +1,20 @@
-"""Fading: what happened counts for decisions, and half as much after each HALF_LIFE.
+"""Exponential decay of counts: after each HALF_LIFE, past events count half as much.
 
-What a graph has earned long ago says little of what it will earn. Without fading a change of
-traffic would never outweigh what was before, and what is asked for seldom would add up, in the
-end, to what is worth compiling. The record of traffic and the counts of a living worker fade alike,
-so that a worker which has just begun by the record and one that has lived for long agree.
+What a graph saved long ago says little about what it will save. Without decay, a change of traffic
+would never outweigh the past, and rare requests would add up until their graphs seemed worth
+compiling. The record of traffic and the counts of a running worker decay alike, so that a worker
+which has just loaded the record agrees with one that has run for long.
 """
 
 from typing import NamedTuple
 
-# Seconds after which traffic counts half: a week, so that neither a quiet weekend nor a release of
-# an hour ago outweighs how the service is usually used.
+# Seconds after which traffic counts half. With a week, neither a quiet weekend nor a release an
+# hour ago outweighs the usual traffic.
 HALF_LIFE = 7 * 24 * 3600.0
 
 
 def share_left(seconds: float) -> float:
-    """Share of a count that is left after some seconds; all of it where that lies ahead."""
+    """Fraction of a count that is left after some seconds; 1 for a time in the future."""
     return float(0.5 ** (max(0.0, seconds) / HALF_LIFE))
 
 
@@ -24,18 +24,18 @@ class _Sum(NamedTuple):
 
 
 class FadingSum:
-    """A sum of parts that fade. One thread adds, any may read."""
+    """A decaying sum. One thread adds; any thread may read."""
 
     def __init__(self) -> None:
         """Starts at zero."""
-        # Replaced as a whole, for those who read meanwhile.
+        # Replaced as a whole, so that readers in other threads see a consistent value.
         self._sum = _Sum(0.0, 0.0)
 
     def add(self, amount: float, now: float) -> None:
-        """Adds a part at a time in seconds, on a clock of the caller's that never goes back."""
+        """Adds an amount at a time in seconds, on a clock of the caller's that never goes back."""
         self._sum = _Sum(self.at(now) + amount, now)
 
     def at(self, now: float) -> float:
-        """What is left of all parts, at a time on that clock."""
+        """The decayed sum at a time on that clock."""
         value, as_of = self._sum
         return value * share_left(now - as_of)

@@ -1,8 +1,8 @@
-"""Fitting: the ladder that costs least for what is asked of it.
+"""Fitting: the cheapest ladder for a demand.
 
-A rung more means less padding and one more compilation of each graph that has its length. Which
-rungs, and how many, is found by dynamic programming: the least cost of serving all lengths up to a
-rung is that of serving those up to some lower rung, and the rest on this one.
+Another rung means less padding, but one more compilation of each graph of its length. Dynamic
+programming finds which rungs pay, and how many: the lowest cost of serving all lengths up to a rung
+is that of serving those up to some lower rung, plus the rest on this one.
 """
 
 import math
@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 from shaperouter_service.routing.ladders import LENGTH_MULTIPLE, Ladder
 
-# Costs that differ by a smaller share are the same, summed in another order.
+# Costs that differ by a smaller fraction are equal; they were only summed in another order.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a ladder is expected to cost.
+    """The expected cost of a ladder.
 
     Attributes:
-        device_seconds: Device time of the calls, padding included.
-        padding_seconds: Of it, what they would not take at their exact lengths.
-        compile_seconds: Time to compile what is used of it.
+        device_seconds: Device time of the calls, including padding.
+        padding_seconds: The part of device_seconds that exact lengths would save.
+        compile_seconds: Time to compile the graphs in use.
     """
 
     device_seconds: float
@@ -31,24 +31,24 @@ class Expected:
 
     @property
     def padding_share(self) -> float:
-        """Share of the device time that is padding."""
+        """Fraction of the device time that is padding."""
         return self.padding_seconds / self.device_seconds if self.device_seconds else 0.0
 
     @property
     def cost(self) -> float:
-        """Seconds that a better ladder might save."""
+        """Seconds that a better ladder could save."""
         return self.padding_seconds + self.compile_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What is asked of a ladder by prefill, or by the lane of one beam width.
+    """Demand on a ladder by prefill, or by the lane of one beam width.
 
     Attributes:
-        beams: Places that a rung has for each of its tokens; 1 for prefill.
-        calls: Number of calls by exact length, in places.
-        seconds: Device time of a call that is padded to a length in places; it must not fall.
-        compile_seconds: Time to compile what a rung needs that serves any of the calls.
+        beams: Positions that a rung has for each of its tokens; 1 for prefill.
+        calls: Number of calls by exact length, in positions.
+        seconds: Device time of a call that is padded to a length in positions; must not decrease.
+        compile_seconds: Time to compile the graphs of a rung that serves any of the calls.
     """
 
     beams: int
@@ -57,16 +57,16 @@ class Demand:
     compile_seconds: float
 
     def times(self, factor: float) -> "Demand":
-        """The same, asked so many times as often."""
+        """The same demand with `factor` times as many calls."""
         calls = {length: factor * count for length, count in self.calls.items()}
         return replace(self, calls=calls)
 
     def expected(self, ladder: Ladder) -> Expected:
-        """What it costs on a ladder whose rungs are in places."""
+        """The expected cost on a ladder whose rungs are in positions."""
         rungs = {length: ladder.cover(length) for length in self.calls}
         padded = sum(count * self.seconds(rungs[length]) for length, count in self.calls.items())
         exact = sum(count * self.seconds(length) for length, count in self.calls.items())
-        # Traffic that has faded to nothing needs no graph.
+        # Traffic that has decayed to nothing needs no graph.
         used = {rungs[length] for length, count in self.calls.items() if count}
         return Expected(
             device_seconds=padded,
@@ -76,22 +76,22 @@ class Demand:
 
 
 def fit_ladder(demands: Sequence[Demand], *, maximum: int, most_rungs: int | None = None) -> Ladder:
-    """Finds the ladder that costs least in padding and compilations together.
+    """Finds the ladder with the lowest cost of padding and compilations together.
 
-    Its inner rungs are multiples of LENGTH_MULTIPLE. A rung that serves nothing costs nothing; of
-    ladders that cost the same, one with the fewest rungs is returned.
+    Its inner rungs are multiples of LENGTH_MULTIPLE. A rung that serves nothing costs nothing.
+    Among ladders of equal cost, one with the fewest rungs is returned.
 
     Args:
-        demands: What is asked of it; no length is over `maximum` times the demand's beams.
+        demands: Demands on the ladder; no length is above `maximum` times the demand's beams.
         maximum: The last rung, in tokens.
-        most_rungs: Most rungs, at least 1; None is as many as pay.
+        most_rungs: Maximum number of rungs, at least 1; None means as many as pay.
 
     Returns:
         The ladder, in tokens.
     """
     rungs = _candidates(demands, maximum)
     costs = _costs(demands, rungs)
-    # For each rung, of the ladders that end with it: the least cost, and that ladder's rungs.
+    # For each rung, the lowest cost of the ladders that end with it, and that ladder's rungs.
     best: list[tuple[float, tuple[int, ...]]] = [
         (costs[last][0], (rung,)) for last, rung in enumerate(rungs)
     ]
@@ -109,17 +109,17 @@ def fit_ladder(demands: Sequence[Demand], *, maximum: int, most_rungs: int | Non
 
 
 def _candidates(demands: Sequence[Demand], maximum: int) -> list[int]:
-    """Rungs that can pay: any other could be lowered to one of these, and would cost no more."""
+    """Rungs that can pay. Any other rung could be lowered to one of these at no higher cost."""
     tokens = (math.ceil(length / demand.beams) for demand in demands for length in demand.calls)
     rungs = {math.ceil(length / LENGTH_MULTIPLE) * LENGTH_MULTIPLE for length in tokens}
     return sorted({rung for rung in rungs if rung < maximum} | {maximum})
 
 
 def _costs(demands: Sequence[Demand], rungs: Sequence[int]) -> list[list[float]]:
-    """What each rung costs that serves all lengths from over the one before `first` up to itself.
+    """Costs of serving, on one rung, all lengths above the rung before `first` and up to itself.
 
     Returns:
-        A row for each rung, and in it a number for each `first` up to that rung's own place.
+        A row for each rung, with one number for each `first` up to that rung's own index.
     """
     costs = [[0.0] * (last + 1) for last in range(len(rungs))]
     for demand in demands:

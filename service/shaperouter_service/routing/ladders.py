@@ -1,7 +1,7 @@
 """Ladders: the allowed values of each dimension of a signature.
 
-Signatures form a closed set, the product of the ladders, because a compiled graph is never freed:
-what can be asked for must be few, known in advance and exact at the model's maximum.
+Signatures form a closed set, the product of the ladders, because a compiled graph is never freed.
+The possible shapes must be few, known in advance, and exact at the model's maximum.
 """
 
 import math
@@ -11,27 +11,28 @@ from dataclasses import dataclass
 
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
-# Lengths are multiples of 8 (but for the model's own maximum): a power of two that vector units and
-# tensor cores like, small enough not to matter as padding.
+# Lengths are multiples of 8, except the model's own maximum. A power of two suits vector units and
+# tensor cores, and 8 is small enough to add little padding.
 LENGTH_MULTIPLE = 8
 
-# Prefill computes every padded token, so its padding is capped at half of the prompt. Decode only
-# attends to the padded cache, a small part of a step: rungs twice as far apart save compilations.
+# Prefill computes every padded token, so its padding is limited to half of the prompt. Decode only
+# attends to the padded cache, a small part of a step, so rungs twice as far apart save
+# compilations.
 PREFILL_SHORTEST, PREFILL_MAX_PADDING = 16, 0.5
 DECODE_SHORTEST, DECODE_MAX_PADDING = 64, 1.0
 
-# An encoder computes every padded token of a source, too, and cannot read it in pieces.
+# An encoder also computes every padded token of a source, and cannot read it in pieces.
 ENCODE_SHORTEST, ENCODE_MAX_PADDING = 16, 0.5
 
-# Prompts are read in pieces of so many tokens, so that running streams are not held up for longer
-# than one takes. Products of so many rows are as efficient as they get on a CPU.
+# Prompts are read in pieces of this many tokens, so that running streams wait for no more than one
+# piece. On a CPU, products of this many rows are as efficient as larger ones.
 PREFILL_PIECE = 128
-# And so many tokens of several prompts are read together, for the same reason.
+# Maximum tokens of several prompts that are read together, for the same reason.
 PREFILL_BATCH_TOKENS = 128
 
-# Widths of beam search. A request of another width runs on the next, with beams masked.
+# Widths of beam search. A request of another width runs on the next larger one, with beams masked.
 BEAMS = (1, 2, 4, 8)
-# Of models that make transcripts, which everybody searches with 5 beams, as openai/whisper does.
+# For models that make transcripts: users search with 5 beams, as openai/whisper does.
 TRANSCRIPT_BEAMS = (1, 2, 4, 5, 8)
 
 
@@ -42,7 +43,7 @@ class Ladder:
     rungs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Checks the order.
+        """Checks that the rungs ascend.
 
         Raises:
             ValueError: The rungs are not positive and strictly ascending.
@@ -60,7 +61,7 @@ class Ladder:
         """Returns the first rung that is at least `value`.
 
         Raises:
-            ValueError: `value` is over the last rung. Requests are checked against it before.
+            ValueError: `value` is above the last rung. Requests are validated before.
         """
         if value > self.maximum:
             raise ValueError(f"{value} is over the last rung, {self.maximum}")
@@ -68,21 +69,21 @@ class Ladder:
 
 
 def length_ladder(maximum: int, *, shortest: int, max_padding: float) -> Ladder:
-    """Makes the ladder with the fewest rungs that keeps padding under a share of the request.
+    """Builds the ladder with the fewest rungs that limits padding to a fraction of the request.
 
-    Built from the top, so that the model's exact maximum is a rung with no close neighbour below.
+    It is built from the top, so that the model's maximum is a rung without a close neighbour below.
 
     Args:
         maximum: Last rung, in tokens.
-        shortest: First rung, in tokens; requests below it are padded to it whatever their share.
-        max_padding: Most padding as a share of the request's own length, above `shortest`.
+        shortest: First rung, in tokens; shorter requests are padded to it, whatever the fraction.
+        max_padding: Maximum padding above `shortest`, as a fraction of the request's own length.
 
     Raises:
-        ValueError: The share is too small for rungs that are multiples of LENGTH_MULTIPLE.
+        ValueError: The fraction is too small for rungs that are multiples of LENGTH_MULTIPLE.
     """
     rungs = [maximum]
     while rungs[0] > shortest:
-        # The worst request of a rung is one token longer than the rung below.
+        # The request with the most padding on a rung is one token longer than the rung below.
         least = rungs[0] / (1 + max_padding) - 1
         below = max(shortest, math.ceil(least / LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
         if below >= rungs[0]:
@@ -92,11 +93,11 @@ def length_ladder(maximum: int, *, shortest: int, max_padding: float) -> Ladder:
 
 
 def chosen_ladder(lengths: Sequence[int], *, maximum: int) -> Ladder:
-    """Makes the ladder of these lengths, with the model's maximum as the last.
+    """Builds the ladder of the given lengths, with the model's maximum as the last.
 
     Raises:
-        ValueError: They do not ascend, one is over the maximum, or one below it is no multiple of
-            LENGTH_MULTIPLE.
+        ValueError: The lengths do not ascend, one is above the maximum, or one below it is not a
+            multiple of LENGTH_MULTIPLE.
     """
     ladder = Ladder(tuple(lengths))
     for length in lengths:
@@ -104,13 +105,13 @@ def chosen_ladder(lengths: Sequence[int], *, maximum: int) -> Ladder:
             raise ValueError(f"must be at most {maximum}, the model's maximum; got {length}")
         if length % LENGTH_MULTIPLE and length != maximum:
             raise ValueError(
-                f"must be multiples of {LENGTH_MULTIPLE}, but for the model's maximum; got {length}"
+                f"must be multiples of {LENGTH_MULTIPLE}, except the model's maximum; got {length}"
             )
     return ladder if ladder.maximum == maximum else Ladder((*lengths, maximum))
 
 
 def doubling_ladder(maximum: int) -> Ladder:
-    """Makes the ladder 1, 2, 4, … that ends at exactly `maximum`."""
+    """Builds the ladder 1, 2, 4, … that ends at exactly `maximum`."""
     rungs = []
     rung = 1
     while rung < maximum:
@@ -124,9 +125,10 @@ class LaneLadders:
     """The ladders of the lane of one beam width.
 
     Attributes:
-        beams: Beam width; 1 is no beam search.
-        decode_rows: Requests decoded together; the last rung is the number of slots.
-        decode_lengths: Attended cache lengths: a prompt's token takes one place, a step `beams`.
+        beams: Beam width; 1 means no beam search.
+        decode_rows: How many requests are decoded together; the last rung is the number of slots.
+        decode_lengths: Lengths of the attended cache: a token of the prompt takes one position, a
+            step takes `beams`.
     """
 
     beams: int
@@ -139,13 +141,13 @@ class EncoderLadders:
     """The ladders of a model's encoder.
 
     Attributes:
-        lengths: Padded source lengths, in places.
-        rows: Sources read together, as far as `batch_tokens` allows.
-        batch_tokens: Most padded places of an encode of several sources.
-        has_whole_source: Whether decoding always has the caches of a source of the last length;
-            else, of a cache's length, which must be enough for the source then.
-        align_lengths: Padded lengths of transcripts that are aligned with their sources, in tokens;
-            None of a model that makes none.
+        lengths: Padded source lengths, in positions.
+        rows: How many sources are read together, up to `batch_tokens`.
+        batch_tokens: Maximum padded positions of an encode of several sources.
+        has_whole_source: Whether every decode graph has room for a source of the last length. If
+            False, a decode graph's length must be enough for the source, too.
+        align_lengths: Padded lengths of transcripts to align with their sources, in tokens; None
+            for a model that makes none.
     """
 
     lengths: Ladder
@@ -161,11 +163,11 @@ class Ladders:
 
     Attributes:
         prefill_lengths: Padded prompt lengths, in tokens.
-        prefill_rows: Prompts read together, as far as `prefill_batch_tokens` allows.
-        prefill_batch_tokens: Most padded tokens of a prefill of several prompts.
-        prefill_piece: Tokens of a prompt that one call reads at most.
-        lanes: Of each beam width, in order.
-        encoder: Of its encoder; None if it has none.
+        prefill_rows: How many prompts are read together, up to `prefill_batch_tokens`.
+        prefill_batch_tokens: Maximum padded tokens of a prefill of several prompts.
+        prefill_piece: Maximum tokens of a prompt that one call reads.
+        lanes: One entry for each beam width, in ascending order.
+        encoder: Ladders of the encoder; None if there is none.
     """
 
     prefill_lengths: Ladder
@@ -192,28 +194,28 @@ class Ladders:
         """The ladders of a model of `max_length` tokens on a worker with `slots` slots.
 
         Args:
-            max_length: Most tokens of a sequence.
-            slots: Requests without beam search that run at a time. Beam search of width B takes as
-                much memory and time as B of them, so that its lane has fewer.
+            max_length: Maximum tokens of a sequence.
+            slots: Number of requests without beam search that run at a time. Beam search of width B
+                takes as much memory and time as B of them, so its lane has fewer slots.
             prefill_piece: Tokens of a prompt that are read at a time.
-            prefill_lengths: Chosen lengths below the maximum; where there are none, see above.
-            decode_lengths: Likewise, in tokens of a sequence: beam search of width B takes as many
-                places B times.
-            max_source_length: Most places of a source; 0 without an encoder.
+            prefill_lengths: Chosen lengths below the maximum; if empty, the default ladder is used.
+            decode_lengths: Likewise, in tokens of a sequence: beam search of width B takes B times
+                as many positions.
+            max_source_length: Maximum positions of a source; 0 without an encoder.
             has_whole_source: See `EncoderLadders`.
-            encode_lengths: As `prefill_lengths`, of sources.
-            has_transcript: Whether it makes transcripts, which can be aligned.
+            encode_lengths: Like `prefill_lengths`, for sources.
+            has_transcript: Whether the model makes transcripts, which can be aligned.
 
         Raises:
-            ValueError: The chosen lengths do not make a ladder; the message says which.
+            ValueError: The chosen lengths do not form a ladder; the message says which.
         """
         if encode_lengths and not max_source_length:
             chosen = ",".join(map(str, encode_lengths))
-            raise ValueError(f"encode-lengths: must be of a model with an encoder, got {chosen}")
+            raise ValueError(f"encode-lengths: must be for a model with an encoder, got {chosen}")
         return cls(
             prefill_lengths=_prefill_lengths(max_length, prefill_piece, prefill_lengths),
             prefill_rows=doubling_ladder(slots),
-            # No more than a piece: prompts that take several are read alone.
+            # At most one piece: prompts of several pieces are read alone.
             prefill_batch_tokens=min(PREFILL_BATCH_TOKENS, prefill_piece),
             prefill_piece=prefill_piece,
             lanes=tuple(
@@ -244,7 +246,7 @@ class Ladders:
         """The narrowest lane for a request of `beams` beams.
 
         Raises:
-            ValueError: There is none. Requests are checked against it before.
+            ValueError: No lane is wide enough. Requests are validated before.
         """
         for lane in self.lanes:
             if lane.beams >= beams:
@@ -253,7 +255,7 @@ class Ladders:
 
     @property
     def usual_beams(self) -> int:
-        """A width that is enough for most searches with beams: that of the widest lane but one."""
+        """A width that is enough for most beam searches: that of the second widest lane."""
         return self.lanes[-2].beams
 
     def sources_together(self, length: int) -> Ladder:
@@ -267,23 +269,23 @@ class Ladders:
         return _together(self.prefill_rows, length, self.prefill_batch_tokens)
 
     def places(self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int) -> int:
-        """Places that decoding a request takes at last, in a lane of `beams`.
+        """Positions that decoding a request takes at its end, in a lane of `beams`.
 
-        What a decode graph must have for the tokens, and beside them for the source. With an
-        encoder it is the first step that reads the last token of a prompt.
+        A decode graph needs this many for the tokens, and further ones for the source. With an
+        encoder, the first step reads the last token of a prompt.
         """
         if self.encoder is None:
-            # The first token comes of the prompt, without a step.
+            # The prompt gives the first token, without a step.
             return prompt_tokens + beams * max(1, new_tokens - 1)
         tape = prompt_tokens - 1 + beams * new_tokens
         return tape if self.encoder.has_whole_source else max(tape, source_tokens)
 
     def read_tokens(self, prompt_tokens: int) -> int:
-        """Tokens of a prompt that prefill reads: with an encoder, the first step reads the last."""
+        """Tokens of a prompt that prefill reads. With an encoder, the first step reads the last."""
         return prompt_tokens if self.encoder is None else prompt_tokens - 1
 
     def encode(self, model: str, *, rows: int, source_tokens: int) -> Signature:
-        """The tight cover of encoding `rows` sources of up to `source_tokens` places.
+        """The tight cover to encode `rows` sources of up to `source_tokens` positions.
 
         Raises:
             ValueError: The model has no encoder.
@@ -300,7 +302,7 @@ class Ladders:
         )
 
     def prefill(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
-        """The tight cover of the prefill of `rows` prompts of up to `prompt_tokens` tokens."""
+        """The tight cover to prefill `rows` prompts of up to `prompt_tokens` tokens."""
         length = self.prefill_lengths.cover(prompt_tokens)
         return Signature(
             model=model,
@@ -311,7 +313,7 @@ class Ladders:
         )
 
     def decode(self, model: str, *, rows: int, length: int, beams: int) -> Signature:
-        """The tight cover of decoding `rows` requests that reach `length` places."""
+        """The tight cover to decode `rows` requests that reach `length` positions."""
         lane = self.lane(beams)
         return Signature(
             model=model,
@@ -322,12 +324,12 @@ class Ladders:
         )
 
     def align(self, model: str, *, tokens: int) -> Signature:
-        """The tight cover of aligning a transcript of `tokens` tokens, prompt and all.
+        """The tight cover to align a transcript of `tokens` tokens, including the prompt.
 
-        Transcripts are aligned one at a time: a call has as many tokens as pay.
+        Transcripts are aligned one at a time, because one transcript already fills a call.
 
         Raises:
-            ValueError: The model makes none.
+            ValueError: The model makes no transcripts.
         """
         if self.encoder is None or self.encoder.align_lengths is None:
             raise ValueError(f"{model} makes no transcripts")
@@ -335,15 +337,15 @@ class Ladders:
         return Signature(model=model, kind=GraphKind.ALIGN, beams=1, rows=1, length=length)
 
     def first_align(self, model: str) -> Signature:
-        """The align graph that is made first: it covers every transcript.
+        """The align graph that is made first; it covers every transcript.
 
         Raises:
-            ValueError: The model makes none.
+            ValueError: The model makes no transcripts.
         """
         return self.align(model, tokens=self.prefill_lengths.maximum)
 
     def first_encode(self, model: str) -> Signature:
-        """The encode graph that a worker makes first: of one row, it covers every source.
+        """The encode graph that a worker makes first; it has one row and covers every source.
 
         Raises:
             ValueError: The model has no encoder.
@@ -352,30 +354,30 @@ class Ladders:
         return self.encode(model, rows=1, source_tokens=longest)
 
     def first_prefill(self, model: str) -> Signature:
-        """The prefill graph that a worker makes first: of one row, it covers every prompt."""
+        """The prefill graph that a worker makes first; it has one row and covers every prompt."""
         return self.prefill(model, rows=1, prompt_tokens=self.prefill_lengths.maximum)
 
     def first_decode(self, model: str, beams: int) -> Signature:
-        """The decode graph that a lane makes first: of one row, it covers requests in turn."""
+        """The decode graph that a lane makes first; it has one row and serves requests in turn."""
         longest = self.lane(beams).decode_lengths.maximum
         return self.decode(model, rows=1, length=longest, beams=beams)
 
     def first(self, model: str) -> list[Signature]:
-        """The graphs that cover every request there can be: one of each kind, and of each lane."""
+        """The graphs that together cover every possible request: one of each kind and each lane."""
         decodes = (self.first_decode(model, lane.beams) for lane in self.lanes)
         aligns = [self.first_align(model)] if self.aligns else []
         return [*self.first_to_read(model), *decodes, *aligns]
 
     def first_to_read(self, model: str) -> list[Signature]:
-        """Of these, those that read what decoding begins with."""
+        """The first graphs that read sources and prompts."""
         encodes = [self.first_encode(model)] if self.encoder else []
         return [*encodes, self.first_prefill(model)]
 
     def tight(self, signature: Signature) -> Signature:
-        """The tight cover of a signature, which may be one of other ladders.
+        """The tight cover of a signature, which may come from other ladders.
 
         Raises:
-            ValueError: These reach less far in one dimension.
+            ValueError: These ladders end below it in one dimension.
         """
         model, rows, length = signature.model, signature.rows, signature.length
         if signature.kind is GraphKind.ENCODE:
@@ -387,7 +389,7 @@ class Ladders:
         return self.decode(model, rows=rows, length=length, beams=signature.beams)
 
     def signatures(self, model: str) -> list[Signature]:
-        """Every signature there can be for a model."""
+        """Every possible signature of a model."""
         encode = [
             Signature(model=model, kind=GraphKind.ENCODE, beams=1, rows=rows, length=length)
             for length in (self.encoder.lengths.rungs if self.encoder else ())

@@ -1,22 +1,22 @@
-"""What a call costs by its padded length: measurements, and a guess beyond them."""
+"""Cost of a call by its padded length: measured, and extrapolated beyond the measurements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-# Places of a cache that take as long to read as all weights do: in GPT-2's sizes 6,000 to 10,000
-# have as many bytes. It matters only where too few lengths were measured.
+# Positions of a cache that take as long to read as all weights. In models of GPT-2's sizes, 6,000
+# to 10,000 have as many bytes. It matters only if too few lengths were measured.
 PLACES_LIKE_WEIGHTS = 8000
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class MeasuredLength:
-    """What calls of one length took.
+    """The measured time of calls of one length.
 
     Attributes:
-        length: Padded, in places.
+        length: Padded length, in positions.
         seconds: Mean device time of a call.
-        calls: How many were measured.
+        calls: Number of measured calls.
     """
 
     length: int
@@ -25,19 +25,19 @@ class MeasuredLength:
 
 
 class LengthCost:
-    """Device seconds of a call as a function of its padded length; it never falls.
+    """Device seconds of a call as a non-decreasing function of its padded length.
 
-    Between measured lengths it is a line. Before the first and after the last it goes on as the
-    shape does, so that with nothing measured it is the shape. Measurements that fall with the
-    length can only be noise: neighbours that do are replaced by their mean (isotonic regression).
+    Between measured lengths it is linear. Before the first and after the last it is proportional to
+    the shape, and without measurements it is the shape itself. Measurements that decrease with the
+    length are noise: such neighbours are replaced by their mean (isotonic regression).
     """
 
     def __init__(self, measured: Iterable[MeasuredLength], shape: Callable[[int], float]) -> None:
-        """Fits it.
+        """Fits the function to measurements.
 
         Args:
-            measured: At most one of each length.
-            shape: How cost grows with length, positive and in any unit; it never falls.
+            measured: Measurements, at most one of each length.
+            shape: How the cost grows with the length: positive, in any unit, non-decreasing.
         """
         self._shape = shape
         points = sorted(measured)
@@ -64,21 +64,21 @@ class LengthCost:
 
 
 def prefill_shape(piece: int) -> Callable[[int], float]:
-    """How a call grows that reads a prompt, or `piece` tokens of it: with the tokens it computes.
+    """Cost growth of calls that read up to `piece` tokens of a prompt: by computed tokens.
 
-    Each of them attends to the whole padded length besides.
+    In addition, each token attends to the whole padded length.
     """
     return lambda length: min(length, piece) * decode_shape(length)
 
 
 def decode_shape(length: int) -> float:
-    """How a step grows: it reads all weights, and the cache."""
+    """Cost growth of a step, which reads all weights and the cache."""
     return 1 + length / PLACES_LIKE_WEIGHTS
 
 
 def _isotonic(points: list[MeasuredLength]) -> list[float]:
-    """The closest values that do not fall, in least squares weighted by calls."""
-    # Each block is (calls, their seconds, points): it has one value, the mean of its calls.
+    """The closest non-decreasing values, in least squares weighted by calls."""
+    # Each block is (calls, their seconds, points) and has one value, the mean of its calls.
     blocks: list[tuple[float, float, int]] = []
     for point in points:
         calls, seconds, size = point.calls, point.calls * point.seconds, 1

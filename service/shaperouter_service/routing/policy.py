@@ -1,12 +1,13 @@
-"""What is worth compiling where.
+"""The compile policy: which signatures are worth compiling, and on which worker.
 
-A signature's absence costs device time: larger graphs pad, or smaller ones run in turn. What is
-asked for changes from chunk to chunk, so what counts is how much a graph would have saved of all
-that it covers. Once that is a share of what compiling takes, for the fleet, one worker compiles it:
-of those that would have saved, the one that rendezvous hashing names, so that routers which share
-nothing agree, and where requests of the shape go anyway. Of graphs that may serve the same requests
-the best is compiled, and what the others would save is counted anew from then on. Another worker
-follows when it would have saved as much by itself, which it only does where load spreads to it.
+A missing signature costs device time: larger graphs pad, or smaller ones run in turn. Because
+demand changes from chunk to chunk, the policy counts how much a graph would have saved of
+everything that it covers. Once the fleet's savings reach a share of the compile time, one worker
+compiles the graph. Rendezvous hashing names it among the workers that would have saved time, so
+that routers agree without sharing state, and requests of the shape already go there. Of graphs that
+may serve the same requests the best is compiled; the savings of the others are then counted anew.
+Another worker compiles it once it would have saved as much by itself, which happens only if load
+spreads to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,24 +16,25 @@ from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, WorkerView
 
-# Of its compile time, what a signature's absence must have cost. By the ski-rental argument 1 would
-# never do worse than twice the best that hindsight could; less is better here, since requests wait
-# for the device and nobody waits for the compile threads.
+# Fraction of its compile time that a signature's absence must have cost. By the ski-rental
+# argument, 1 would never be worse than twice the optimum in hindsight. A smaller value is better
+# here, because requests wait for the device and nobody waits for the compile threads.
 WORTH = 0.5
 
-# Of the graphs that a worker has, those left out that every worker has a place for, as many as its
-# successor begins with at most: one that frees hardly any room would soon be where this one is.
+# Maximum fraction of a worker's graphs, without the first ones that every worker has room for, that
+# its successor makes at its start. A successor that frees hardly any room would soon be exhausted,
+# too.
 FRESH = 0.75
 
 
 def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[Signature]]:
-    """What each worker is to compile now, in order of worth.
+    """The signatures that each worker should compile now, in order of worth.
 
-    Equal inputs give equal wishes, and a wish that was granted is not made again.
+    Equal inputs give equal results. A signature that is on its way is not returned again.
 
     Args:
         workers: The fleet.
-        now: On the monotonic clock that the views were made by, in seconds.
+        now: The time on the monotonic clock of the views, in seconds.
     """
     fleet = {worker.name: worker for worker in workers}
     saving: dict[Signature, dict[str, float]] = {}
@@ -49,11 +51,11 @@ def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[S
 
 
 def _best(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[Signature]:
-    """Of signatures that may serve the same requests the best, and none while one is on the way.
+    """The best of the signatures that may serve the same requests; none while one is on its way.
 
     Args:
-        worker: That is to compile them, as many as it has room for.
-        found: They, each after what it would have saved, negated.
+        worker: The worker that compiles them, up to the room it has.
+        found: The signatures, each with the time that it would have saved, negated.
     """
     taken = {
         signature.lattice for signature, graph in worker.graphs.items() if graph.state.on_the_way
@@ -67,15 +69,14 @@ def _best(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[
 
 
 def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
-    """What a fresh process in place of a worker should make, in order of worth.
+    """Graphs that a fresh process in place of a worker should make, in order of worth.
 
-    A compiled graph is never freed, so a worker whose budget is spent can only begin anew: with the
-    graphs that earn what they cost, and those that it had no room for; of these, as many of the
-    best as leave some room.
+    A compiled graph is never freed, so a worker whose budget is spent can only be replaced. Its
+    successor makes the graphs that are worth their cost and those that the worker had no room for,
+    as many of the best as leave some room.
 
     Returns:
-        The graphs; none where the new ones among them are worth no more than what would be left
-        behind.
+        The graphs; none if the new ones among them are worth no more than those left behind.
     """
     if not worker.exhausted:
         return []
@@ -93,7 +94,7 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
         if seconds >= WORTH * worker.costs.compile_seconds(signature):
             worth[signature] = seconds
     ranked = sorted(worth, key=lambda signature: (-worth[signature], signature))
-    # By what was made and not by the limit, since memory may have been spent before.
+    # Count the graphs made instead of using the limit: memory may have run out before it.
     most = int(FRESH * len(made - first))
     left_out = set([signature for signature in ranked if signature not in first][most:])
     kept = [signature for signature in ranked if signature not in left_out]
@@ -108,7 +109,7 @@ def _wanted_on(
     fleet: Mapping[str, WorkerView],
     now: float,
 ) -> Iterable[tuple[str, float]]:
-    """The workers that are to compile a signature, with what it would have saved them, or all."""
+    """The workers that should compile a signature, with what it would have saved them, or all."""
     able = [
         worker for worker in fleet.values() if worker.compiles and signature.model in worker.ladders
     ]
@@ -118,7 +119,7 @@ def _wanted_on(
         able = [worker for worker in able if _may_try(worker, signature, now)]
         if not able:
             return
-        # Where none of them can, some other worker makes up for them.
+        # If none of them can compile it, another worker does.
         names = [worker.name for worker in able]
         name = named(signature, [name for name in names if name in saving] or names)
         seconds = sum(saving.values())

@@ -1,7 +1,7 @@
-"""Rendezvous hashing: which worker a shape belongs to.
+"""Rendezvous hashing: the worker that a shape belongs to.
 
-Every router comes to the same answer without asking another, and a worker that comes or goes moves
-no shapes but its own share.
+Every router computes the same answer without asking another. When a worker joins or leaves, only
+its own share of the shapes moves.
 """
 
 import hashlib
@@ -11,26 +11,25 @@ from shaperouter_service.routing.signatures import Signature
 
 
 def named(signature: Signature, workers: Iterable[str]) -> str:
-    """Names the worker that a signature belongs to.
+    """Name of the worker that a signature belongs to.
 
-    Rows are left out, since how many requests run together is only known where they run: all
-    signatures of a model, length and beam width belong to the worker that requests of that length
-    go to.
+    Rows are ignored, because only the worker knows how many requests run together: all signatures
+    of a model, length and beam width belong to the worker that gets requests of that length.
 
-    The same in every process and every version of Python: it is the worker with the highest BLAKE2b
-    digest of its name and the shape's text, and of equal ones the last by name.
+    The result is the same in every process and every version of Python: the worker with the highest
+    BLAKE2b digest of its name and the shape's text. Of equal digests, the last worker by name wins.
 
     Args:
-        signature: That nobody has yet, or that is wanted on one worker.
+        signature: A signature that no worker has yet, or that one worker should have.
         workers: Names of the candidates, in any order.
 
     Raises:
-        ValueError: There are none.
+        ValueError: There are no candidates.
     """
     shape = f"{signature.model} {signature.length} beams {signature.beams}"
     return max(workers, key=lambda worker: (_score(worker, shape), worker))
 
 
 def _score(worker: str, shape: str) -> bytes:
-    # No name holds the separator, so that no two pairs are one text.
+    # No name contains the separator, so different pairs have different texts.
     return hashlib.blake2b(f"{worker}\0{shape}".encode(), digest_size=8).digest()

@@ -22,17 +22,17 @@ _SHORT_FORM = re.compile(
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Signature:
-    """The static shape of one graph; everything else about a request is a tensor.
+    """The static shape of one graph. Everything else about a request is a tensor.
 
     Attributes:
         model: Name of the model.
         kind: What the graph computes.
-        beams: Beam width of the lane; 1 without beam search, and for all kinds but decode, which
-            lanes share.
-        rows: Requests computed together.
-        length: Padded tokens: of the source for encode; of the prompt for prefill; of the
-            transcript for align; of the attended cache for decode, where a prompt's token takes one
-            place and a step `beams`, and where a source must fit beside it.
+        beams: Beam width of the lane; 1 without beam search. Always 1 for the other kinds, which
+            all lanes share.
+        rows: Number of requests computed together.
+        length: Padded tokens: of the source for encode, of the prompt for prefill, of the
+            transcript for align. For decode it is the length of the attended cache: a token of the
+            prompt takes one position, a step takes `beams`, and a source must fit beside them.
     """
 
     model: str
@@ -42,7 +42,7 @@ class Signature:
     length: int
 
     def covers(self, other: "Signature") -> bool:
-        """Tells whether a request for `other` gets the same answer from a graph of this shape."""
+        """Whether a request for `other` gets the same answer from a graph of this shape."""
         return (
             self.model == other.model
             and self.kind == other.kind
@@ -53,15 +53,15 @@ class Signature:
 
     @property
     def lattice(self) -> tuple[str, GraphKind, int]:
-        """What it has in common with the signatures that may cover it: model, kind and beams."""
+        """The model, kind and beams that it shares with all signatures that may cover it."""
         return self.model, self.kind, self.beams
 
     @property
     def cost_order(self) -> tuple[int, int]:
-        """Orders covers from cheap to dear.
+        """Sort key of covers, cheapest first.
 
-        All kinds but decode compute every padded token. For decode, a row costs a step more than a
-        longer cache does.
+        All kinds except decode compute every padded token. In decode, another row costs more per
+        step than a longer cache.
         """
         if self.kind is not GraphKind.DECODE:
             return self.rows * self.length, self.rows
@@ -72,7 +72,7 @@ class Signature:
         """Reads the short form that `str` gives.
 
         Raises:
-            ValueError: It is not one.
+            ValueError: The text is not a signature.
         """
         match = _SHORT_FORM.fullmatch(text.strip())
         if match is None:
@@ -89,6 +89,6 @@ class Signature:
         )
 
     def __str__(self) -> str:
-        """The short form of logs and tables, e.g. `gpt2 decode 4x256`."""
+        """The short form for logs and tables, e.g. `gpt2 decode 4x256`."""
         beams = f" beams {self.beams}" if self.beams > 1 else ""
         return f"{self.model} {self.kind} {self.rows}x{self.length}{beams}"

@@ -1,13 +1,13 @@
-"""Traffic: what was asked for of a model and what serving it took, in counts that fade.
+"""Traffic: counts of what was requested of a model and what serving it took.
 
-A record is kept over many lives of many workers, so that a new worker can make ready what will be
-asked for, and ladders can be fitted to what is. Each process counts for itself; records of one
-model are then merged, in any order.
+A record outlives workers, so that a new worker can make the graphs that will be needed, and ladders
+can be fitted to the requests. Each process counts for itself. The records of one model are then
+merged, in any order.
 
-Counts grow, and fade only in merging (see `fading`): the older record loses half for each HALF_LIFE
-that lies between the two. So a record tells of the last ten days or so (HALF_LIFE / ln 2) however
-long it is kept, what is out of use ends up weighing nothing, and at no moment anything is forgotten
-at once.
+Counts grow, and decay only when they are merged (see `fading`): the older record loses half for
+each HALF_LIFE between the two. So a record describes about the last ten days (HALF_LIFE / ln 2),
+however long it is kept. Graphs out of use lose their weight gradually; nothing is forgotten at
+once.
 """
 
 from collections.abc import Hashable, Mapping
@@ -20,23 +20,25 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Seconds to compile a graph where none was ever compiled: what GPT-2 small takes on two cores.
+# Assumed seconds to compile a graph if none was ever compiled: the time for GPT-2 small on two
+# cores.
 ASSUMED_COMPILE_SECONDS = 5.0
 
 
 @dataclass(kw_only=True)
 class SignatureTraffic:
-    """What one signature was asked for and did.
+    """Counts of one signature.
 
     Attributes:
-        asked: Times it was the tight cover of what was to be computed.
+        asked: Number of times it was the tight cover.
         calls: Calls of its graph that served requests.
         steps: Steps, or pieces of prompts, in those calls.
         device_seconds: Device time of those calls.
-        missed_seconds: Device time that its absence cost: larger graphs ran, or several in turn.
-        compiles: Times it was compiled; loading it from a cache is not compiling.
-        compile_seconds: Time that took, tracing included.
-        last_used: When it last served, in Unix time; 0 if it never has.
+        missed_seconds: Device time lost because it was missing: larger graphs ran, or several in
+            turn.
+        compiles: Number of times it was compiled; loads from a cache do not count.
+        compile_seconds: Time of those compilations, including tracing.
+        last_used: When it last served, in Unix time; 0 if never.
     """
 
     asked: float = 0.0
@@ -49,7 +51,7 @@ class SignatureTraffic:
     last_used: float = 0.0
 
     def add(self, other: "SignatureTraffic", share: float) -> None:
-        """Adds a share of another's counts."""
+        """Adds a fraction of another's counts."""
         self.asked += share * other.asked
         self.calls += share * other.calls
         self.steps += share * other.steps
@@ -64,19 +66,19 @@ class SignatureTraffic:
 class Traffic:
     """The record of one model.
 
-    Not locked; `merged` changes neither record.
+    Not locked. `merged` changes neither record.
 
     Attributes:
         model: Name of the model.
-        ladders: Its ladders when the newest of this was recorded.
-        as_of: When that was, in Unix time.
-        seconds: Time that workers recorded for, in seconds: it fades as the counts do, so that
-            counts over it are rates of one worker.
-        prompts: How many prompts there were of each length, in tokens that prefill reads.
-        runs: How many runs there were of each width of their lane and final length: the places
-            that the last step attends to if nothing ends the run early.
-        signatures: What each signature was asked for and did.
-        sources: How many sources there were of each length, in places.
+        ladders: The model's ladders at the time of the newest count.
+        as_of: Time of the newest count, in Unix time.
+        seconds: Time that workers recorded, in seconds. It decays like the counts, so that counts
+            divided by it are rates of one worker.
+        prompts: Number of prompts by length, in tokens that prefill reads.
+        runs: Number of runs by width of their lane and final length: the positions that the last
+            step attends to if nothing ends the run early.
+        signatures: Counts of each signature.
+        sources: Number of sources by length, in positions.
     """
 
     model: str
@@ -90,7 +92,7 @@ class Traffic:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was counted."""
+        """Whether nothing has been counted."""
         return not (self.prompts or self.runs or self.signatures or self.sources)
 
     def add_prompt(self, tokens: int) -> None:
@@ -102,26 +104,26 @@ class Traffic:
         self.sources[length] = self.sources.get(length, 0.0) + 1
 
     def add_run(self, beams: int, final_length: int) -> None:
-        """Counts a run in the lane of `beams` that attends to so many places at its last step."""
+        """Counts a run in the lane of `beams` whose last step attends to `final_length`."""
         self.runs[beams, final_length] = self.runs.get((beams, final_length), 0.0) + 1
 
     def of(self, signature: Signature) -> SignatureTraffic:
-        """The counts of a signature, to be added to."""
+        """The counts of a signature, for adding to them."""
         return self.signatures.setdefault(signature, SignatureTraffic())
 
     def share_left(self, time: float) -> float:
-        """Share of its counts that is left at a Unix time, 1 up to `as_of`."""
+        """Fraction of its counts that is left at a Unix time; 1 up to `as_of`."""
         return share_left(time - self.as_of)
 
     def merged(self, other: "Traffic") -> "Traffic":
-        """Returns both together, as of the newer one. The order of merging makes no difference.
+        """Merges two records, as of the newer one. The order does not matter.
 
         Raises:
-            ValueError: They are of different models.
+            ValueError: The records are of different models.
         """
         if self.model != other.model:
             raise ValueError(f"traffic of {self.model} is not traffic of {other.model}")
-        # Of two records of the same moment, either may count as newer if it is always the same.
+        # If both have the same time, either may count as newer, but it must always be the same one.
         older, newer = sorted((self, other), key=lambda one: (one.as_of, repr(one.ladders)))
         share = older.share_left(newer.as_of)
         merged = Traffic(
@@ -139,7 +141,7 @@ class Traffic:
         return merged
 
     def compile_seconds(self, kind: GraphKind) -> float:
-        """Mean time to compile a graph of a kind, or of any where none of the kind was compiled."""
+        """Mean time to compile a graph of a kind, or of any kind if none of it was compiled."""
         for kinds in ((kind,), tuple(GraphKind)):
             counts = [one for key, one in self.signatures.items() if key.kind in kinds]
             compiles = sum(one.compiles for one in counts)

@@ -1,4 +1,4 @@
-"""The text form of traffic: JSON with a version and a checksum."""
+"""Traffic as text: JSON with a version and a checksum."""
 
 import hashlib
 import json
@@ -10,16 +10,17 @@ from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders,
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
-# Of the form below. Another version is never guessed at: a change of meaning has no other mark.
+# Version of the format below. Other versions are refused, because a change of meaning has no other
+# mark.
 VERSION = 1
 
 
 class TrafficFormatError(Exception):
-    """A text is no traffic, is damaged, or is of a version that is not known here."""
+    """The text is not traffic, is damaged, or has an unknown version."""
 
 
 def to_text(traffic: Traffic) -> str:
-    """Writes traffic down."""
+    """Serializes traffic."""
     record = {
         "model": traffic.model,
         "ladders": asdict(traffic.ladders),
@@ -46,19 +47,19 @@ def to_text(traffic: Traffic) -> str:
 
 
 def from_text(text: str | bytes) -> Traffic:
-    """Reads what `to_text` wrote.
+    """Parses the text of `to_text`.
 
     Raises:
-        TrafficFormatError: It is not that.
+        TrafficFormatError: It is not such a text.
     """
     try:
         content = json.loads(text)
         version, checksum, record = content["version"], content["checksum"], content["traffic"]
         if version == VERSION and checksum == _checksum(record):
             return _traffic(record)
-    # The checksum was tried before any of it was read as traffic, but who knows who wrote it.
+    # The checksum is right, but the text may come from another program.
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise TrafficFormatError(f"it is no record of traffic: {error!r}") from error
+        raise TrafficFormatError(f"it is not a record of traffic: {error!r}") from error
     if version != VERSION:
         raise TrafficFormatError(f"version must be {VERSION}, got {version!r}")
     raise TrafficFormatError(f"it is damaged: its checksum is not {checksum!r}")
@@ -77,7 +78,7 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
         as_of=record["as_of"],
         seconds=record["seconds"],
         prompts=dict(record["prompts"]),
-        # Written since models may have encoders.
+        # Absent in records from before models had encoders.
         sources=dict(record.get("sources", ())),
         runs={(run["beams"], run["final_length"]): run["count"] for run in record["runs"]},
         signatures={
@@ -114,7 +115,7 @@ def _ladders(record: Mapping[str, Any]) -> Ladders:
             rows=_ladder(encoder["rows"]),
             batch_tokens=encoder["batch_tokens"],
             has_whole_source=encoder["has_whole_source"],
-            # Written since there are transcripts.
+            # Absent in records from before there were transcripts.
             align_lengths=_ladder(aligned) if (aligned := encoder.get("align_lengths")) else None,
         ),
     )

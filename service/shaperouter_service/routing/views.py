@@ -1,4 +1,4 @@
-"""A worker as routing sees it: its graphs, its lanes and what they cost, at one moment."""
+"""A worker as routing sees it: its graphs, lanes and costs at one moment."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 
 
 class GraphState(StrEnum):
-    """Where a graph is in its life.
+    """The state of a graph.
 
     ::
 
@@ -29,7 +29,7 @@ class GraphState(StrEnum):
 
     @property
     def on_the_way(self) -> bool:
-        """Whether it will be ready without anybody asking again."""
+        """Whether it will become ready without another request."""
         return self in (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
 
 
@@ -39,15 +39,15 @@ class GraphView:
 
     Attributes:
         signature: Its shape.
-        state: Where it is in its life.
-        missed_seconds: Device time that its absence has cost, faded.
-        would_save_seconds: Device time that it would have saved since a graph of its lattice was
-            last made ready, faded.
-        served_seconds: Device time of the calls that served requests, faded.
-        ready_at: When it is expected to be ready, on the reader's monotonic clock in seconds; only
-            of graphs that are on the way.
-        retry_at: Until when it is not tried again; only of failed graphs.
-        refused: Why it was not made when its turn came; only of cold graphs.
+        state: Its present state.
+        missed_seconds: Device time lost because it was missing, decayed.
+        would_save_seconds: Device time that it would have saved since a graph of its lattice last
+            became ready, decayed.
+        served_seconds: Device time of the calls that served requests, decayed.
+        ready_at: Expected time when it is ready, on the reader's monotonic clock in seconds; only
+            for graphs on the way.
+        retry_at: Time before which it is not tried again; only for failed graphs.
+        refused: Why it was not made when its turn came; only for cold graphs.
     """
 
     signature: Signature
@@ -65,14 +65,14 @@ class LaneView:
     """The load of a lane.
 
     Attributes:
-        active: Slots in use.
-        slots: Slots in all.
-        queued: Requests that wait for one.
-        tokens: That its requests are still to make at most, those waiting included.
-        prompts: That are still to be read, those of requests that wait included.
-        prompt_tokens: Of these prompts.
-        sources: That are still to be read, likewise.
-        source_tokens: Places of these sources.
+        active: Number of slots in use.
+        slots: Number of slots.
+        queued: Number of requests that wait for a slot.
+        tokens: Maximum tokens that its requests, including waiting ones, still generate.
+        prompts: Number of prompts still to be read, including those of waiting requests.
+        prompt_tokens: Tokens of these prompts.
+        sources: Number of sources still to be read, likewise.
+        source_tokens: Positions of these sources.
     """
 
     active: int
@@ -101,22 +101,23 @@ class LaneView:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerView:
-    """A worker.
+    """A worker's state for routing.
 
-    What depends on its graphs and their costs alone is found out once for all requests, and all
-    views that differ in their lanes.
+    Values that depend only on its graphs and their costs are computed once, for all requests and
+    for all views that differ only in their lanes.
 
     Attributes:
-        name: Its name.
-        ladders: Of each model it has.
-        lanes: By model and beam width.
-        graphs: That somebody has asked for, or that would have saved something.
-        costs: Of graphs.
-        compile_threads: Compilations at a time.
-        room: Graphs that it may still make, besides the first ones.
-        exhausted: Whether it is at a limit with graphs that are worth making.
-        compiles: Whether it makes any that traffic asks for.
-        warm: Whether it has made what it makes before anybody asks.
+        name: Name of the worker.
+        ladders: Ladders of each model that it has.
+        lanes: Lanes by model and beam width.
+        graphs: Graphs that were requested, or that would have saved something.
+        costs: Costs of graphs.
+        compile_threads: Number of compilations that may run at a time.
+        room: Number of graphs that it may still make, besides the first ones.
+        exhausted: Whether it is at a limit although graphs are worth making.
+        compiles: Whether it compiles graphs that traffic justifies.
+        warm: Whether it has made all graphs that must exist before readiness.
+        memory_bytes: Memory of its process.
     """
 
     name: str
@@ -129,6 +130,7 @@ class WorkerView:
     exhausted: bool = False
     compiles: bool = True
     warm: bool = True
+    memory_bytes: int = 0
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -143,7 +145,7 @@ class WorkerView:
         lane = self.lanes[model, beams].joined(
             tokens=tokens, prompt_tokens=prompt_tokens, source_tokens=source_tokens
         )
-        # Not by dataclasses.replace, which forgets what was found out.
+        # dataclasses.replace would drop the cached values.
         joined = copy.copy(self)
         object.__setattr__(joined, "lanes", {**self.lanes, (model, beams): lane})
         return joined
@@ -161,11 +163,11 @@ class WorkerView:
         return self._ready[key]
 
     def cheapest(self, tight: Signature, runs: int) -> Signature | None:
-        """The ready cover that serves some runs in the least time; see `costs.cheapest`.
+        """The ready cover that serves `runs` runs in the least time; see `costs.cheapest`.
 
         Args:
-            tight: What must be covered.
-            runs: That are served in turn where a graph has too few rows.
+            tight: The signature to cover.
+            runs: Number of runs; a graph with fewer rows serves them in turn.
         """
         if (tight, runs) not in self._cheapest:
             ready = self.ready(tight.model, tight.kind, tight.beams)
@@ -174,12 +176,12 @@ class WorkerView:
         return self._cheapest[tight, runs]
 
     def state(self, signature: Signature) -> GraphState:
-        """Where a graph is in its life."""
+        """The present state of a graph."""
         graph = self.graphs.get(signature)
         return GraphState.COLD if graph is None else graph.state
 
     def ready_at(self, signature: Signature, now: float) -> float:
-        """When a graph would be ready if it were asked for now, at the latest now."""
+        """When a graph would be ready if it were requested now."""
         graph = self.graphs.get(signature)
         if graph is not None and graph.state is GraphState.READY:
             return now
@@ -191,5 +193,5 @@ class WorkerView:
         return start + rounds * self.costs.compile_seconds(signature)
 
     def busy_lanes(self, besides: tuple[str, int]) -> Iterator[LaneView]:
-        """The other lanes that share the device now."""
+        """The other lanes that use the device now."""
         return (lane for key, lane in self.lanes.items() if key != besides and lane.active)

@@ -1,4 +1,4 @@
-"""Worth: which signatures to make ready first, by what they did before."""
+"""Worth: the signatures to make ready first, by their past use."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 def worth_order(
     records: Iterable[Traffic], ladders: Mapping[str, Ladders], *, limit: int
 ) -> list[Signature]:
-    """Signatures in order of the benefit that a second of compiling them can be expected to have.
+    """Signatures in descending order of expected benefit per second of compiling.
 
-    The benefit is the device time that the signature served, and that its absence cost; both are
-    faded, so what was used recently goes before what was used as much, but long ago. A signature
-    that is none of the ladders any more counts for the one that now serves in its place.
+    The benefit is the device time that the signature served, plus the time that its absence cost.
+    Both decay, so recent use counts more than equal use long ago. A signature that is no longer in
+    the ladders counts for the one that now serves in its place.
 
     Args:
         records: The traffic of models, one record each.
-        ladders: Of the models there are; records of others are passed over.
-        limit: Most signatures to return.
+        ladders: Ladders of the present models; records of other models are ignored.
+        limit: Maximum number of signatures to return.
     """
     records = [traffic for traffic in records if traffic.model in ladders]
     now = max((traffic.as_of for traffic in records), default=0.0)
@@ -36,17 +36,17 @@ def worth_order(
                 if counts.compiles
                 else traffic.compile_seconds(signature.kind)
             )
-            # Compiling takes no time at all only in records that a clock has spoilt.
+            # Only a record spoilt by a wrong clock has a compile time of zero.
             worth = benefit / max(seconds, 1e-9)
             ranked.append((-worth, -counts.last_used, signature))
     return [signature for _, _, signature in sorted(ranked)[:limit]]
 
 
 def _in_place(traffic: Traffic, ladders: Ladders) -> dict[Signature, SignatureTraffic]:
-    """What each signature of the ladders did, and those did that it now stands for."""
+    """Counts of each signature of the ladders, including those of signatures that it replaces."""
     counts: dict[Signature, SignatureTraffic] = {}
     for signature, own in traffic.signatures.items():
-        # Nothing stands for what ladders do not reach any more, such as rows beyond fewer slots.
+        # Nothing replaces signatures beyond the present ladders, such as rows beyond fewer slots.
         with contextlib.suppress(ValueError):
             counts.setdefault(ladders.tight(signature), SignatureTraffic()).add(own, share=1.0)
     return counts

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
 from shaperouter_service.errors import StoppingError
-from shaperouter_service.rpc.interceptor import Handler
+from shaperouter_service.rpc.handlers import Context, Handler, surrounded
 
 
 class Admission(aio.ServerInterceptor):
@@ -24,13 +23,15 @@ class Admission(aio.ServerInterceptor):
     def __init__(
         self,
         work: Iterable[MethodDescriptor],
-        within: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        within: Callable[[Context], AbstractContextManager[None]] = lambda _: (
+            contextlib.nullcontext()
+        ),
     ) -> None:
         """Lets everything in.
 
         Args:
             work: The methods that are work; calls of others are let through.
-            within: What a call is handled within, which may refuse it.
+            within: What a call of work is handled within, which may refuse it.
         """
         self._within = within
         self._paths = {f"/{method.containing_service.full_name}/{method.name}" for method in work}
@@ -54,50 +55,18 @@ class Admission(aio.ServerInterceptor):
     ) -> Handler:
         """Wraps a method's handler."""
         handler = await continuation(handler_call_details)
-        if handler is None or handler_call_details.method not in self._paths:
+        if handler_call_details.method not in self._paths:
             return handler
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._stream(handler.stream_stream),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._stream(handler.unary_stream),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(handler.unary_unary),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
+        return surrounded(handler, self._let_in)
 
-    def _unary(self, behaviour: Any) -> Any:
-        async def call(request: Any, context: Any) -> Any:
-            with self._let_in():
-                return await behaviour(request, context)
-
-        return call
-
-    def _stream(self, behaviour: Any) -> Any:
-        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._let_in():
-                async with contextlib.aclosing(behaviour(request, context)) as responses:
-                    async for response in responses:
-                        yield response
-
-        return call
-
-    @contextlib.contextmanager
-    def _let_in(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _let_in(self, context: Context) -> AsyncIterator[None]:
         if self._closed:
             raise StoppingError
         self._running += 1
         self._idle.clear()
         try:
-            with self._within():
+            with self._within(context):
                 yield
         finally:
             self._running -= 1

@@ -16,3 +16,8 @@ PING_INTERVAL, PING_TIMEOUT = 10.0, 5.0
 # Seconds between pings that a server puts up with; gRPC's own limit is 5 minutes, and who asks more
 # often is cut off. Half of what we need, so that a delay is never taken for haste.
 LEAST_PING_INTERVAL = PING_INTERVAL / 2
+
+# Seconds after which a server asks a silent caller whether it is still there, and within which that
+# must answer. By itself gRPC asks after two hours: so long would a caller that vanished hold what
+# it has of slots and limits.
+CALLER_PING_INTERVAL, CALLER_PING_TIMEOUT = 60.0, 20.0

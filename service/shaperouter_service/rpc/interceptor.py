@@ -1,33 +1,76 @@
 """Turns every way a call can go wrong into a status that tells the caller what to do."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from shaperouter_service.errors import InvalidRequestError, ServiceError
+from shaperouter_service.errors import ServiceError
 from shaperouter_service.rpc import malformed
+from shaperouter_service.rpc.call import current_call
+from shaperouter_service.rpc.handlers import Context, Handler, parsing, surrounded
 from shaperouter_service.rpc.status import abort
 
 log = structlog.get_logger(__name__)
 
-# In quotes: generic for type checkers only.
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+# Told each error of ours that a call ends with.
+OnError: TypeAlias = Callable[[ServiceError, Context], None]
 
 
 class ErrorInterceptor(aio.ServerInterceptor):
-    """Aborts calls with the status of the error they raise, and hides the rest behind INTERNAL.
+    """Aborts calls with the status of the error they raise, and hides the rest behind INTERNAL."""
 
-    Concerns the methods of the given services; health and reflection are left to their own.
-    """
+    def __init__(self, on_error: OnError = lambda *_: None) -> None:
+        """Is told whom to tell of errors."""
+        self._on_error = on_error
 
-    def __init__(self, requests: dict[str, type[Message]]) -> None:
-        """Takes the request type of each method by its path, `/package.Service/Method`."""
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wraps a method's handler."""
+        method = handler_call_details.method
+
+        @contextlib.asynccontextmanager
+        async def turning_errors(context: Context) -> AsyncIterator[None]:
+            try:
+                yield
+            except ServiceError as error:
+                self._on_error(error, context)
+                await abort(context, error)
+            except aio.AbortError:
+                raise
+            except Exception:
+                call = current_call.get()
+                ids = {"request_id": call.request_id} if call else {}
+                log.exception("unexpected exception", method=method, **ids)
+                await context.abort(
+                    grpc.StatusCode.INTERNAL,
+                    "internal error; see the service's log",
+                    context.trailing_metadata() or (),
+                )
+
+        return surrounded(await continuation(handler_call_details), turning_errors)
+
+
+class ParsingInterceptor(aio.ServerInterceptor):
+    """Parses messages after all other interceptors have let the call in."""
+
+    def __init__(self, requests: Mapping[str, type[Message]], max_bytes: Mapping[str, int]) -> None:
+        """Takes what is known of methods by their paths, `/package.Service/Method`.
+
+        Args:
+            requests: The request type of each.
+            max_bytes: Maximum bytes of a request, of those that take less than gRPC lets through.
+        """
         self._requests = requests
+        self._max_bytes = max_bytes
 
     async def intercept_service(
         self,
@@ -37,79 +80,17 @@ class ErrorInterceptor(aio.ServerInterceptor):
         """Wraps a method's handler."""
         handler = await continuation(handler_call_details)
         request_type = self._requests.get(handler_call_details.method)
-        if handler is None or request_type is None:
+        if request_type is None:
             return handler
 
-        def deserialize(data: bytes) -> Message | InvalidRequestError:
+        max_bytes = self._max_bytes.get(handler_call_details.method, math.inf)
+
+        def parse(data: bytes) -> Message:
+            if len(data) > max_bytes:
+                raise malformed.too_large(data, request_type, max_bytes)
             try:
                 return request_type.FromString(data)
             except DecodeError:
-                return malformed.describe(data, request_type)
+                raise malformed.describe(data, request_type) from None
 
-        method = handler_call_details.method
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                _both_streams(handler.stream_stream, method),
-                deserialize,
-                handler.response_serializer,
-            )
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                _stream(handler.unary_stream, method), deserialize, handler.response_serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _unary(handler.unary_unary, method), deserialize, handler.response_serializer
-        )
-
-
-def _unary(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            return await behaviour(_valid(request), context)
-        except Exception as error:
-            await _abort(context, error, method)
-
-    return call
-
-
-def _stream(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        try:
-            async for response in behaviour(_valid(request), context):
-                yield response
-        except Exception as error:
-            await _abort(context, error, method)
-
-    return call
-
-
-def _both_streams(behaviour: Any, method: str) -> Any:
-    async def valid(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield _valid(request)
-
-    async def call(
-        requests: AsyncIterator[Any], context: aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[Any]:
-        try:
-            async for response in behaviour(valid(requests), context):
-                yield response
-        except Exception as error:
-            await _abort(context, error, method)
-
-    return call
-
-
-def _valid(request: Any) -> Any:
-    if isinstance(request, InvalidRequestError):
-        raise request
-    return request
-
-
-async def _abort(context: aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:
-    if isinstance(error, ServiceError):
-        await abort(context, error)
-    if isinstance(error, aio.AbortError | asyncio.CancelledError):
-        raise error
-    log.error("defect", method=method, exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, "internal error; the service's log tells more")
+        return parsing(handler, parse)

@@ -8,17 +8,31 @@ field: a list, because a field may be sent twice, and only the last value would 
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.errors import MOST_IN_A_MESSAGE, InvalidRequestError, Violation
+
+
+def too_large(data: bytes, message_type: type[Message], max_bytes: float) -> InvalidRequestError:
+    """Tells of a message that is not parsed because of its size."""
+    return InvalidRequestError(
+        Violation(
+            field=message_type.DESCRIPTOR.full_name,
+            description=f"must have at most {max_bytes} bytes, got {len(data)}",
+        )
+    )
 
 
 def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
-    """Finds out why `data` cannot be parsed as a message of the type."""
+    """Finds out why `data` cannot be parsed as a message of the type; of many reasons, the first.
+
+    A list may have hundreds of thousands of bad strings, which would fit in no error.
+    """
     descriptor = message_type.DESCRIPTOR
     file: Any = descriptor.file
     twin = _twin_pool(file).FindMessageTypeByName(descriptor.full_name)
@@ -28,7 +42,8 @@ def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
         broken = "the bytes are not a protobuf message of this type"
         return InvalidRequestError(Violation(field=descriptor.full_name, description=broken))
     strings = set(_string_fields(file))
-    return InvalidRequestError(*_not_utf8(message, strings, prefix=""))
+    found = islice(_not_utf8(message, strings, prefix=""), MOST_IN_A_MESSAGE)
+    return InvalidRequestError(*found)
 
 
 def _not_utf8(message: Message, strings: set[str], prefix: str) -> Iterator[Violation]:

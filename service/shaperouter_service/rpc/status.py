@@ -10,6 +10,7 @@ from grpc import StatusCode, aio
 from grpc_status import rpc_status
 
 from shaperouter_service.errors import InvalidRequestError, ServiceError
+from shaperouter_service.rpc.call import current_call
 
 DOMAIN = "shaperouter"
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -22,13 +23,25 @@ class RelayedError(ServiceError):
         """Takes the worker's status."""
         super().__init__(status.message)
         self.status = status
+        self.reason = _reason(status)
         self.code = next(code for code in StatusCode if code.value[0] == status.code)
 
 
-def to_status(error: ServiceError) -> status_pb2.Status:
-    """Describes an error with ErrorInfo and, where they apply, BadRequest and RetryInfo."""
-    if isinstance(error, RelayedError):
-        return error.status
+def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
+    """Describes an error with ErrorInfo and, where they apply, BadRequest and RetryInfo.
+
+    Args:
+        error: What to describe.
+        request_id: Of the call that failed, for RequestInfo; empty if it has none.
+    """
+    status = status_pb2.Status()
+    status.CopyFrom(error.status if isinstance(error, RelayedError) else _status_of(error))
+    if request_id:
+        status.details.add().Pack(error_details_pb2.RequestInfo(request_id=request_id))
+    return status
+
+
+def _status_of(error: ServiceError) -> status_pb2.Status:
     details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
     if isinstance(error, InvalidRequestError):
         violations = [
@@ -57,9 +70,13 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
 
 def reason_of(error: aio.AioRpcError) -> str:
     """The constant of a call's ErrorInfo; empty if the error is not one of ours."""
-    info = error_details_pb2.ErrorInfo()
     status = rpc_status.from_call(error)
-    for detail in status.details if status else ():
+    return _reason(status) if status else ""
+
+
+def _reason(status: status_pb2.Status) -> str:
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details:
         if detail.Unpack(info):
             return str(info.reason)
     return ""
@@ -67,7 +84,8 @@ def reason_of(error: aio.AioRpcError) -> str:
 
 async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> NoReturn:
     """Ends a call with an error; does not return."""
-    status = to_status(error)
+    call = current_call.get()
+    status = to_status(error, call.request_id if call else "")
     metadata = (*(context.trailing_metadata() or ()), (_DETAILS_KEY, status.SerializeToString()))
     if error.deadly:
         # Tells gRPC's own retries to stop; people and their programs still may.

@@ -4,7 +4,10 @@ A new connection gets what the files say when it is made. One that stands goes o
 certificates that it began with, as TLS has it.
 """
 
+import contextlib
+import os
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +15,7 @@ from pathlib import Path
 import grpc
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.regular_files import read_regular
 from shaperouter_service.reloaded import Reloaded
 
 
@@ -101,11 +105,13 @@ def _read_pair(cert_option: str, cert: Path, key_option: str, key: Path) -> tupl
     """
     pair = _read(cert_option, cert), _read(key_option, key)
     try:
-        # A passphrase nobody could be asked for: without one here, OpenSSL asks on the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+        with _in_memory(pair[0]) as cert_copy, _in_memory(pair[1]) as key_copy:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            # A passphrase nobody could be asked for: without one, OpenSSL asks on the terminal.
+            context.load_cert_chain(cert_copy, key_copy, password="")
     except (OSError, ValueError) as error:
         raise StartupError(
-            f"{cert_option}, {key_option}: {cert} and {key} are no certificate and its "
+            f"{cert_option}, {key_option}: {cert} and {key} must be a certificate and its "
             f"unencrypted private key in PEM: {_reason(error)}"
         ) from error
     return pair
@@ -114,7 +120,8 @@ def _read_pair(cert_option: str, cert: Path, key_option: str, key: Path) -> tupl
 def _read_ca(option: str, path: Path) -> bytes:
     content = _read(option, path)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        with _in_memory(content) as copy:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(copy)
     except (OSError, ValueError) as error:
         raise StartupError(
             f"{option}: {path} has no certificates in PEM: {_reason(error)}"
@@ -122,9 +129,21 @@ def _read_ca(option: str, path: Path) -> bytes:
     return content
 
 
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """Gives the path of a copy in memory, which OpenSSL can read.
+
+    It is what was read that is checked: the file may be another by now, or a pipe, on which OpenSSL
+    would wait for ever.
+    """
+    with os.fdopen(os.memfd_create("pem"), "wb", buffering=0) as file:
+        file.write(content)
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
 def _read(option: str, path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise StartupError(f"{option}: {path} cannot be read: {error.strerror}") from error
 

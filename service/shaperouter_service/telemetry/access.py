@@ -27,8 +27,8 @@ class AccessMetrics:
         """Registers them."""
         self._failures = Counter(
             "shaperouter_authentication_failures",
-            "Calls that were refused for their token: there was none (missing), it is nobody's "
-            "(unknown), or of a client that is no operator (not_operator).",
+            "Calls refused because of their token: it was missing or unknown, or its client may "
+            "not make this call (not_operator).",
             ["reason"],
             registry=registry,
         )
@@ -36,8 +36,8 @@ class AccessMetrics:
             self._failures.labels(reason)
         self._limited = Counter(
             "shaperouter_client_limited",
-            "Requests that were refused for a limit of their client: of requests in flight "
-            "(requests) or of tokens a minute (tokens).",
+            "Requests refused by a limit of their client: requests in flight (requests), or tokens "
+            "per minute (tokens).",
             ["client", "limit"],
             registry=registry,
         )

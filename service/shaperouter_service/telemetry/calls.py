@@ -6,7 +6,7 @@ Requests have metrics of their own, which know of models; these are of every met
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -14,7 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc import aio
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from shaperouter_service.rpc.interceptor import Handler
+from shaperouter_service.rpc.handlers import Context, Handler, surrounded
 
 # Seconds. From a list of models to a long transcription.
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -43,7 +43,7 @@ class CallMetrics(aio.ServerInterceptor):
         )
         self._seconds = Histogram(
             "grpc_server_handling_seconds",
-            "Time from a call's beginning to its end, in seconds.",
+            "Time from the beginning of a call to its end, in seconds.",
             _LABELS,
             buckets=_BOUNDS,
             registry=registry,
@@ -67,38 +67,12 @@ class CallMetrics(aio.ServerInterceptor):
         """Wraps a method's handler."""
         handler = await continuation(handler_call_details)
         labels = self._labels.get(handler_call_details.method)
-        if handler is None or labels is None:
+        if labels is None:
             return handler
-        codecs = handler.request_deserializer, handler.response_serializer
-        if handler.request_streaming:
-            behaviour = self._stream(handler.stream_stream, labels)
-            return grpc.stream_stream_rpc_method_handler(behaviour, *codecs)
-        if handler.response_streaming:
-            behaviour = self._stream(handler.unary_stream, labels)
-            return grpc.unary_stream_rpc_method_handler(behaviour, *codecs)
-        behaviour = self._unary(handler.unary_unary, labels)
-        return grpc.unary_unary_rpc_method_handler(behaviour, *codecs)
+        return surrounded(handler, lambda context: self._counted(context, labels))
 
-    def _unary(self, behaviour: Any, labels: tuple[str, str, str]) -> Any:
-        async def call(request: Any, context: Any) -> Any:
-            with self._counted(context, labels):
-                return await behaviour(request, context)
-
-        return call
-
-    def _stream(self, behaviour: Any, labels: tuple[str, str, str]) -> Any:
-        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._counted(context, labels):
-                async with contextlib.aclosing(behaviour(request, context)) as responses:
-                    async for response in responses:
-                        yield response
-
-        return call
-
-    @contextlib.contextmanager
-    def _counted(
-        self, context: aio.ServicerContext[Any, Any], labels: tuple[str, str, str]
-    ) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _counted(self, context: Context, labels: tuple[str, str, str]) -> AsyncIterator[None]:
         began = time.monotonic()
         self._started.labels(*labels).inc()
         code = grpc.StatusCode.OK

@@ -21,6 +21,7 @@ class FleetMetrics:
             stopped (draining).
         runs_resumed: By model and reason: the worker's connection broke (lost), it fell silent
             (hung), or it gave the run back (draining).
+        deadly_requests: By model: workers died of them.
         workers_recycled: By result: a fresh process has taken the worker's place (replaced), or
             could not (given_up).
     """
@@ -32,22 +33,29 @@ class FleetMetrics:
         )
         self.workers_lost = Counter(
             "shaperouter_workers_lost",
-            "Worker processes that answered and no longer do: the connection broke (lost), nothing "
-            "was heard any more (hung), or they were stopped (draining).",
+            "Worker processes that no longer answer: the connection broke (lost), they stopped "
+            "reporting (hung), or they were stopped (draining).",
             ["reason"],
             registry=registry,
         )
         self.runs_resumed = Counter(
             "shaperouter_runs_resumed",
-            "Runs that were handed to another worker, or to the next life of the same one, because "
+            "Runs that continued on another worker, or on a new process of the same one, because "
             "theirs was lost, hung or draining.",
             ["model", "reason"],
             registry=registry,
         )
+        self.deadly_requests = Counter(
+            "shaperouter_deadly_requests",
+            "Requests that were refused because workers died or hung while running nothing else. "
+            "The exemplar has the request's id.",
+            ["model"],
+            registry=registry,
+        )
         self.workers_recycled = Counter(
             "shaperouter_workers_recycled",
-            "Attempts to put a fresh process in the place of a worker whose budget of graphs was "
-            "spent on some that earn nothing.",
+            "Attempts to replace a local worker whose budget of graphs was spent on graphs that "
+            "save nothing: replaced, or given_up.",
             ["result"],
             registry=registry,
         )

@@ -1,7 +1,15 @@
-"""Structured logs on standard error: JSON for machines, coloured lines on a terminal."""
+"""Structured logs on standard error: JSON for machines, lines for people on a terminal.
+
+What libraries log, Python's warnings and exceptions that nobody catches become lines of the same
+form, so that a program can read every line that a process writes.
+"""
 
 import logging
+import os
 import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import structlog
@@ -10,33 +18,118 @@ from shaperouter_service.telemetry.tracing import add_ids
 
 LogFormat = Literal["auto", "console", "json"]
 
+log = structlog.get_logger(__name__)
 
-def configure_logs(level: str, log_format: LogFormat, **fields: str) -> None:
-    """Sets up logging for this process.
 
-    Args:
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """How a process logs, which processes of its own take over.
+
+    Attributes:
         level: Least level shown: debug, info, warning or error.
-        log_format: `auto` means lines for people on a terminal, and JSON elsewhere.
-        **fields: What every line says besides, whichever thread writes it.
+        format: `auto` is console on a terminal, and json elsewhere.
+        fields: What every line says besides, whichever thread writes it.
     """
-    console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    renderer: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
-        if console
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    )
+
+    level: str = "info"
+    format: LogFormat = "auto"
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+# Logging is of the process, and so is how it was set up: None before that.
+_settings: LogSettings | None = None
+
+
+def log_settings() -> LogSettings:
+    """How this process logs."""
+    return _settings or LogSettings()
+
+
+def logs_json() -> bool:
+    """Whether this process was set up to log in JSON."""
+    return _settings is not None and _is_json(_settings.format)
+
+
+def configure_logs(settings: LogSettings) -> None:
+    """Sets up logging for this process."""
+    global _settings  # noqa: PLW0603
+    _settings = settings
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    shared: list[Any] = [
+        lambda _, __, event: {**settings.fields, **event},
+        add_ids,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer = _renderer(settings.format)
     structlog.configure(
-        processors=[
-            lambda _, __, event: {**fields, **event},
-            add_ids,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[*shared, *renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        # Writes a line at once, so that none of a library comes in between.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         # A late change of level, as tests make, reaches loggers that modules hold.
         cache_logger_on_first_use=False,
     )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    # Of what libraries say, only warnings concern whoever runs this.
+    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    # For loggers that pass nothing on to the root, and have no handler.
+    logging.lastResort = handler
+    logging.captureWarnings(True)
+    adopt_loggers()
+    sys.excepthook = _log_exception
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_thread_exception
+
+
+def adopt_loggers() -> None:
+    """Replaces the handlers that libraries gave their own loggers by ours.
+
+    Call it after importing a library that does so: Transformers and huggingface_hub.
+    """
+    # A copy: other threads may make loggers meanwhile.
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger) and logger.handlers:
+            logger.handlers.clear()
+            logger.propagate = True
+
+
+def _is_json(log_format: LogFormat) -> bool:
+    return log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+
+
+def _renderer(log_format: LogFormat) -> list[Any]:
+    if _is_json(log_format):
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        return [structlog.dev.ConsoleRenderer()]
+    # Tracebacks would be coloured otherwise.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    log.critical("ended by an exception", exc_info=(kind, error, trace))
+
+
+def _log_unraisable(arguments: "sys.UnraisableHookArgs") -> None:
+    log.error(
+        "an exception was ignored",
+        where=arguments.err_msg or repr(arguments.object),
+        exc_info=(arguments.exc_type, arguments.exc_value, arguments.exc_traceback),
+    )
+
+
+def _log_thread_exception(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_type is not SystemExit:
+        log.error(
+            "a thread was ended by an exception",
+            thread=arguments.thread.name if arguments.thread else "",
+            exc_info=(arguments.exc_type, arguments.exc_value, arguments.exc_traceback),
+        )

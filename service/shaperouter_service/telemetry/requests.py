@@ -27,8 +27,10 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.rpc.call import current_call
 from shaperouter_service.telemetry.payer import current_payer
 from shaperouter_service.telemetry.progress import SequenceProgress
+from shaperouter_service.telemetry.refusals import LEVELS, RefusalLog
 from shaperouter_service.telemetry.tracing import start_span
 
 log = structlog.get_logger("shaperouter.request")
@@ -36,6 +38,10 @@ log = structlog.get_logger("shaperouter.request")
 # Seconds. From a warm tiny model to a cold start on a large one.
 _LATENCY_BOUNDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300,
+)  # fmt: skip
+# Seconds. From a short text to the longest ones of several clients.
+_TOKENIZE_BOUNDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 )  # fmt: skip
 # Seconds. From a tiny model to one slower than anybody reads.
 _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5)
@@ -49,25 +55,22 @@ UNKNOWN_MODEL = "(unknown)"
 # Whether a graph was no larger than what was asked for.
 FITS = TIGHT, LOOSE = "tight", "loose"
 
-# What an operator should look at stands out.
-_LEVELS = {
-    grpc.StatusCode.INTERNAL: logging.ERROR,
-    grpc.StatusCode.UNAVAILABLE: logging.WARNING,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: logging.WARNING,
-}
-
 
 class RequestMetrics:
     """The metrics that are made of requests, for one router."""
 
-    def __init__(self, registry: CollectorRegistry, models: Iterable[str]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, models: Iterable[str], refusals: RefusalLog
+    ) -> None:
         """Registers them.
 
         Args:
             registry: Where they are shown.
             models: That are served. Theirs begin at zero now, not with the first event: a rate
                 does not see what a series begins with.
+            refusals: Writes the lines of requests that no worker was given.
         """
+        self.refusals = refusals
         by_model = ["model"]
         self.requests = Counter(
             "shaperouter_requests",
@@ -77,35 +80,51 @@ class RequestMetrics:
         )
         self.client_requests = Counter(
             "shaperouter_client_requests",
-            "Requests that have ended, by the client whose token they had, and gRPC status code.",
+            "Requests that have ended, by the client whose token they carried and by gRPC status "
+            "code.",
             ["client", "code"],
             registry=registry,
         )
         self.client_tokens = Counter(
             "shaperouter_client_tokens",
-            "Tokens that clients' requests took: of prompts and sources (prompt), and generated "
-            "(generation).",
+            "Tokens that the requests of a client used: read from prompts and sources (prompt), "
+            "or generated (generation).",
             ["client", "kind"],
             registry=registry,
         )
         self.running = Gauge(
             "shaperouter_num_requests_running",
-            "Requests that have had their first token and have not ended.",
+            "Requests that have produced a first token and are still running.",
             by_model,
             registry=registry,
         )
         self.waiting = Gauge(
             "shaperouter_num_requests_waiting",
-            "Requests that wait for their first token.",
+            "Requests that have not produced a first token.",
             by_model,
             registry=registry,
         )
         self.queue_time = Histogram(
             "shaperouter_request_queue_time_seconds",
-            "Time from a request's arrival at the worker until it had a slot, stalls left out, in "
-            "seconds; of requests that ended well, and not all by stop strings.",
+            "Time from a request's arrival at the worker until it got a slot, without stalls, "
+            "in seconds. Failed requests, and those whose sequences were all ended by stop "
+            "strings, are not counted.",
             by_model,
             buckets=_LATENCY_BOUNDS,
+            registry=registry,
+        )
+        self.tokenize_queue_time = Histogram(
+            "shaperouter_tokenize_queue_time_seconds",
+            "Time that the texts of a request waited to be tokenized, in seconds.",
+            by_model,
+            buckets=_TOKENIZE_BOUNDS,
+            registry=registry,
+        )
+        self.tokenize_time = Histogram(
+            "shaperouter_tokenize_time_seconds",
+            "Time that it took to tokenize the texts of a request, in seconds.",
+            by_model,
+            buckets=_TOKENIZE_BOUNDS,
             registry=registry,
         )
         self.time_to_first_token = Histogram(
@@ -117,7 +136,8 @@ class RequestMetrics:
         )
         self.inter_token_latency = Histogram(
             "shaperouter_inter_token_latency_seconds",
-            "Time between tokens of a sequence, in seconds; tokens of one chunk share its time.",
+            "Time between consecutive tokens of a sequence, in seconds. The time of a chunk is "
+            "divided equally among its tokens.",
             by_model,
             buckets=_TOKEN_BOUNDS,
             registry=registry,
@@ -131,7 +151,7 @@ class RequestMetrics:
         )
         self.prompt_tokens = Counter(
             "shaperouter_prompt_tokens",
-            "Tokens of prompts, and of sources.",
+            "Tokens read from prompts and sources.",
             by_model,
             registry=registry,
         )
@@ -140,20 +160,25 @@ class RequestMetrics:
         )
         self.cover_served = Counter(
             "shaperouter_cover_served",
-            "Calls of graphs for requests that ended well, once for each request, those of "
-            "sequences that a stop string ended left out: tight if the graph was no larger than "
-            "the signature asked for, else loose.",
+            "Calls of graphs, counted once for each request that they served: tight if the "
+            "graph was no larger than the signature asked for, else loose. Failed requests, and "
+            "sequences that a stop string ended, are not counted.",
             ["model", "kind", "fit"],
             registry=registry,
         )
         for model in models:
             self._begin(model)
+        self.waiting.labels(UNKNOWN_MODEL)
+        for code in grpc.StatusCode:
+            self.requests.labels(UNKNOWN_MODEL, code.name)
 
     def _begin(self, model: str) -> None:
         for metric in (
             self.running,
             self.waiting,
             self.queue_time,
+            self.tokenize_queue_time,
+            self.tokenize_time,
             self.time_to_first_token,
             self.inter_token_latency,
             self.e2e_latency,
@@ -189,11 +214,15 @@ class RequestRecord:
         self._metrics = metrics
         self._payer = current_payer.get()
         self._span = start_span("", {"shaperouter.request_id": request_id})
+        # It waits, if only for workers that tell which model serves a request that names none: an
+        # autoscaler must see it.
         self._model = UNKNOWN_MODEL
+        metrics.waiting.labels(UNKNOWN_MODEL).inc()
         self._arrived = time.monotonic()
         self._first_route: float | None = None
         self._first_token: float | None = None
         self._prompt_tokens = 0
+        self._tokenize_seconds = 0.0
         self.generated_tokens = 0
         self._completion = generation_pb2.Completion()
         self._progress: defaultdict[int, SequenceProgress] = defaultdict(SequenceProgress)
@@ -203,7 +232,8 @@ class RequestRecord:
         return self
 
     def waits(self, model: str) -> None:
-        """Its model is known, and it waits for its first token from now on."""
+        """Its model is known, and it waits for its first token as one of that model."""
+        self._metrics.waiting.labels(self._model).dec()
         self._model = model
         self._metrics.waiting.labels(model).inc()
 
@@ -212,7 +242,7 @@ class RequestRecord:
         metrics, model = self._metrics, self._model
         if self._first_token is not None:
             metrics.running.labels(model).dec()
-        elif model != UNKNOWN_MODEL:
+        else:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self.code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
@@ -226,6 +256,7 @@ class RequestRecord:
             "model": model,
             "code": self.code.name,
             "prompt_tokens": self._prompt_tokens,
+            "tokenize_seconds": round(self._tokenize_seconds, 4),
             "generated_tokens": self.generated_tokens,
             "first_token_seconds": round(self.time_to_first_token, 4),
             "total_seconds": round(self.total_seconds, 4),
@@ -247,7 +278,21 @@ class RequestRecord:
         if self.error:
             fields["error"] = self.error
         self._end_span()
-        log.log(_LEVELS.get(self.code, logging.INFO), "request", **fields)
+        if call := current_call.get():
+            call.logged = True
+        if self.code is grpc.StatusCode.OK or self.routes:
+            log.log(LEVELS.get(self.code, logging.INFO), "request", **fields)
+        else:
+            self._metrics.refusals.write(self.code, "request", fields)
+
+    def tokenized(self, *, queue_seconds: float, seconds: float) -> None:
+        """Its texts, if there are any, have been tokenized, or it has ended before."""
+        if queue_seconds or seconds:
+            self._tokenize_seconds = queue_seconds + seconds
+            self._metrics.tokenize_queue_time.labels(self._model).observe(
+                queue_seconds, self._span.exemplar
+            )
+            self._metrics.tokenize_time.labels(self._model).observe(seconds, self._span.exemplar)
 
     def prompt(self, tokens: int) -> None:
         """Its prompt, and its source if there is one, have been tokenized and found good."""

@@ -30,7 +30,7 @@ from grpc import aio
 
 from shaperouter_service import __version__
 from shaperouter_service.errors import StartupError
-from shaperouter_service.rpc.interceptor import Handler
+from shaperouter_service.rpc.handlers import Handler
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider

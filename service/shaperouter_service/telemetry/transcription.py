@@ -14,15 +14,15 @@ class TranscriptionMetrics:
         """Registers them."""
         self._audio = Counter(
             "shaperouter_audio_seconds",
-            "Length of the recordings that were transcribed to their ends, in seconds.",
+            "Length of the recordings that were transcribed completely, in seconds.",
             ["model"],
             registry=registry,
         )
         self._factor = Histogram(
             "shaperouter_real_time_factor",
-            "Time in which the windows of a recording were transcribed, divided by its length; of "
-            "recordings that were transcribed to their ends. Waiting for slots is included, and "
-            "waiting for sound that is still to come is not.",
+            "Time that it took to transcribe the windows of a recording, divided by the "
+            "recording's length. Only recordings that were transcribed completely. Includes "
+            "waiting for slots, but not waiting for sound that has yet to arrive.",
             ["model"],
             buckets=_FACTOR_BOUNDS,
             registry=registry,

@@ -173,15 +173,17 @@ def _collect(
 
 def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
     traces = CounterMetricFamily(
-        "shaperouter_graph_traces", "Times a signature was traced.", labels=_SIGNATURE
+        "shaperouter_graph_traces", "Times that a graph was traced.", labels=_SIGNATURE
     )
     compiles = CounterMetricFamily(
         "shaperouter_graph_compiles",
-        "Times a signature was compiled, loaded from the cache, or failed to be.",
+        "Times that a graph was compiled, was loaded from the cache, or failed to compile or load.",
         labels=[*_SIGNATURE, "result"],
     )
     stalls = CounterMetricFamily(
-        "shaperouter_stalls", "Requests that waited for a compilation.", labels=_SIGNATURE
+        "shaperouter_stalls",
+        "Requests that waited for a compilation, by the graph that they waited for.",
+        labels=_SIGNATURE,
     )
     for labels, total in totals.items():
         traces.add_metric(labels, total.traces)
@@ -194,12 +196,12 @@ def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
     histograms: list[tuple[str, str, Callable[[_GraphTotals], _Counts]]] = [
         (
             "shaperouter_graph_compile_seconds",
-            "Time to compile a signature, tracing left out, in seconds.",
+            "Time that XLA took to compile a graph, in seconds; without tracing and loading.",
             lambda total: total.compile_seconds,
         ),
         (
             "shaperouter_stall_seconds",
-            "Time requests waited for a compilation, in seconds.",
+            "Time that requests waited for a compilation, in seconds.",
             lambda total: total.stall_seconds,
         ),
     ]
@@ -214,7 +216,7 @@ def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
 def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
     family = HistogramMetricFamily(
         "shaperouter_device_seconds",
-        "Time the device spent in calls of a graph, in seconds.",
+        "Time that the device spent in calls of a graph, in seconds.",
         labels=[*_SIGNATURE, "device"],
     )
     for labels, counts in totals.items():
@@ -225,8 +227,8 @@ def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
 def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
-        "Tokens computed and thrown away: of sources (encode), of prompts (prefill), of rows "
-        "without a request (decode) and of transcripts (align).",
+        "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill), of "
+        "transcripts whose words are timed (align), and rows without a request (decode).",
         labels=["model", "kind"],
     )
     for labels, tokens in totals.items():
@@ -236,7 +238,7 @@ def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
 
 def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]:
     graphs = GaugeMetricFamily(
-        "shaperouter_graphs", "Graphs by the state they are in.", labels=["state"]
+        "shaperouter_graphs", "Graphs by state, without cold ones.", labels=["state"]
     )
     for state, name in _STATES.items():
         found = sum(graph.state == state for worker in connected for graph in worker.graphs)
@@ -245,16 +247,20 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
 
     most = sum(worker.budget.max_graphs for worker in connected)
     yield GaugeMetricFamily(
-        "shaperouter_graphs_limit", "Graphs that workers make at most (--max-graphs).", most
+        "shaperouter_graphs_limit",
+        "Maximum number of graphs of all workers together (--max-graphs).",
+        most,
     )
     room = sum(worker.budget.room for worker in connected)
     yield GaugeMetricFamily(
-        "shaperouter_graphs_room", "Graphs that workers may still make, within their budgets.", room
+        "shaperouter_graphs_room",
+        "Graphs that workers may still compile within their budgets.",
+        room,
     )
 
     depth = sum(worker.compile_queue_depth for worker in connected)
     yield GaugeMetricFamily(
-        "shaperouter_compile_queue_depth", "Signatures that wait for a compile thread.", depth
+        "shaperouter_compile_queue_depth", "Graphs that wait for a compile thread.", depth
     )
 
     yield _weights(connected)
@@ -279,8 +285,8 @@ def _weights(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
             sizes[model.name, model.weight_dtype, model.kernels or "none"] += model.weight_bytes
     family = GaugeMetricFamily(
         "shaperouter_weight_bytes",
-        "Memory of the weights, in bytes, by their type and by the instruction set of the native "
-        "kernels that multiply by them (none: XLA does).",
+        "Memory of the weights, in bytes, by their data type and by the instruction set of the "
+        "native kernels that multiply by them (none if XLA does).",
         labels=["model", "dtype", "kernels"],
     )
     for labels, size in sizes.items():
@@ -291,9 +297,9 @@ def _weights(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
 def _startup(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
     family = GaugeMetricFamily(
         "shaperouter_startup_seconds",
-        "Time that the phases of a worker's start took, each from the end of the one before, in "
-        "seconds: its code (import), weights, a graph for every request (first_cover), and all "
-        "that is made before it is ready (warm).",
+        "Time of each phase of a worker's start, in seconds: loading its code (import), loading "
+        "its weights (weights), compiling or loading the graphs that cover every request "
+        "(first_cover), and all further graphs that it needs to be ready (warm).",
         labels=["worker", "phase"],
     )
     for worker in connected:
@@ -309,7 +315,9 @@ def _slots(serving: Iterable[worker_pb2.WatchResponse]) -> Metric:
             slots[lane.model, "active"] += lane.active_slots
             slots[lane.model, "free"] += lane.total_slots - lane.active_slots
     family = GaugeMetricFamily(
-        "shaperouter_slots", "Slots by whether a request has them.", labels=["model", "state"]
+        "shaperouter_slots",
+        "Slots by state: active (a request has it) or free.",
+        labels=["model", "state"],
     )
     for labels, count in slots.items():
         family.add_metric(labels, count)

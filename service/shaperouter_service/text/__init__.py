@@ -1,8 +1,22 @@
-"""Text to tokens and back: tokenizers, detokenization of a growing sequence, stop strings."""
+"""Tokenizers, detokenization of growing sequences, and stop texts."""
 
-from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
 from shaperouter_service.text.languages import language_names
+from shaperouter_service.text.stop_tokens import StopTokens
 from shaperouter_service.text.stopping import StopMatcher
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
+from shaperouter_service.text.tokenizing import ClientTokenizer, TokenizerThreads
+from shaperouter_service.text.vocabulary import Vocabulary
 
-__all__ = ["Detokenizer", "StopMatcher", "Tokenizer", "language_names", "load_tokenizer"]
+__all__ = [
+    "REPLACEMENT",
+    "ClientTokenizer",
+    "Detokenizer",
+    "StopMatcher",
+    "StopTokens",
+    "Tokenizer",
+    "TokenizerThreads",
+    "Vocabulary",
+    "language_names",
+    "load_tokenizer",
+]

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-# What decoders write for bytes that are no character, such as the first half of one.
+# Written by decoders for bytes that form no character, such as the first half of one.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Detokenizer:
-    """Turns tokens into text as they come, never showing part of a character.
+    """Converts tokens to text as they arrive, and never returns part of a character.
 
-    A token may hold part of a character, and a decoder may treat the first token of a sequence
-    unlike others (SentencePiece drops its leading space). So new tokens are decoded together with
-    the last that gave any text, and text is held back while its end is not a whole character. The
+    A token may contain part of a character, and a decoder may treat the first token of a sequence
+    differently (SentencePiece drops its leading space). So new tokens are decoded together with the
+    last ones that gave any text, and text is held back while it ends within a character. The
     pieces, joined, are the whole text.
     """
 
@@ -19,19 +19,19 @@ class Detokenizer:
         """Starts an empty sequence.
 
         Args:
-            decode: Decodes token ids without the special ones.
+            decode: Decodes token ids, without special tokens.
         """
         self._decode = decode
         self._before: list[int] = []
         self._pending: list[int] = []
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """Takes new tokens; returns the text that has become certain, which may be empty."""
+        """Takes new tokens and returns the text that can no longer change; may be empty."""
         self._pending += token_ids
         return self._take(final=False)
 
     def finish(self) -> str:
-        """Returns the rest of the text, broken characters included."""
+        """Returns the rest of the text, including incomplete characters."""
         return self._take(final=True)
 
     def _take(self, *, final: bool) -> str:

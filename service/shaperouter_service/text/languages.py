@@ -1,4 +1,4 @@
-"""Names of the languages that are spoken."""
+"""Names of spoken languages."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,8 +6,8 @@ from functools import cache
 
 @cache
 def language_names() -> Mapping[str, str]:
-    """English names in lower case, by code; takes a moment the first time."""
-    # Imported late, as with tokenizers.
+    """English names in lower case, by code. The first call takes a moment."""
+    # Imported on first use, like tokenizers.
     from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
     return dict(LANGUAGES)

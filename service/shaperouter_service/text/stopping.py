@@ -1,32 +1,32 @@
-"""Stop strings in a growing text."""
+"""Detection of stop texts in a growing text."""
 
 from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Finds the first of some strings in a text that comes in pieces.
+    """Finds the first stop text in a text that arrives in pieces.
 
-    The first is the one that ends first, and of those that end together the one that begins first,
-    so that the answer does not depend on where the pieces are cut. Text that may be the beginning
-    of a stop string is held back until it is certain; the pieces given out, joined, are the text
-    before the match, or all of it.
+    The first is the one that ends first; of those that end together, the one that begins first. So
+    the result does not depend on where the pieces are cut. Text that may begin a stop text is held
+    back until it is decided. The returned pieces, joined, are the text before the match, or all of
+    it.
 
     Attributes:
-        matched: Whether a stop string has appeared; all text after it is ignored.
+        matched: Whether a stop text has appeared. All text after it is ignored.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
         """Starts with an empty text.
 
         Args:
-            stop: The strings, none of them empty; without any, all text passes at once.
+            stop: The stop texts, none of them empty. Without any, all text passes at once.
         """
         self.matched = False
         self._stop = stop
         self._held = ""
 
     def push(self, piece: str) -> str:
-        """Takes more text; returns what has become certain, which may be empty."""
+        """Takes more text and returns what can no longer be part of a stop text; may be empty."""
         if self.matched:
             return ""
         text = self._held + piece
@@ -41,13 +41,13 @@ class StopMatcher:
         return text[:certain]
 
     def finish(self) -> str:
-        """Returns the rest of the text, in which no stop string can end any more."""
+        """Returns the rest of the text, which contains no stop text."""
         rest, self._held = self._held, ""
         return rest
 
 
 def _beginning(stop: str, text: str) -> int:
-    """Where the longest end of the text begins that `stop` may go on from."""
+    """Index of the longest end of `text` that begins `stop`."""
     start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while start >= 0 and not stop.startswith(text[start:]):
         start = text.find(stop[0], start + 1)

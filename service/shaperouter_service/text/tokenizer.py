@@ -1,95 +1,171 @@
-"""Tokenizers of Hugging Face checkpoints, for use by an event loop."""
+"""Tokenizers of Hugging Face checkpoints."""
 
-import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.limits import MIN_CHARACTERS_PER_TOKEN
+from shaperouter_service.telemetry.logs import adopt_loggers
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.vocabulary import Vocabulary
 
-# Files of which a checkpoint with a tokenizer has at least one. Without any, Transformers makes up
+# A checkpoint with a tokenizer has at least one of these files. Without any, Transformers creates
 # an empty tokenizer for some families instead of failing.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
 
 class Tokenizer:
-    """A tokenizer, safe to use from several threads."""
+    """A tokenizer. Several threads may share it."""
 
     def __init__(self, directory: Path) -> None:
-        """Loads the tokenizer of a checkpoint, without network and without code from it.
+        """Loads a checkpoint's tokenizer, without network access and without running its code.
 
         Raises:
-            StartupError: It cannot be loaded.
+            StartupError: The tokenizer cannot be loaded.
         """
-        # Imported late: it takes a second that `--help` and workers need not wait for.
+        # Imported here because it takes a second, which `--help` and workers need not spend.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         from transformers import AutoTokenizer
 
+        adopt_loggers()
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
                 directory,
                 local_files_only=True,
-                # Without a word, Transformers would ask on the terminal whether to run it.
+                # Without this, Transformers would ask on the terminal whether to run it.
                 trust_remote_code=False,
             )
-            # The first call drops a truncation that the file may ask for; from then on nothing of
-            # the tokenizer changes, which is what makes it safe to share. Some damage shows here.
-            self.decode(self._encode("warm"))
+            # The first call removes a truncation that the file may ask for. Afterwards the
+            # tokenizer does not change, so it can be shared. Some damage shows up here.
+            self.decode(self.encode("warm"))
+            longest = max(map(len, self._tokenizer.get_vocab()), default=0)
         except (KeyboardInterrupt, SystemExit):
             raise
-        # For a damaged file, Transformers raises what it likes, and Rust that panics no Exception.
+        # For a damaged file, Transformers raises various errors, and a Rust panic is not an
+        # Exception.
         except BaseException as error:
             raise StartupError(f"{directory}: cannot load the tokenizer: {error}") from error
+        self._characters_per_token = max(MIN_CHARACTERS_PER_TOKEN, longest)
 
     @property
     def name(self) -> str:
-        """Class of the tokenizer, e.g. `GPT2Tokenizer`."""
-        return type(self._tokenizer).__name__
+        """Class of the tokenizer, e.g. `GPT2Tokenizer`, or else its algorithm, e.g. `BPE`."""
+        from transformers import TokenizersBackend
 
-    async def encode(self, text: str) -> list[int]:
-        """Tokenizes in a thread: a long text takes a while."""
-        return await asyncio.to_thread(self._encode, text)
+        kind = type(self._tokenizer)
+        if kind is TokenizersBackend:
+            return type(self._tokenizer.backend_tokenizer.model).__name__
+        return kind.__name__
 
-    async def encode_plain(self, text: str) -> list[int]:
-        """The same without special tokens: for what comes before something to be generated."""
-        return (await self.encode_words([text]))[0]
+    @property
+    def characters_per_token(self) -> int:
+        """Maximum characters of a text per token that it may have.
 
-    async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Tokenizes words as they are, each on its own and without special tokens, in a thread."""
-        return await asyncio.to_thread(self._encode_words, words)
+        No token stands for more, so tokenizing cannot make a longer text fit. Normalizers may, for
+        example by dropping repeated spaces or accents; `limits` says how much room is left for
+        that.
+        """
+        return self._characters_per_token
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenizes a text, with the special tokens that the tokenizer adds."""
+        return self._encode(text, add_special_tokens=True)
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Tokenizes words unchanged, each separately and without special tokens."""
+        return [self._encode(word, add_special_tokens=False) for word in words]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Turns token ids into text, leaving out special tokens."""
+        """Converts token ids to text, without special tokens."""
         return str(
             self._tokenizer.decode(
                 token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )
 
+    @property
+    def decoder(self) -> str | None:
+        """The decoder's type in tokenizer.json; None joins tokens with spaces."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return type(self._tokenizer).__name__
+        return None if backend.decoder is None else type(backend.decoder).__name__
+
+    @property
+    def adds_pieces(self) -> bool:
+        """Whether a text is the pieces that its tokens add, joined, so that these can be known."""
+        return self.decoder in (None, "ByteLevel", "Metaspace")
+
+    def vocabulary(self, size: int) -> Vocabulary:
+        """What each token adds to a text. Takes seconds for hundreds of thousands of tokens.
+
+        Args:
+            size: V, the model's vocabulary size.
+
+        Raises:
+            ValueError: A text is not its tokens' pieces joined; see `adds_pieces`.
+        """
+        if not self.adds_pieces:
+            raise ValueError(f"a text of decoder {self.decoder} is more than its tokens' texts")
+        backend: Any = self._tokenizer.backend_tokenizer
+        ids = range(backend.get_vocab_size(with_added_tokens=True))
+
+        def decoded(before: Sequence[int]) -> list[str]:
+            return list(backend.decode_batch([[*before, token] for token in ids]))
+
+        alone = decoded([])
+        if self.decoder == "ByteLevel":
+            # A token's bytes may end within a character.
+            byte_of = _bytes_of_characters()
+            tokens = [backend.id_to_token(token) or "" for token in ids]
+            texts = [
+                _bytes(token, byte_of) if text else b""
+                for token, text in zip(tokens, alone, strict=True)
+            ]
+            return Vocabulary(texts, texts, size)
+        # Any token that has text.
+        anchor = next(token for token in ids if alone[token])
+        later = [text[len(alone[anchor]) :].encode() for text in decoded([anchor])]
+        return Vocabulary([text.encode() for text in alone], later, size)
+
     def detokenizer(self) -> Detokenizer:
-        """Makes a detokenizer for one sequence."""
+        """Creates a detokenizer for one sequence."""
         return Detokenizer(self.decode)
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, truncation=False, verbose=False)["input_ids"])
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(
+            self._tokenizer(
+                text,
+                add_special_tokens=add_special_tokens,
+                truncation=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )["input_ids"]
+        )
 
-    def _encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        return [
-            list(
-                self._tokenizer(word, add_special_tokens=False, truncation=False, verbose=False)[
-                    "input_ids"
-                ]
-            )
-            for word in words
-        ]
+
+def _bytes_of_characters() -> Mapping[str, int]:
+    """The byte for each character of a byte-level token."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {character: byte for byte, character in bytes_to_unicode().items()}
+
+
+def _bytes(token: str, byte_of: Mapping[str, int]) -> bytes:
+    """The bytes of a byte-level token. Added tokens may be plain text."""
+    if all(character in byte_of for character in token):
+        return bytes(byte_of[character] for character in token)
+    return token.encode()
 
 
 def load_tokenizer(directory: Path) -> Tokenizer | None:
-    """Loads the tokenizer of a checkpoint; None if it comes without one.
+    """Loads a checkpoint's tokenizer; None if it has none.
 
     Raises:
-        StartupError: It has one that cannot be loaded.
+        StartupError: The tokenizer cannot be loaded.
     """
     if not any((directory / name).exists() for name in TOKENIZER_FILES):
         return None

@@ -1,13 +1,14 @@
-"""From a recording to a transcript, as rules over tokens: no I/O, no TensorFlow.
+"""Rules of transcription, from a recording to a transcript, over tokens. No I/O, no TensorFlow.
 
-A recording is transcribed window by window, each from where the last one's transcript ended
-(section 4.5 of Radford et al. 2022, as in openai/whisper and faster-whisper):
+A recording is transcribed window by window; each window begins where the last one's transcript
+ended (section 4.5 of Radford et al. 2022, as in openai/whisper and faster-whisper):
 
-1. `Transcriber.next` says what to decode: a window, the decoder's prompt and a temperature.
-2. `Transcriber.judge` takes what was decoded. What repeats itself or is improbable is decoded again
-   at a higher temperature; what is not speech is skipped.
-3. `segments` takes the tokens apart at their timestamps.
-4. For words, the window is aligned: `words` makes times of attention, by dynamic time warping.
+1. `Transcriber.next` returns what to decode: a window, the decoder's prompt and a temperature.
+2. `Transcriber.judge` takes the result. A transcript that repeats itself or is improbable is
+   decoded again at a higher temperature; silence is skipped.
+3. `segments` splits the tokens at their timestamps.
+4. For word timestamps, the window is aligned: `words` computes times from attention by dynamic time
+   warping.
 5. The next window begins where the last segment ended, with its text as a prompt.
 """
 

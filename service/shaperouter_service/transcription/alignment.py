@@ -1,28 +1,28 @@
-"""When each token was said: a path through the attention of a transcript to its window.
+"""Token times: the best path through the attention of a transcript to its window.
 
-Letters of shapes: A heads, P tokens, S places of the source.
+Letters of shapes: A heads, P tokens, S positions of the source.
 """
 
 import numpy as np
 
-# Places that the median is taken of, as in openai/whisper.
+# Width of the median filter, in positions, as in openai/whisper.
 MEDIAN_WIDTH = 7
 
 
 def token_places(scores: np.ndarray, places: int) -> np.ndarray:
-    """The place where each token begins.
+    """The position where each token begins.
 
     Args:
-        scores: [A, P, S] float32, of attention before its softmax; a row is about the token after
+        scores: [A, P, S] float32, attention before its softmax; each row is about the token after
             it.
-        places: How many places are the recording's; those behind are left out.
+        places: Number of positions that belong to the recording; later ones are ignored.
 
     Returns:
-        [P] int: the first place of each row on the path.
+        [P] int: the first position of each row on the path.
     """
     weights = _softmax(scores[:, :, :places])
     deviation = weights.std(axis=1, keepdims=True)
-    # A place that no token attends to more than another says nothing.
+    # A position that all tokens attend to equally has no information.
     centred = weights - weights.mean(axis=1, keepdims=True)
     normed = np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 0)
     rows, columns = warp(-median_filter(normed, MEDIAN_WIDTH).mean(axis=0))
@@ -31,18 +31,18 @@ def token_places(scores: np.ndarray, places: int) -> np.ndarray:
 
 
 def warp(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The cheapest path from the first corner to the last: dynamic time warping.
+    """The cheapest path from the first corner to the last, by dynamic time warping.
 
-    Costs are summed along each anti-diagonal at once, which have nothing to do with one another.
+    The costs of an anti-diagonal are summed at once, because they do not depend on each other.
 
     Args:
-        costs: [P, S], of each point.
+        costs: [P, S], the cost of each point.
 
     Returns:
-        Rows and columns of the path's points, in order; each step goes down, right, or both.
+        Rows and columns of the path's points, in order. Each step goes down, right, or both.
     """
     count, length = costs.shape
-    # One row and column more than there are points: what a path may not come from is infinite.
+    # An additional first row and column are infinite, so that no path comes from outside.
     totals = np.full([count + 1, length + 1], np.inf, np.float32)
     totals[0, 0] = 0
     for diagonal in range(2, count + length + 1):
@@ -74,8 +74,8 @@ def median_filter(values: np.ndarray, width: int) -> np.ndarray:
     """Medians of `width` values along the last axis, which is mirrored at its ends.
 
     Args:
-        values: [..., S]; fewer than half of the width are left as they are.
-        width: Odd.
+        values: [..., S]; unchanged if S is at most half of the width.
+        width: An odd number.
     """
     half = width // 2
     if values.shape[-1] <= half:

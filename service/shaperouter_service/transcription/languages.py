@@ -1,4 +1,4 @@
-"""Which language is spoken: as a request says, or as the model hears."""
+"""The spoken language, given by the request or detected by the model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.transcription.tokens import TranscriptTokens
 
-# What an English-only model transcribes.
+# The language of English-only models.
 ENGLISH = "en"
 
 
@@ -17,12 +17,12 @@ def resolve_language(
 
     Args:
         given: A code or a name, in any case.
-        tokens: Of the model that is asked.
+        tokens: Special tokens of the requested model.
         field: Path of the field in the request, for errors.
-        names: Of languages, by code, in lower case.
+        names: Names of languages by code, in lower case.
 
     Raises:
-        InvalidRequestError: The model does not know it.
+        InvalidRequestError: The model does not know the language.
     """
     word = given.lower()
     known = tokens.languages if tokens.is_multilingual else {ENGLISH: tokens.start}
@@ -42,14 +42,14 @@ def resolve_language(
 def likeliest_language(
     logits: Sequence[float], tokens: TranscriptTokens
 ) -> tuple[str, Mapping[str, float]]:
-    """What a multilingual model hears.
+    """Detects the language with a multilingual model.
 
     Args:
-        logits: After the start token, of all ids.
-        tokens: Of the model.
+        logits: Logits of all ids after the start token.
+        tokens: Special tokens of the model.
 
     Returns:
-        The likeliest language's code, and the probabilities of all, which sum to 1.
+        Code of the likeliest language, and the probabilities of all, which sum to 1.
     """
     largest = max(logits[token] for token in tokens.languages.values())
     weights = {code: math.exp(logits[token] - largest) for code, token in tokens.languages.items()}

@@ -1,4 +1,4 @@
-"""Whether what was decoded is worth having, or is to be decoded again."""
+"""Quality checks that decide whether a transcript is kept or decoded again."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ class Decoded:
     """One transcript of a window.
 
     Attributes:
-        token_ids: New ones, without the end token.
-        sum_logprob: Sum of the log-probabilities of these and of the end token, among what the
-            rules of transcripts allow, whatever the temperature.
-        text: What the tokens say.
-        no_speech_probability: That nobody speaks; of the window, so all transcripts of one have the
-            same.
+        token_ids: New tokens, without the end token.
+        sum_logprob: Sum of the log-probabilities of these and of the end token, among the tokens
+            that the rules of transcripts allow, whatever the temperature.
+        text: The text of the tokens.
+        no_speech_probability: Probability that nobody speaks in the window; the same for all its
+            transcripts.
     """
 
     token_ids: Sequence[int]
@@ -26,29 +26,29 @@ class Decoded:
 
     @property
     def mean_logprob(self) -> float:
-        """Mean log-probability of a token, the end token among them."""
+        """Mean log-probability of a token, including the end token."""
         return self.sum_logprob / (len(self.token_ids) + 1)
 
     @property
     def rank(self) -> float:
-        """By which candidates compare: as in openai/whisper, a mean without the end token."""
+        """Score for comparing candidates: as in openai/whisper, a mean without the end token."""
         return self.sum_logprob / max(1, len(self.token_ids))
 
     @property
     def compression_ratio(self) -> float:
-        """How many times smaller zlib makes the text: a measure of repetition."""
+        """Size of the text divided by its size compressed with zlib: a measure of repetition."""
         data = self.text.strip().encode()
         return len(data) / len(zlib.compress(data))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Beyond which a transcript is not trusted; None is no limit.
+    """Limits that an acceptable transcript keeps; None means no limit.
 
     Attributes:
-        compression_ratio: Above it, the text repeats itself.
-        mean_logprob: Below it, the text is improbable.
-        no_speech_probability: Above it, an improbable text is silence.
+        compression_ratio: A text above it repeats itself.
+        mean_logprob: A text below it is improbable.
+        no_speech_probability: An improbable text above it is silence.
     """
 
     compression_ratio: float | None = 2.4
@@ -57,17 +57,17 @@ class Thresholds:
 
 
 class Verdict(Enum):
-    """What becomes of a transcript."""
+    """What happens to a transcript."""
 
     TAKE = auto()
-    # Nobody speaks in the window.
+    # The window has no speech.
     SKIP = auto()
-    # It is to be decoded again, at a higher temperature.
+    # The window is decoded again at a higher temperature.
     RETRY = auto()
 
 
 def judge(decoded: Decoded, thresholds: Thresholds) -> Verdict:
-    """Judges a transcript that can be decoded again."""
+    """Judges a transcript of a window that can be decoded again."""
     if is_silence(decoded, thresholds):
         return Verdict.SKIP
     if repeats_itself(decoded, thresholds) or _is_improbable(decoded, thresholds):
@@ -76,7 +76,7 @@ def judge(decoded: Decoded, thresholds: Thresholds) -> Verdict:
 
 
 def is_silence(decoded: Decoded, thresholds: Thresholds) -> bool:
-    """Whether nobody speaks: silence is likely, and what was heard is not."""
+    """Whether nobody speaks: silence is likely and the transcript is improbable."""
     limit = thresholds.no_speech_probability
     if limit is None or decoded.no_speech_probability <= limit:
         return False
@@ -84,7 +84,7 @@ def is_silence(decoded: Decoded, thresholds: Thresholds) -> bool:
 
 
 def repeats_itself(decoded: Decoded, thresholds: Thresholds) -> bool:
-    """Whether the text can be compressed too well."""
+    """Whether the text's compression ratio is too high."""
     limit = thresholds.compression_ratio
     return limit is not None and decoded.compression_ratio > limit
 

@@ -1,4 +1,4 @@
-"""Segments: what a window's tokens say, and when."""
+"""Segments: the parts of a window's transcript with their times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from itertools import pairwise
 
 from shaperouter_service.transcription.tokens import SECONDS_PER_TIMESTAMP, TranscriptTokens
 
-# Frames of a spectrogram, of which a timestamp's step has two.
+# Frames of a spectrogram. A timestamp's step has two.
 FRAMES_PER_SECOND = 100
 FRAMES_PER_TIMESTAMP = round(SECONDS_PER_TIMESTAMP * FRAMES_PER_SECOND)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Word:
-    """A word, with the punctuation and the space that belong to it.
+    """A word, with its punctuation and space.
 
     Attributes:
-        text: As it stands in its segment's text.
-        start: When it begins, in seconds of the recording.
-        end: When it ends.
-        probability: Mean of its tokens'.
+        text: The word as in its segment's text.
+        start: Start time in the recording, in seconds.
+        end: End time in the recording, in seconds.
+        probability: Mean probability of its tokens.
     """
 
     text: str
@@ -30,18 +30,18 @@ class Word:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Part of a transcript.
+    """A part of a recording's transcript.
 
     Attributes:
-        start: When it begins, in seconds of the recording.
-        end: When it ends.
-        token_ids: Its tokens, timestamps among them.
-        text: What it says.
-        temperature: At which it was decoded.
-        mean_logprob: Of a token of its window.
-        compression_ratio: Of its window's text.
-        no_speech_probability: Of its window.
-        words: If they were asked for.
+        start: Start time in the recording, in seconds.
+        end: End time in the recording, in seconds.
+        token_ids: Its tokens, including timestamps.
+        text: Its text.
+        temperature: The temperature at which it was decoded.
+        mean_logprob: Mean log-probability of the tokens of its window.
+        compression_ratio: Compression ratio of its window's text.
+        no_speech_probability: Probability that nobody speaks in its window.
+        words: Its words, if requested.
     """
 
     start: float
@@ -60,9 +60,9 @@ class Span:
     """Tokens of a window between two timestamps.
 
     Attributes:
-        start: When it begins, in frames of the recording.
-        end: When it ends.
-        token_ids: Timestamps among them.
+        start: Start, in frames of the recording.
+        end: End, in frames of the recording.
+        token_ids: Its tokens, including timestamps.
     """
 
     start: int
@@ -72,13 +72,13 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """The tokens of a window, taken apart.
+    """The tokens of a window, divided into spans.
 
     Attributes:
-        spans: In order.
+        spans: The spans, in order.
         next_frame: Where the next window begins.
-        reaches_end: Whether the tokens are of the window to its end: nothing is said behind the
-            last timestamp, or there is no telling where something ended.
+        reaches_end: Whether the tokens cover the window to its end: there is no speech after the
+            last timestamp, or the end of speech cannot be found.
     """
 
     spans: Sequence[Span]
@@ -89,17 +89,17 @@ class Division:
 def divide(
     token_ids: Sequence[int], tokens: TranscriptTokens, *, first_frame: int, frames: int
 ) -> Division:
-    """Takes the tokens of a window apart where two timestamps meet.
+    """Divides the tokens of a window where two timestamps meet.
 
-    What is behind the last such pair is cut off by the window's end: the next window begins there.
-    Tokens without any pair are one span. Its times are those of the first and the last timestamp,
-    as in Transformers; openai/whisper lets it begin with the window, whatever the first one says.
+    The window's end cuts off what follows the last such pair, so the next window begins there.
+    Tokens without any pair are one span. Its times are the first and the last timestamp, as in
+    Transformers; openai/whisper starts it with the window, whatever the first timestamp.
 
     Args:
-        token_ids: New ones, without the end token.
-        tokens: Of the model.
-        first_frame: Of the window.
-        frames: Of the recording in the window.
+        token_ids: New tokens, without the end token.
+        tokens: Special tokens of the model.
+        first_frame: First frame of the window.
+        frames: Frames of the recording in the window.
     """
 
     def frame(timestamp: int) -> int:
@@ -107,7 +107,7 @@ def divide(
 
     window_end = first_frame + frames
     places = [place for place, token in enumerate(token_ids) if tokens.is_timestamp(token)]
-    # Where the second of a pair stands.
+    # Indices of the second timestamps of pairs.
     cuts = [second for first, second in pairwise(places) if second == first + 1]
     if not cuts:
         times = [frame(token_ids[place]) for place in places]

@@ -1,4 +1,4 @@
-"""The sequential algorithm: a recording of any length, window after window."""
+"""The sequential algorithm, which transcribes a recording of any length window by window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from shaperouter_service.transcription.words import (
     words_of_segments,
 )
 
-# As in openai/whisper: above it, what was decoded is no good prompt for what comes next.
+# As in openai/whisper: text decoded above this temperature is a poor prompt for the next window.
 PROMPT_RESET_TEMPERATURE = 0.5
 
 
@@ -39,16 +39,17 @@ class TranscriptionOptions:
     """How to transcribe.
 
     Attributes:
-        language: Code of what is spoken; None of an English-only model.
-        task: What the transcript is.
-        timestamps: Let the model say when segments begin and end; else each window is one.
-        words: Tell when each word was said.
-        initial_prompt: Tokens of text that comes before the transcript.
-        condition_on_previous_text: Let the model read what was said in previous windows.
-        temperatures: To decode at, one after the other until a transcript is trusted.
-        thresholds: Beyond which one isn't.
-        step_frames: Of a recording that is still coming in, decode what there is of a window each
-            time that so many frames came; None waits for whole windows.
+        language: Code of the spoken language; None for an English-only model.
+        task: Whether to transcribe or to translate.
+        timestamps: Let the model decide when segments begin and end; if False, each window is one
+            segment.
+        words: Find the times of words.
+        initial_prompt: Tokens of the text that precedes the transcript.
+        condition_on_previous_text: Let the model read the text of previous windows.
+        temperatures: Temperatures to decode at, in turn, until a transcript passes the thresholds.
+        thresholds: Limits that an acceptable transcript keeps.
+        step_frames: How often to decode an incomplete window of a recording that still arrives:
+            after every so many frames. None waits for whole windows.
     """
 
     language: str | None
@@ -64,14 +65,14 @@ class TranscriptionOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A window to be decoded.
+    """A window to decode.
 
     Attributes:
-        first_frame: Where it begins in the recording.
-        frames: Of the recording in it. What is missing in it is zeros of the spectrogram.
-        is_partial: More of the recording is to come in this window.
-        prompt: Of the decoder.
-        temperature: To decode at; 0 takes the likeliest tokens.
+        first_frame: First frame of the window in the recording.
+        frames: Frames of the recording in the window; the rest of the spectrogram is zeros.
+        is_partial: Whether more of the recording will arrive in this window.
+        prompt: The decoder's prompt.
+        temperature: Temperature to decode at; 0 takes the likeliest tokens.
     """
 
     first_frame: int
@@ -83,13 +84,13 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """A transcript whose words' times are to be found.
+    """A transcript whose word times are needed.
 
     Attributes:
-        first_frame: Where its window begins in the recording.
-        frames: Of the recording in it.
-        prefix: Tokens before the words' in the decoder's input; the end token comes after them.
-        words: Texts and tokens.
+        first_frame: First frame of its window in the recording.
+        frames: Frames of the recording in the window.
+        prefix: Tokens before the words' in the decoder's input; the end token follows the words.
+        words: Texts and tokens of the words.
     """
 
     first_frame: int
@@ -100,10 +101,10 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True)
 class MoreAudio:
-    """The recording must go on before anything else can be decoded.
+    """Nothing can be decoded until more of the recording arrives.
 
     Attributes:
-        frames: How many it must have.
+        frames: How many frames the recording must have.
     """
 
     frames: int
@@ -116,13 +117,13 @@ class Finished:
 
 @dataclass(frozen=True, kw_only=True)
 class _Accepted:
-    """A transcript that is trusted.
+    """An accepted transcript.
 
     Attributes:
-        attempt: What it is of.
+        attempt: The window that it belongs to.
         decoded: The transcript.
-        temperature: At which it was decoded last.
-        spans: Those that are final.
+        temperature: The temperature at which it was decoded last.
+        spans: Its final spans.
         next_frame: Where the next window begins.
         reaches_end: See `Division`.
     """
@@ -138,11 +139,11 @@ class _Accepted:
 class Transcriber:
     """The state of one transcript.
 
-    `next` says what to do and can be asked again, so what a lost worker left undone is simply done
-    elsewhere; `judge` and `align` take its result. Not safe to use from several threads.
+    `next` returns what to do. It can be called again, so work that a lost worker left undone is
+    simply repeated elsewhere. `judge` and `align` take the result. Not thread-safe.
 
     Attributes:
-        next_frame: Everything before it is transcribed.
+        next_frame: The first frame that is not yet transcribed.
     """
 
     def __init__(
@@ -157,37 +158,37 @@ class Transcriber:
         """Begins a transcript.
 
         Args:
-            tokens: Of the model.
+            tokens: Special tokens of the model.
             options: How to transcribe.
-            decode: Turns tokens of text into text.
-            window_frames: Of a whole window.
-            max_length: Most tokens of a window, prompt and all.
+            decode: Converts tokens to text.
+            window_frames: Frames of a whole window.
+            max_length: Maximum tokens of a window, including the prompt.
         """
         self._tokens, self._options, self._decode = tokens, options, decode
         self._window_frames, self._max_length = window_frames, max_length
         self._heard, self._is_complete = 0, False
         self.next_frame = 0
-        # What the next window's prompt is made of.
+        # Tokens for the next window's prompt.
         self._previous = list(options.initial_prompt)
         self._attempt: Attempt | None = None
         self._tried: list[Decoded] = []
         self._accepted: _Accepted | None = None
-        # Frames that a window had when it was decoded before it was whole.
+        # Frames that the present window had when it was decoded incomplete.
         self._partly_heard = 0
-        # When the last word ended, in seconds.
+        # End of the last word, in seconds.
         self._last_end = 0.0
 
     def hear(self, frames: int, *, is_complete: bool) -> None:
-        """Takes note of what there is of the recording.
+        """Records how much of the recording has arrived.
 
         Args:
-            frames: Of all of it.
-            is_complete: Whether no more will come.
+            frames: Frames that have arrived in all.
+            is_complete: Whether no more will arrive.
         """
         self._heard, self._is_complete = frames, is_complete
 
     def next(self) -> Attempt | Alignment | MoreAudio | Finished:
-        """What to do next."""
+        """Returns what to do next."""
         if self._accepted is not None:
             return self._alignment(self._accepted)
         if self._attempt is None:
@@ -201,10 +202,10 @@ class Transcriber:
         """Takes the transcripts of an attempt.
 
         Args:
-            candidates: One, or at a temperature above 0 several.
+            candidates: One transcript, or several at a temperature above 0.
 
         Returns:
-            Segments that are final; none if the window is decoded again, aligned next, or silent.
+            Final segments; none if the window is decoded again, aligned next, or silent.
         """
         attempt = self._attempt
         if attempt is None:
@@ -237,7 +238,7 @@ class Transcriber:
         return self._finish(accepted, [(span, ()) for span in accepted.spans])
 
     def align(self, words: Sequence[TimedWord]) -> Sequence[Segment]:
-        """Takes the times of the words of an `Alignment`; returns segments that are final."""
+        """Takes the word times of an `Alignment` and returns final segments."""
         accepted = self._accepted
         if accepted is None:
             raise RuntimeError("nothing is being aligned")
@@ -265,7 +266,7 @@ class Transcriber:
             timed.append((replace(span, start=frames[0], end=frames[1]), fitted))
         last = next((found[-1] for _, found in reversed(timed) if found), None)
         if last is not None and not accepted.reaches_end and last.end > offset:
-            # Nearer to the truth than the timestamp where the model was cut off.
+            # More precise than the timestamp where the model was cut off.
             accepted = replace(accepted, next_frame=round(last.end * FRAMES_PER_SECOND))
         return self._finish(accepted, timed)
 
@@ -295,13 +296,13 @@ class Transcriber:
         if not options.timestamps:
             prompt.append(tokens.no_timestamps)
         if self._previous:
-            # Half of the places are left to what is new.
+            # Leave half of the positions for new tokens.
             self._previous = self._previous[1 - self._max_length // 2 :]
             prompt = [tokens.previous, *self._previous, *prompt]
         return prompt
 
     def _least_bad(self) -> Decoded:
-        """Of transcripts none of which is trusted, the likeliest that does not repeat itself."""
+        """The likeliest of the rejected transcripts that does not repeat itself."""
         thresholds = self._options.thresholds
         candidates = [one for one in self._tried if not repeats_itself(one, thresholds)]
         return max(candidates or self._tried, key=lambda one: one.mean_logprob)
@@ -315,7 +316,7 @@ class Transcriber:
         )
         spans, next_frame = division.spans, division.next_frame
         if attempt.is_partial and division.reaches_end:
-            # What comes may continue the last one.
+            # The last span may continue in audio that has not arrived.
             spans = spans[:-1]
             next_frame = spans[-1].end if spans else attempt.first_frame
         return _Accepted(
@@ -370,6 +371,6 @@ class Transcriber:
         self.next_frame, self._partly_heard = next_frame, 0
 
     def _wait(self, attempt: Attempt) -> Sequence[Segment]:
-        """Leaves a window that is not whole for when there is more of it."""
+        """Leaves an incomplete window until more of it has arrived."""
         self._partly_heard = attempt.frames
         return []

@@ -1,4 +1,4 @@
-"""What a model that makes transcripts says of itself: its windows, its tokens and their rules."""
+"""A transcribing model's windows, special tokens and token rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class TranscriptSettings:
 
     Attributes:
         tokens: Ids of its special tokens.
-        suppressed: Ids that no transcript has.
-        begin_suppressed: Ids that none begins with.
-        last_initial_timestamp: The largest id that one with timestamps may begin with.
-        mel_bands: Of its spectrograms.
-        window_frames: Of a whole window.
+        suppressed: Ids that a transcript never contains.
+        begin_suppressed: Ids that a transcript never begins with.
+        last_initial_timestamp: The largest id that a transcript with timestamps may begin with.
+        mel_bands: Number of mel bands of its spectrograms.
+        window_frames: Frames of a whole window.
     """
 
     tokens: TranscriptTokens

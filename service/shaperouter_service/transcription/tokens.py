@@ -1,15 +1,15 @@
-"""Whisper's special tokens, and the prompts that are made of them."""
+"""Whisper's special tokens and the prompts made from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-# A timestamp's step.
+# Seconds of a timestamp's step.
 SECONDS_PER_TIMESTAMP = 0.02
 
 
 class Task(StrEnum):
-    """What a transcript is."""
+    """Whether to transcribe or to translate."""
 
     TRANSCRIBE = "transcribe"
     TRANSLATE = "translate"
@@ -20,13 +20,13 @@ class TranscriptTokens:
     """Ids of a model's special tokens.
 
     Attributes:
-        end: Of the end of a text; ids below it are text.
-        start: Where the decoder starts.
-        languages: By code, e.g. `en`; empty for an English-only model.
-        tasks: By task; empty for an English-only model.
-        previous: Before the text of previous windows.
-        no_speech: Its probability right after `start` is that nobody speaks.
-        no_timestamps: Of a transcript without timestamps; ids above it are timestamps.
+        end: Ends a text; all ids below it are text.
+        start: The decoder's first token.
+        languages: Languages by code, e.g. `en`; empty for an English-only model.
+        tasks: Tasks; empty for an English-only model.
+        previous: Precedes the text of previous windows.
+        no_speech: Its probability right after `start` is the probability that nobody speaks.
+        no_timestamps: Begins a transcript without timestamps; all ids above it are timestamps.
     """
 
     end: int
@@ -44,27 +44,27 @@ class TranscriptTokens:
 
     @property
     def first_timestamp(self) -> int:
-        """The id of 0 s."""
+        """The timestamp of 0 s."""
         return self.no_timestamps + 1
 
     def is_timestamp(self, token: int) -> bool:
-        """Whether it is one."""
+        """Whether a token is a timestamp."""
         return token > self.no_timestamps
 
     def steps(self, timestamp: int) -> int:
-        """How many steps after the window's start a timestamp is."""
+        """Number of steps from the window's start to a timestamp."""
         return timestamp - self.first_timestamp
 
     def text(self, token_ids: Sequence[int]) -> list[int]:
-        """Those of text alone."""
+        """The tokens that are text."""
         return [token for token in token_ids if token < self.end]
 
     def start_sequence(self, language: str | None, task: Task) -> list[int]:
-        """What tells the decoder what to do.
+        """The tokens that tell the decoder its language and task.
 
         Args:
-            language: Code of what is spoken; of an English-only model, it is not used.
-            task: Likewise.
+            language: Code of the spoken language; ignored for an English-only model.
+            task: Whether to transcribe or to translate; likewise.
 
         Raises:
             KeyError: A multilingual model does not know the language.

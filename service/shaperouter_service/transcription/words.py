@@ -1,4 +1,4 @@
-"""Words: which tokens they are made of, and when they were said."""
+"""Words: their tokens and times."""
 
 import statistics
 import string
@@ -12,21 +12,21 @@ from shaperouter_service.transcription.tokens import SECONDS_PER_TIMESTAMP
 
 Decode = Callable[[Sequence[int]], str]
 
-# Written without spaces between words: Chinese, Japanese, Thai, Lao, Burmese and Cantonese.
+# Languages written without spaces between words: Chinese, Japanese, Thai, Lao, Burmese, Cantonese.
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-# What a tokenizer decodes part of a character to.
+# A tokenizer's text for part of a character.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-# Marks that belong to the word behind them, and to the word before them.
+# Marks that belong to the following word, and marks that belong to the previous one.
 OPENING = "\"'“¿([{-"
 CLOSING = "\"'.。,，!！?？:：”)]}、"
 SENTENCE_ENDS = ".。!！?？"
 
-# A word takes twice the median at most, and of the median no more than this counts, in seconds.
+# Cap of the median duration of words, in seconds. A word lasts at most twice the median.
 LONGEST_MEDIAN = 0.7
-# A pause: so many medians.
+# Length of a pause, in medians.
 PAUSE = 4
-# How far a word may reach beyond its segment, in seconds.
+# Maximum time that a word may extend beyond its segment, in seconds.
 SLACK = 0.5
 
 
@@ -35,11 +35,11 @@ class TimedWord:
     """A word of a window.
 
     Attributes:
-        text: With its spaces and, once merged, its punctuation.
+        text: The word with its spaces and, once merged, its punctuation.
         token_ids: Its tokens.
-        start: In seconds of the window.
-        end: Likewise.
-        probability: Mean of its tokens'.
+        start: Start time in the window, in seconds.
+        end: End time in the window, in seconds.
+        probability: Mean probability of its tokens.
     """
 
     text: str
@@ -51,29 +51,29 @@ class TimedWord:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast is spoken in a window, in seconds.
+    """The pace of speech in a window, in seconds.
 
     Attributes:
-        median: Of the words' durations, at most LONGEST_MEDIAN.
+        median: Median duration of the words, at most LONGEST_MEDIAN.
     """
 
     median: float
 
     @property
     def longest(self) -> float:
-        """What a word takes at most, where something speaks against a longer one."""
+        """Maximum duration of a word where there are signs against a longer one."""
         return 2 * self.median
 
 
 def split_words(
     token_ids: Sequence[int], decode: Decode, language: str | None
 ) -> list[tuple[str, Sequence[int]]]:
-    """Takes text apart into words and single marks.
+    """Splits text into words and single marks.
 
     Args:
-        token_ids: Of text alone.
-        decode: Turns tokens into text.
-        language: Code of the text's; None of an English-only model.
+        token_ids: Tokens of text only.
+        decode: Converts tokens to text.
+        language: Code of the text's language; None for an English-only model.
 
     Returns:
         Each word's text and tokens.
@@ -83,7 +83,7 @@ def split_words(
         return characters
     words: list[tuple[str, Sequence[int]]] = []
     for text, ids in characters:
-        # As in openai/whisper, whatever is part of the row of all marks is punctuation.
+        # As in openai/whisper, any substring of the string of all marks is punctuation.
         stands_alone = text.startswith(" ") or text.strip() in string.punctuation
         if stands_alone or not words:
             words.append((text, ids))
@@ -96,14 +96,14 @@ def split_words(
 def _split_characters(
     token_ids: Sequence[int], decode: Decode
 ) -> Iterator[tuple[str, Sequence[int]]]:
-    """The shortest runs of tokens that have no part of a character."""
+    """The shortest sequences of tokens that contain only whole characters."""
     whole = decode(token_ids)
     offset = 0
     run: list[int] = []
     for token in token_ids:
         run.append(token)
         text = decode(run)
-        # A replacement character may be in the text itself.
+        # The text itself may contain a replacement character.
         at = text.find(REPLACEMENT)
         if at < 0 or whole[offset + at : offset + at + 1] == REPLACEMENT:
             yield text, run
@@ -119,13 +119,13 @@ def time_words(
     places: Sequence[int] | np.ndarray,
     logprobs: Sequence[float] | np.ndarray,
 ) -> list[TimedWord]:
-    """Tells when words were said.
+    """Computes the times of words.
 
     Args:
         words: Texts and tokens; N tokens in all.
-        places: [N + 1], where the words' tokens and the end token begin; see
+        places: [N + 1], positions where the words' tokens and the end token begin; see
             `alignment.token_places`.
-        logprobs: [N], of the words' tokens.
+        logprobs: [N], log-probabilities of the words' tokens.
     """
     times = np.asarray(places) * SECONDS_PER_TIMESTAMP
     probabilities = np.exp(logprobs)
@@ -147,13 +147,13 @@ def time_words(
 
 
 def pace(words: Iterable[TimedWord]) -> Pace:
-    """How fast the words are spoken."""
+    """The pace of the words."""
     durations = [word.end - word.start for word in words if word.end != word.start]
     return Pace(median=min(LONGEST_MEDIAN, statistics.median(durations)) if durations else 0.0)
 
 
 def shorten_at_sentence_ends(words: Sequence[TimedWord], pace: Pace) -> list[TimedWord]:
-    """Takes pauses between sentences away from the words beside them."""
+    """Removes pauses between sentences from the words beside them."""
     result = list(words)
     for index in range(1, len(result)):
         before, word = result[index - 1], result[index]
@@ -167,7 +167,7 @@ def shorten_at_sentence_ends(words: Sequence[TimedWord], pace: Pace) -> list[Tim
 
 
 def merge_punctuation(words: Sequence[TimedWord]) -> list[TimedWord]:
-    """Gives marks to the words that they belong to; a word's times and probability stay its own."""
+    """Merges marks into their words. A word's times and probability do not change."""
     opened: list[TimedWord] = []
     for word in reversed(words):
         opens = word.text.startswith(" ") and word.text.strip() in OPENING
@@ -193,12 +193,12 @@ def _joined(timed: TimedWord, first: TimedWord, second: TimedWord) -> TimedWord:
 def words_of_segments(
     words: Sequence[TimedWord], text_tokens: Sequence[int], offset: float
 ) -> list[list[Word]]:
-    """Deals the words of a window out to its segments.
+    """Assigns the words of a window to its segments.
 
     Args:
-        words: In order.
-        text_tokens: How many tokens of text each segment has.
-        offset: When the window begins, in seconds of the recording.
+        words: The words, in order.
+        text_tokens: Number of text tokens of each segment.
+        offset: Start of the window in the recording, in seconds.
     """
     left = list(reversed(words))
     dealt = []
@@ -223,19 +223,19 @@ def words_of_segments(
 def fit(
     words: Sequence[Word], *, start: float, end: float, last_end: float, pace: Pace
 ) -> tuple[list[Word], float, float]:
-    """Brings the words of a segment and the segment's times into agreement.
+    """Makes the times of a segment and of its words agree.
 
-    Attention is least certain beside pauses: there, words that are too long are shortened.
+    Attention is least certain beside pauses, so words there are shortened if they are too long.
 
     Args:
-        words: Of the segment; at least one.
-        start: When it begins by its timestamp, in seconds.
-        end: When it ends.
-        last_end: When the last word before ended.
-        pace: Of the window.
+        words: Words of the segment; at least one.
+        start: Start of the segment by its timestamp, in seconds.
+        end: End of the segment by its timestamp, in seconds.
+        last_end: End of the previous word, in seconds.
+        pace: Pace of the window.
 
     Returns:
-        The words, and when the segment begins and ends.
+        The words, and the segment's start and end.
     """
     first, *rest = words
     second = rest[0] if rest else None

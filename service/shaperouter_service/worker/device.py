@@ -43,8 +43,7 @@ class DeviceThread(threading.Thread):
         try:
             while True:
                 self._wake.clear()
-                turns = [lane.turn() for lane in self._lanes]
-                if any(turns):
+                if self._take_turns():
                     self._on_turn()
                 else:
                     self._wake.wait()
@@ -52,3 +51,19 @@ class DeviceThread(threading.Thread):
         except BaseException:
             log.exception("the device thread failed")
             self._on_defect()
+
+    def _take_turns(self) -> bool:
+        """Gives each lane its turn, or only the one with a run that needs the device to itself.
+
+        Returns:
+            Whether the device did anything.
+        """
+        isolating = next((lane for lane in self._lanes if lane.isolates), None)
+        if isolating is not None:
+            # The others only pause, which may be for long: who waits there may leave.
+            for lane in self._lanes:
+                lane.let_go()
+            if isolating.turn():
+                return True
+        turns = [lane.turn() for lane in self._lanes]
+        return any(turns)

@@ -1,13 +1,13 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import structlog
 import tensorflow as tf
 
-from shaperouter.v1 import model_pb2, worker_pb2
+from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.cache import CompileCache, Section
 from shaperouter_service.decoding import (
     AlignProgram,
@@ -30,22 +30,22 @@ from shaperouter_service.graphs import (
     giving_way,
     lower_here,
 )
-from shaperouter_service.kernels import KernelsChoice, choose
+from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
     DeviceKind,
-    DType,
-    EncoderDecoder,
     Model,
     load_model,
     resolve_dtype,
 )
 from shaperouter_service.record import TrafficRecorder, read_record
 from shaperouter_service.routing.costs import Costs, Dimensions
-from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.worth import worth_order
+from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.encoded_sources import EncodedSources
+from shaperouter_service.worker.ladders import check_warm, first_graphs, is_of, make_ladders
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import (
@@ -55,7 +55,10 @@ from shaperouter_service.worker.snapshot import (
     model_message,
 )
 from shaperouter_service.worker.start_times import StartTimes
-from shaperouter_service.worker.watchdog import HANG_TIMEOUT, Watchdog
+from shaperouter_service.worker.stop_strings import Vocabularies
+from shaperouter_service.worker.waited_for import waited_for
+from shaperouter_service.worker.warm_up import WarmUp
+from shaperouter_service.worker.watchdog import Watchdog
 
 NO_CHOICE: Mapping[str, Sequence[int]] = {}
 
@@ -63,112 +66,93 @@ log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """Everything a worker computes with. Its methods may be called from any thread."""
+    """Everything a worker computes with. Its methods may be called from any thread.
+
+    Attributes:
+        vocabularies: Of its models.
+    """
 
     def __init__(
         self,
-        models: Mapping[str, Path],
+        config: EngineConfig,
         *,
-        dtype: Literal["auto"] | DType,
-        slots: int,
-        queue_limit: int,
-        compile_threads: int,
-        max_graphs: int,
         on_change: Callable[[], None],
         on_defect: Callable[[], None],
-        mode: CompileMode = CompileMode.LAZY,
-        max_memory_bytes: int = 0,
-        warm: Iterable[Signature] = (),
-        threads: int | None = None,
-        hang_timeout: float = HANG_TIMEOUT,
-        prefill_piece: int = PREFILL_PIECE,
-        prefill_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
-        decode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
-        encode_lengths: Mapping[str, Sequence[int]] = NO_CHOICE,
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
-        make_recorded: bool = True,
-        trace_apart: bool = False,
-        kernels: KernelsChoice = "auto",
-        beam_cover: bool = False,
     ) -> None:
         """Loads the models and starts the threads.
 
         Args:
-            models: Directory of each model by name.
-            dtype: Type of weights, and of caches without the native kernels; auto is bfloat16 on a
-                GPU, float32 elsewhere.
-            slots: Requests without beam search that run at a time, for each model.
-            queue_limit: Requests that wait for a slot, for each model and beam width.
-            compile_threads: Compilations at a time.
-            max_graphs: Most graphs, of all models.
+            config: What to compute with.
             on_change: Called from other threads when `snapshot` would tell something new.
             on_defect: Called from another thread if the device thread can't go on.
-            mode: When it compiles.
-            max_memory_bytes: Memory of the process above which it compiles nothing more; 0 is no
-                limit.
-            warm: Signatures to make before it is ready, besides those that cover every request.
-            threads: That compute one graph on a CPU; None is one a core. The first engine of a
-                process decides.
-            hang_timeout: Seconds after which a call of a graph can't be expected to come back.
-            prefill_piece: Tokens of a prompt that are read at a time, at most: a family that has an
-                encoder may name less.
-            prefill_lengths: Chosen rungs of models, by name; others have those of
-                `Ladders.default`.
-            decode_lengths: Likewise.
-            encode_lengths: Likewise; of models that have an encoder.
             compile_cache: What graphs are loaded from and kept in, if anything.
             record: Directory of the record of traffic, if there is to be one.
-            make_recorded: Whether to make what the record says before anybody asks.
-            trace_apart: Whether to trace in a process of its own while requests run, which tracing
-                in this one would hold up; on a CPU only.
-            kernels: Whether products on a CPU are made by the native kernels, if they are there.
-            beam_cover: Whether to make, before anybody asks, what covers most searches with beams.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a signature
                 is none of the ladders'.
         """
-        self._start_times = StartTimes()
-        if threads is not None:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-        self._device = _device_name()
-        on_cpu = DeviceKind.present() is DeviceKind.CPU
-        # TensorFlow's own threads, which serve, begin with it. What the kernels are tried by is
-        # the first that this process compiles.
-        tf.config.list_logical_devices()
-        self._kernels = giving_way(lambda: choose(kernels)) if on_cpu else None
-        packed = self._kernels is not None
-        resolved = resolve_dtype(dtype, packed=packed)
+        self._config = config
         self._on_change = on_change
+        self._start_times = StartTimes()
         self._covers: list[Signature] = []
-        self._first: list[Signature] = []
         self._sections: dict[str, Section] = {}
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
-        for name, directory in models.items():
+        self.vocabularies = Vocabularies(config.models)
+        self._start_device()
+        self._load_models(compile_cache)
+        self._recorder = TrafficRecorder(record, self._ladders)
+        self._graphs = self._make_graph_table()
+        self._warm_up = WarmUp(self._graphs, [])
+        watchdog = Watchdog(config.hang_timeout, on_hang=on_defect)
+        self._lanes = self._make_lanes(watchdog)
+        self._thread = DeviceThread(
+            list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
+        )
+        self._thread.start()
+        self._make_first(record if config.make_recorded else None)
+        if config.beam_cover and config.compile_mode != "frozen":
+            self._make_beam_covers(record)
+        watchdog.start()
+
+    def _start_device(self) -> None:
+        """Starts TensorFlow on the device, and finds out what computes products on it."""
+        if self._config.threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(self._config.threads)
+        self._device = _device_name()
+        self._on_cpu = DeviceKind.present() is DeviceKind.CPU
+        # TensorFlow's own threads, which serve, begin with it. What the kernels are tried by is
+        # the first that this process compiles.
+        tf.config.list_logical_devices()
+        kernels = self._config.kernels
+        self._kernels = giving_way(lambda: choose(kernels)) if self._on_cpu else None
+
+    def _load_models(self, compile_cache: CompileCache | None) -> None:
+        """Reads all models into memory, and names what the cache has of each.
+
+        Raises:
+            StartupError: One cannot be loaded, or cannot have the chosen rungs.
+        """
+        config = self._config
+        packed = self._kernels is not None
+        dtype = resolve_dtype(config.dtype, packed=packed)
+        for name, directory in config.models.items():
             log.info("loading model", model=name, directory=str(directory))
-            model = load_model(name, directory, resolved, packed=packed)
+            model = load_model(name, directory, dtype, packed=packed)
             prepare_caches(model)
-            family = model.family
-            is_whole, piece = False, prefill_piece
-            if isinstance(family, EncoderDecoder):
-                is_whole, piece = family.has_whole_source, min(piece, family.prompt_piece)
-            try:
-                ladders = Ladders.default(
-                    max_length=family.max_length,
-                    slots=slots,
-                    prefill_piece=piece,
-                    prefill_lengths=prefill_lengths.get(name, ()),
-                    decode_lengths=decode_lengths.get(name, ()),
-                    max_source_length=family.max_source_length,
-                    has_whole_source=is_whole,
-                    encode_lengths=encode_lengths.get(name, ()),
-                    has_transcript=family.has_transcript,
-                )
-            except ValueError as error:
-                raise StartupError(f"{error} (model {name})") from error
-            self._models[name], self._ladders[name] = model, ladders
+            self._models[name] = model
+            self._ladders[name] = make_ladders(
+                name,
+                model.family,
+                slots=config.slots,
+                prefill_piece=config.prefill_piece,
+                prefill_lengths=config.prefill_lengths.get(name, ()),
+                decode_lengths=config.decode_lengths.get(name, ()),
+                encode_lengths=config.encode_lengths.get(name, ()),
+            )
             if compile_cache is not None:
                 self._sections[name] = _section(compile_cache, model)
             log.info(
@@ -180,27 +164,43 @@ class Engine:
                 weight_bytes=model.weight_bytes,
             )
         self._start_times.loaded()
+
+    def _make_graph_table(self) -> GraphTable:
+        """Makes the table of graphs, and what traces for it.
+
+        Raises:
+            StartupError: It may not have as many graphs as it takes to cover every request.
+        """
+        config = self._config
+        first = first_graphs(self._ladders, max_graphs=config.max_graphs)
         # TensorFlow lowers only for a device it has, and two processes would share a GPU's memory.
-        self._tracing = TracingProcess(self._models.values()) if trace_apart and on_cpu else None
-        self._recorder = TrafficRecorder(record, self._ladders)
-        self._graphs = GraphTable(
+        apart = config.trace_apart and self._on_cpu
+        self._tracing = TracingProcess(self._models.values()) if apart else None
+        return GraphTable(
             self._build,
             recorder=self._recorder,
             costs=Costs({name: self._dimensions(name) for name in self._models}),
-            budget=self._budget(mode, max_graphs, max_memory_bytes),
-            threads=compile_threads,
+            budget=CompileBudget(
+                mode=CompileMode(config.compile_mode),
+                max_graphs=config.max_graphs,
+                max_memory_bytes=config.max_memory_bytes,
+                first=first,
+            ),
+            threads=config.compile_threads,
             on_change=self._graph_changed,
             making=self._making,
         )
-        watchdog = Watchdog(hang_timeout, on_hang=on_defect)
+
+    def _make_lanes(self, watchdog: Watchdog) -> dict[tuple[str, int], LaneScheduler]:
+        """Makes the lanes of all models, by model and beam width."""
         encoded = {name: EncodedSources() for name in self._models}
-        self._lanes = {
+        return {
             (name, lane.beams): LaneScheduler(
                 self._models[name],
                 ladders,
                 self._graphs,
                 beams=lane.beams,
-                queue_limit=queue_limit,
+                queue_limit=self._config.queue_limit,
                 encoded=encoded[name],
                 watchdog=watchdog,
                 recorder=self._recorder,
@@ -208,14 +208,6 @@ class Engine:
             for name, ladders in self._ladders.items()
             for lane in ladders.lanes
         }
-        self._thread = DeviceThread(
-            list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
-        )
-        self._thread.start()
-        self._make_first(list(warm), record if make_recorded else None)
-        if beam_cover and mode is not CompileMode.FROZEN:
-            self._make_beam_covers(record)
-        watchdog.start()
 
     def submit(self, run: Run, model: str) -> None:
         """Queues a run.
@@ -232,6 +224,10 @@ class Engine:
         """Frees the run's slot at the next chunk boundary; nothing happens if it has ended."""
         self._lane(run, model).cancel(run)
         self._thread.wake()
+
+    def waited_for(self, run: Run) -> str:
+        """What a run waits for, in words; see the module of that name."""
+        return waited_for(run, self._warm_up, time.monotonic())
 
     def drain(self) -> None:
         """Takes no more runs, and gives back those that wait; what has a slot goes on."""
@@ -259,7 +255,7 @@ class Engine:
             incarnation=incarnation,
             device=self._device,
             models=[self.model(name) for name in self._models],
-            graphs=[graph_message(graph, worker) for graph in self._graphs.graphs()],
+            graphs=self._graph_messages(worker),
             lanes=[lane_message(scheduler) for scheduler in self._lanes.values()],
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
@@ -267,12 +263,24 @@ class Engine:
             start=self._start_times.to_proto(),
         )
 
+    def _graph_messages(self, worker: str) -> list[graph_pb2.Graph]:
+        left, first = self._graphs.left_seconds(), set(self._warm_up.signatures)
+        return [
+            graph_message(
+                graph,
+                worker,
+                left_seconds=left.get(graph.signature, 0.0),
+                before_ready=graph.signature in first,
+            )
+            for graph in self._graphs.graphs()
+        ]
+
     def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Has graphs made in the background, in order; tells which it will not make, and why."""
         refused = {}
         for signature in signatures:
             try:
-                if self._is_ours(signature):
+                if is_of(self._ladders, signature):
                     self._graphs.want(signature, urgent=False)
                 else:
                     refused[signature] = "it is none of the worker's ladders"
@@ -283,13 +291,13 @@ class Engine:
     @property
     def warm(self) -> bool:
         """Whether it has made what it makes before anybody asks, as far as that can be made."""
-        return all(self._graphs.graph(signature).has_ended for signature in self._first)
+        return self._warm_up.is_done
 
     def save_record(self) -> None:
         """Writes down what traffic there was; it takes some milliseconds, and files."""
         self._recorder.save()
 
-    def _make_first(self, warm: Sequence[Signature], record: Path | None) -> None:
+    def _make_first(self, record: Path | None) -> None:
         """Asks for what covers every request, for what was declared, and for what there was before.
 
         Raises:
@@ -300,15 +308,16 @@ class Engine:
             for name, ladders in self._ladders.items()
             for signature in (*ladders.first_to_read(name), ladders.first_decode(name, beams=1))
         ]
-        for signature in warm:
-            if not self._is_ours(signature):
-                raise StartupError(f"warm: {signature} is none of the ladders' signatures")
+        warm = self._config.warm
+        check_warm(self._ladders, warm)
         recorded = self._recorded(record)
         is_lazy = self._graphs.budget.mode is CompileMode.LAZY
         # Whole before anything is made: once all of it is, nothing more may be.
-        self._first = [*self._covers, *(warm or ([] if is_lazy else recorded))]
-        log.info("making graphs before the worker is ready", graphs=len(set(self._first)))
-        for signature in self._first:
+        first = [*self._covers, *(warm or ([] if is_lazy else recorded))]
+        self._warm_up = WarmUp(self._graphs, first)
+        count = len(self._warm_up.signatures)
+        log.info("compiling or loading graphs before the worker is ready", graphs=count)
+        for signature in self._warm_up.signatures:
             try:
                 self._graphs.want(signature, urgent=signature in self._covers)
             except GraphRefusedError as error:
@@ -341,10 +350,6 @@ class Engine:
         section = self._sections.get(signature.model)
         return section is not None and section.has(self._build(signature).label)
 
-    def _is_ours(self, signature: Signature) -> bool:
-        ladders = self._ladders.get(signature.model)
-        return ladders is not None and signature in ladders.signatures(signature.model)
-
     def _dimensions(self, name: str) -> Dimensions:
         model, ladders = self._models[name], self._ladders[name]
         return Dimensions(
@@ -354,21 +359,6 @@ class Engine:
             encoder_weight_bytes=model.encoder_weight_bytes,
             max_source_length=model.family.max_source_length,
             has_whole_source=ladders.encoder is not None and ladders.encoder.has_whole_source,
-        )
-
-    def _budget(self, mode: CompileMode, max_graphs: int, max_memory_bytes: int) -> CompileBudget:
-        first = [
-            signature
-            for name, ladders in self._ladders.items()
-            for signature in ladders.first(name)
-        ]
-        if max_graphs < len(first):
-            raise StartupError(
-                f"max-graphs: must be at least {len(first)}, for the graphs that cover every "
-                f"request of {', '.join(self._ladders)}; got {max_graphs}"
-            )
-        return CompileBudget(
-            mode=mode, max_graphs=max_graphs, max_memory_bytes=max_memory_bytes, first=first
         )
 
     def _lane(self, run: Run, model: str) -> LaneScheduler:
@@ -421,6 +411,7 @@ class Engine:
     def _graph_changed(self) -> None:
         covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
         self._start_times.made(covered=covered, warm=self.warm)
+        self._warm_up.tell()
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
             self._graphs.freeze()
         self._thread.wake()
@@ -433,7 +424,7 @@ def _section(compile_cache: CompileCache, model: Model) -> Section:
     changed = compile_cache.changed(key)
     # Of other dimensions it is another model.
     if changed and "dimensions" not in changed:
-        log.info("compile cache begins anew", model=model.name, changed=changed, section=key.name)
+        log.info("no cached graph matched", model=model.name, changed=changed, section=key.name)
     return compile_cache.section(key)
 
 

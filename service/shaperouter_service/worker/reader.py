@@ -115,6 +115,11 @@ class Reader:
             self._prompts = self._begin_prompts(runs)
         return self._encode(runs) if self._prompts is None else self._prefill(self._prompts)
 
+    @property
+    def half_read(self) -> Sequence[Run]:
+        """Runs whose prompts are being read, in one batch."""
+        return () if self._prompts is None else self._prompts.runs
+
     def drop_cancelled(self) -> None:
         """Reads no further for runs that were cancelled."""
         if self._prompts is not None:
@@ -186,7 +191,7 @@ class Reader:
         for row, run in enumerate(read):
             _begin(run, batch, row)
             run.timings.prefill_started = started
-        with self._watchdog.watching(signature):
+        with self._watchdog.watching(signature, read):
             program(batch, {run.row: run.source for run in read})
         seconds = time.monotonic() - started
         self._graphs.record(graph, seconds, steps=1)
@@ -235,7 +240,7 @@ class Reader:
         """Reads the next piece of some prompts."""
         program, batch, runs = prompts.program, prompts.batch, prompts.runs
         started = time.monotonic()
-        with self._watchdog.watching(prompts.graph.signature):
+        with self._watchdog.watching(prompts.graph.signature, runs):
             is_read = program(batch, [run.row for run in runs], prompts.start)
         seconds = time.monotonic() - started
         self._graphs.record(prompts.graph, seconds, steps=1)
@@ -266,7 +271,7 @@ class Reader:
         signature = graph.signature
         batch = place([run], in_batches(runs), program.shape)
         started = time.monotonic()
-        with self._watchdog.watching(signature):
+        with self._watchdog.watching(signature, [run]):
             found = program(batch, {run.row: run.token_ids})
         now = time.monotonic()
         seconds = now - started

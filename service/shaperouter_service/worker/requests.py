@@ -17,6 +17,8 @@ from shaperouter_service.limits import (
     MAX_BIAS_TOKENS,
     MAX_BIASES,
     MAX_EOS_TOKENS,
+    MAX_STOP,
+    MAX_STOP_CHARACTERS,
     MAX_TOP_LOGPROBS,
 )
 from shaperouter_service.messages import transcripts_from_proto
@@ -55,6 +57,7 @@ def make_run(
         request_id=request.request_id,
         client=request.client,
         resumed=request.resumed,
+        suspect=request.suspect,
         lane_beams=request.lane_beams,
         token_ids=tuple(request.token_ids),
         source=source,
@@ -95,6 +98,7 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
     generated = request.generated_token_ids
     last_token = model.vocab_size - 1
     biased = [token for bias in options.biases for token in bias.token_ids]
+    stop_lengths = [len(string) for string in options.stop]
     bias_lengths = [len(bias.token_ids) for bias in options.biases]
     for field, value, low, high in (
         ("token_ids", len(ids), 1, model.max_length - least_new),
@@ -110,6 +114,10 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
             0 if aligns else model.max_length - len(ids),
         ),
         ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
+        ("options.seed", options.seed, 0, 2**63 - 1),
+        ("options.stop", len(options.stop), 0, MAX_STOP if options.num_beams > 1 else 0),
+        ("options.stop", min(stop_lengths, default=1), 1, MAX_STOP_CHARACTERS),
+        ("options.stop", max(stop_lengths, default=1), 1, MAX_STOP_CHARACTERS),
         ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
         ("lane_beams", request.lane_beams or options.num_beams, options.num_beams, widest),
         ("options.num_return_sequences", options.num_return_sequences, 1, options.num_beams),
@@ -147,7 +155,7 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
         raise InvalidRequestError(
             Violation(
                 field="generated_token_ids",
-                description=f"must have no end token, got {min(ends)}",
+                description=f"must not contain an end token, got {min(ends)}",
             )
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shaperouter_service.decoding import Aligned, Logprobs
 from shaperouter_service.decoding.options import NO_TOKEN
 from shaperouter_service.decoding.state import Beams, State
+from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.worker.run import FinishReason, Hypothesis, NewTokens, Run, TokenLogprobs
 
 
@@ -40,12 +41,17 @@ def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
 
 
 def hypotheses(run: Run, state: State) -> list[Hypothesis]:
-    """What a run with beam search has found, from best to worst."""
+    """What a run with beam search has found, from best to worst.
+
+    Fewer than were asked for, or none, where the search had too few tokens to choose among.
+    """
     beams, prompt = state.beams, len(run.token_ids)
     if not isinstance(beams, Beams):
         raise TypeError("a run with beam search needs a state with beams")
     found = []
     for place in range(run.num_return_sequences):
+        if not beams.ended[run.row, place]:
+            break
         end = beams.ended_lengths[run.row, place]
         token_ids = beams.ended_tokens[run.row, place, prompt:end].tolist()
         logprobs = beams.ended_logprobs[run.row, place, prompt:end].tolist()
@@ -65,6 +71,18 @@ def hypotheses(run: Run, state: State) -> list[Hypothesis]:
     return found
 
 
+def no_hypothesis(run: Run) -> InvalidRequestError:
+    """The error of a beam search that ended without a hypothesis."""
+    return InvalidRequestError(
+        Violation(
+            field="options",
+            description="must allow beam search a token at every step, but ban every token "
+            f"after at most {run.generated} new tokens; allow an end token, or lower "
+            "max_new_tokens",
+        )
+    )
+
+
 def no_speech(run: Run, state: State) -> float | None:
     """The probability that nobody speaks; None where nobody asked."""
     rules = run.options.transcript
@@ -82,9 +100,9 @@ def aligned(run: Run, found: Aligned) -> Aligned:
 
 
 def finish_reason(run: Run, token_ids: Sequence[int]) -> FinishReason:
-    """Why a sequence ended, by its last token.
-
-    One of beam search may have none: where every continuation is banned, as in Transformers.
-    """
-    is_eos = len(token_ids) > 0 and token_ids[-1] in run.eos_token_ids
-    return FinishReason.EOS if is_eos else FinishReason.LENGTH
+    """Why a sequence ended, by its last token."""
+    if token_ids[-1] in run.eos_token_ids:
+        return FinishReason.EOS
+    if run.stop_tokens is not None and run.stop_tokens.completed_by(token_ids):
+        return FinishReason.STOP
+    return FinishReason.LENGTH

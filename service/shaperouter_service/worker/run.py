@@ -9,6 +9,7 @@ from shaperouter_service.decoding import Aligned, Batch, Options
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.text import StopTokens
 
 
 class FinishReason(Enum):
@@ -16,6 +17,8 @@ class FinishReason(Enum):
 
     EOS = auto()
     LENGTH = auto()
+    # Of beam search alone: otherwise routers end runs by cancelling them.
+    STOP = auto()
 
 
 class Phase(Enum):
@@ -100,6 +103,11 @@ class Stalled:
 
 
 @dataclass(frozen=True)
+class Isolated:
+    """The run has the device to itself until its next event."""
+
+
+@dataclass(frozen=True)
 class TokenLogprobs:
     """What the model thought of one new token.
 
@@ -156,7 +164,7 @@ class Failed:
     error: ServiceError
 
 
-Event = Stalled | NewTokens | Ended | Failed
+Event = Stalled | Isolated | NewTokens | Ended | Failed
 
 
 @dataclass(kw_only=True, eq=False)
@@ -167,6 +175,7 @@ class Run:
         request_id: For logs.
         client: Who asks, for fairness between those who wait.
         resumed: It had a slot on another worker, and goes on here.
+        suspect: Workers died with it, so it is isolated; see `isolation`.
         lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
         token_ids: The prompt; the decoder's, if there is an encoder.
         source: What an encoder reads; empty without one.
@@ -179,6 +188,7 @@ class Run:
         eos_token_ids: Tokens that end it.
         num_beams: Hypotheses of beam search; 1 is none.
         num_return_sequences: Hypotheses to return.
+        stop_tokens: Tells what completes a stop string; None without, and without beam search.
         logprobs: Likeliest tokens to report at each step; None for no log-probabilities at all.
         options: Its record for the device, the above among them.
         emit: Takes its events; called from the device thread.
@@ -191,6 +201,7 @@ class Run:
         padded_prompt_tokens: Tokens that its prefill computed.
         padded_source_tokens: Places that its encode computed, if one did for it.
         uses: The graphs that served it, by what was asked and what served.
+        stalled_since: When it began to wait for a graph; only while it is stalled.
     """
 
     request_id: str
@@ -219,9 +230,12 @@ class Run:
     aligns: bool = False
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False
+    suspect: bool = False
+    stop_tokens: StopTokens | None = field(default=None, repr=False)
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
+    stalled_since: float = 0.0
     _stalled_on: Graph | None = None
-    _stalled_since: float = 0.0
+    _is_isolated: bool = False
 
     def __post_init__(self) -> None:
         self.generated = len(self.generated_token_ids)
@@ -243,6 +257,26 @@ class Run:
         """Whether it has had a token here."""
         return self.generated > len(self.generated_token_ids)
 
+    @property
+    def stalled_on(self) -> Signature | None:
+        """The graph that it waits for; None while it waits for none."""
+        return None if self._stalled_on is None else self._stalled_on.signature
+
+    @property
+    def needs_isolation(self) -> bool:
+        """Whether the device should do nothing but advance it, once it has a slot."""
+        if not self.suspect or self._stalled_on is not None or self.phase is Phase.ENDED:
+            return False
+        return self.num_beams > 1 or self.aligns or not self.begun
+
+    def isolate(self) -> bool:
+        """Tells that it has the device to itself; returns whether that is news."""
+        is_new = not self._is_isolated
+        if is_new:
+            self._is_isolated = True
+            self.emit(Isolated())
+        return is_new
+
     def attended(self, beams: int) -> int:
         """Places its next step attends to, in a lane of `beams`: the newest tokens' included."""
         if self.has_source:
@@ -253,14 +287,15 @@ class Run:
         """Begins to wait for a graph, or goes on waiting."""
         if self._stalled_on is not graph:
             self.resume(now)
-            self._stalled_on, self._stalled_since = graph, now
+            self._stalled_on, self.stalled_since = graph, now
+            self._is_isolated = False
             self.emit(Stalled(graph.signature))
 
     def resume(self, now: float) -> None:
         """Ends the waiting, if it waits."""
         if self._stalled_on is None:
             return
-        waited = now - self._stalled_since
+        waited = now - self.stalled_since
         self._stalled_on.stall_seconds.observe(waited)
         self._stalled_on = None
         if self.phase is Phase.DECODE:

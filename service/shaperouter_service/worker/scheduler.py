@@ -37,10 +37,18 @@ from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.early_ends import EarlyEnds
 from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.fair_queue import FairQueue
+from shaperouter_service.worker.isolation import participants
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.reader import Reader
-from shaperouter_service.worker.results import finish_reason, hypotheses, new_tokens, no_speech
+from shaperouter_service.worker.results import (
+    finish_reason,
+    hypotheses,
+    new_tokens,
+    no_hypothesis,
+    no_speech,
+)
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run, in_batches, in_phase
+from shaperouter_service.worker.stop_strings import completing_tokens
 from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time a chunk should take: as long as a stream does not look choppy and a new request does
@@ -74,8 +82,8 @@ class Backlog:
 class LaneScheduler:
     """Runs the requests of one model and beam width.
 
-    `submit`, `cancel` and `drain` may be called from any thread, `turn` only from the device
-    thread; the attributes are for reading.
+    `submit`, `cancel` and `drain` may be called from any thread, `turn` and `let_go` only from the
+    device thread; the attributes are for reading.
 
     Attributes:
         model: The model.
@@ -190,28 +198,41 @@ class LaneScheduler:
         """Slots in use."""
         return len(self._runs)
 
+    @property
+    def isolates(self) -> bool:
+        """Whether one of its runs needs the device to itself."""
+        return any(run.needs_isolation for run in self._runs)
+
     def turn(self) -> bool:
         """Does what is due between two chunks, one call that reads at most, and one chunk.
 
         Returns:
             Whether the device did anything; if not, only an event can change that.
         """
-        self._drop_cancelled()
-        self._give_back()
+        self.let_go()
         self._admit()
         self.reader.reuse_sources(self._runs)
-        read = self._read_next()
-        decoded = self._decode_chunk()
+        runs = participants(self._runs, self.reader.half_read)
+        read = self._read_next(runs)
+        decoded = self._decode_chunk(runs)
         if not read and not decoded:
             # Streams that wait for a compilation have no use for the time they are owed.
             self._owed_seconds = 0.0
-            read = self._read_next()
+            read = self._read_next(runs)
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
         if self.beams == 1:
             # All lanes have them in common.
             self.cache_bytes += self._encoded.size
         return read or decoded
+
+    def let_go(self) -> None:
+        """Drops the runs that were cancelled and, if the lane drains, gives back those that wait.
+
+        Device thread only; it takes none of the device's time.
+        """
+        self._drop_cancelled()
+        self._give_back()
 
     def _drop_cancelled(self) -> None:
         with self._lock:
@@ -269,12 +290,12 @@ class LaneScheduler:
 
     # --- Reading -----------------------------------------------------------------------------
 
-    def _read_next(self) -> bool:
+    def _read_next(self, runs: Sequence[Run]) -> bool:
         """Makes one call that reads, if something waits for it and it is its turn."""
-        streams = in_phase(self._runs, Phase.DECODE)
+        streams = in_phase(runs, Phase.DECODE)
         if streams and self._owed_seconds > 0:
             return False
-        seconds = self.reader.read(self._runs)
+        seconds = self.reader.read(runs)
         if seconds is None:
             return False
         self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
@@ -282,8 +303,8 @@ class LaneScheduler:
 
     # --- Decode ------------------------------------------------------------------------------
 
-    def _decode_chunk(self) -> bool:
-        runs = in_phase(self._runs, Phase.DECODE)
+    def _decode_chunk(self, runs: Sequence[Run]) -> bool:
+        runs = in_phase(runs, Phase.DECODE)
         if not runs:
             return False
         asked = self._covers.tight_decode(runs)
@@ -309,14 +330,15 @@ class LaneScheduler:
         began = time.monotonic()
         # Those whose prompts are still to be read may lie beside others that were encoded too.
         batch = place(runs, in_batches(self._runs), program.shape)
-        started = time.monotonic()
         # First tokens take no time to speak of, and are sent before anything else is done; those
         # with a source take a step like all others.
         fresh = [run for run in runs if run.generated == 0 and not run.has_source]
         advanced = fresh or runs
+        completing = completing_tokens(advanced, batch.state)
+        started = time.monotonic()
         steps = 1 if fresh else self._steps(runs, graph)
-        with self._watchdog.watching(graph.signature):
-            logprobs = program(batch, [run.row for run in advanced], steps)
+        with self._watchdog.watching(graph.signature, advanced):
+            logprobs = program(batch, [run.row for run in advanced], steps, completing)
         now = time.monotonic()
         # A chunk in which every run ends is left early.
         made = max(
@@ -337,6 +359,8 @@ class LaneScheduler:
 
     def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
         """Steps of the next chunk: no longer than a chunk should take, or than anyone needs."""
+        if any(run.stop_tokens is not None for run in runs):
+            return 1
         furthest = max(run.attended(self.beams) for run in runs)
         room = (graph.signature.length - furthest) // self.beams + 1
         longest = max(run.max_new_tokens - run.generated for run in runs)
@@ -360,6 +384,9 @@ class LaneScheduler:
             run.generated = int(batch.state.lengths[run.row]) - len(run.token_ids)
             if ended:
                 found = hypotheses(run, batch.state)
+                if not found:
+                    self._fail(run, no_hypothesis(run))
+                    return
                 end = Ended(found[0].reason, found, no_speech=no_speech(run, batch.state))
                 self._end(run, end, now)
             return

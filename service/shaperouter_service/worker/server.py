@@ -8,7 +8,9 @@ from typing import Any
 
 from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import Aligned
+from shaperouter_service.errors import DeadlinePassedError
 from shaperouter_service.messages import signature_from_proto, signature_to_proto
+from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.transcription.alignment import token_places
 from shaperouter_service.worker.engine import Engine
@@ -19,6 +21,7 @@ from shaperouter_service.worker.run import (
     Event,
     Failed,
     FinishReason,
+    Isolated,
     NewTokens,
     Run,
     Stalled,
@@ -32,6 +35,7 @@ WATCH_INTERVAL = 0.2
 _REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
     FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
     FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
 }
 
 
@@ -104,13 +108,28 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         run = make_run(request, model, emit)
+        if request.options.stop:
+            # In a thread: the tokenizer is loaded when it is first asked for.
+            run.stop_tokens = await asyncio.to_thread(
+                self._engine.vocabularies.stop_tokens,
+                request.model,
+                model.vocab_size,
+                request.options.stop,
+            )
         held = HeldTokens(request.tokens_interval_seconds)
         self._engine.submit(run, request.model)
         trace = RunTrace(run, request.model)
         error = ""
+        left = context.time_remaining()
+        until = None if left is None else loop.time() + seconds_to_wait(left, OF_WORKERS)
         try:
             while True:
-                event = await events.get()
+                try:
+                    async with asyncio.timeout_at(until):
+                        event = await events.get()
+                except TimeoutError:
+                    error = self._engine.waited_for(run)
+                    raise DeadlinePassedError(request.model, error) from None
                 trace.note(event)
                 told = held.add(event) if isinstance(event, NewTokens) else held.release()
                 if told:
@@ -119,6 +138,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                     case Stalled(signature):
                         stall = generation_pb2.Stall(signature=signature_to_proto(signature))
                         yield worker_pb2.RunResponse(stall=stall)
+                    case Isolated():
+                        yield worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
                     case Ended() as end:
                         completion = _completion(run, end)
                         if end.aligned is not None:

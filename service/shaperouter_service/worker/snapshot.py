@@ -80,8 +80,10 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     )
 
 
-def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
-    """Describes a graph."""
+def graph_message(
+    graph: Graph, worker: str, *, left_seconds: float, before_ready: bool
+) -> graph_pb2.Graph:
+    """Describes a graph; what the table and the worker know of it besides is given."""
     now = time.monotonic()
     failed = graph.state is GraphState.FAILED
     return graph_pb2.Graph(
@@ -107,6 +109,8 @@ def graph_message(graph: Graph, worker: str) -> graph_pb2.Graph:
         padded_seconds=graph.padded_seconds,
         state_seconds=now - graph.since,
         retry_seconds=max(0.0, graph.retry_at - now) if failed else 0.0,
+        left_seconds=left_seconds,
+        before_ready=before_ready,
     )
 
 

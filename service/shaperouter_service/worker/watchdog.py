@@ -3,8 +3,9 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -12,19 +13,22 @@ from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)
 
-# Seconds. A call is made to take a tenth of one, and the longest that are well take some on the
-# slowest machine; compilations are not calls, and may take minutes.
-HANG_TIMEOUT = 30.0
-
 # Looks at the call under way within the time that it may take.
 CHECKS = 10
 
 
+class _Run(Protocol):
+    """What is told of a run; see `run.Run`."""
+
+    request_id: str
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of a graph, begun at a time on the monotonic clock."""
+    """A call of a graph for some runs, begun at a time on the monotonic clock."""
 
     signature: Signature
+    runs: Sequence[_Run]
     started: float
 
 
@@ -51,9 +55,9 @@ class Watchdog(threading.Thread):
         self._checks = 0
 
     @contextlib.contextmanager
-    def watching(self, signature: Signature) -> Iterator[None]:
+    def watching(self, signature: Signature, runs: Sequence[_Run]) -> Iterator[None]:
         """Watches what is done inside of the context, on the device thread."""
-        self._call = Call(signature, time.monotonic())
+        self._call = Call(signature, runs, time.monotonic())
         try:
             yield
         finally:
@@ -66,6 +70,7 @@ class Watchdog(threading.Thread):
         log.critical(
             "device call hung",
             graph=str(hung.signature),
+            request_ids=sorted({run.request_id for run in hung.runs}),
             seconds=round(time.monotonic() - hung.started, 1),
         )
         self._on_hang()

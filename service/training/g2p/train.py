@@ -331,7 +331,7 @@ def save(
     model.eval()
     model.generation_config = GenerationConfig(
         do_sample=False,
-        max_length=recipe.max_length,
+        max_new_tokens=recipe.max_length - 1,  # what the output begins with is a token, too
         pad_token_id=PAD_ID,
         eos_token_id=EOS_ID,
         decoder_start_token_id=PAD_ID,

@@ -28,11 +28,20 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Digits of a score; float32 has about seven.
 SCORE_DIGITS = 8
+# Below it, these are digits that count; above, decimals.
+SMALL_SCORE = 1e-3
 
 
 def rounded_down(margin: float) -> float:
     """A margin for the file, so that no reader over-trusts it."""
     return math.floor(margin * 1e4) / 1e4
+
+
+def rounded(score: float) -> float:
+    """A score for the file; length penalties make some too small for a fixed number of decimals."""
+    if abs(score) < SMALL_SCORE:
+        return float(f"{score:.{SCORE_DIGITS}g}")
+    return round(score, SCORE_DIGITS)
 
 
 def case_record(name: str, case: Continuation) -> dict[str, Any]:
@@ -59,7 +68,7 @@ def option_case_record(
         for token_ids, reason in zip(generation.token_ids, generation.finish_reasons, strict=True)
     ]
     for sequence, score in zip(sequences, generation.scores, strict=False):
-        sequence["score"] = round(score, SCORE_DIGITS)
+        sequence["score"] = rounded(score)
     record = {
         "name": case.name,
         "prompt_token_ids": case.prompt,
@@ -109,6 +118,7 @@ def expect(directory: Path, output: Path, seed: int) -> None:
     distributions: dict[str, list[dict[str, Any]]] = {"probabilities": []}
     if any((directory / file).exists() for file in TOKENIZER_FILES):
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        reference.tokenizer = tokenizer
         asks_words = isinstance(reference, SourceReference)
         texts_of, option_texts_of = (
             (word_cases, word_option_cases) if asks_words else (text_cases, text_option_cases)

@@ -19,7 +19,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 # Below this lead of the best logit over the second, another order of additions could swap them.
 MIN_MARGIN = 1e-3
@@ -37,6 +43,7 @@ ARGUMENTS = {
     "eos_token_ids": "eos_token_id",
     "bad_words_token_ids": "bad_words_ids",
     "logit_bias": "sequence_bias",
+    "stop": "stop_strings",
 }
 EARLY_STOPPING = {"heuristic": False, "first": True, "never": "never"}
 # Each option at the value that does nothing, whatever the checkpoint's own defaults are.
@@ -124,7 +131,8 @@ class Generation:
 
     Attributes:
         token_ids: Of each sequence the new tokens, with the end token and without padding.
-        finish_reasons: Of each sequence ``eos`` if its last token is an end token, else ``length``.
+        finish_reasons: Of each sequence ``eos`` if its last token is an end token, ``stop`` if its
+            text has a stop string, else ``length``.
         scores: Of each sequence, with beam search; else none.
         raw: Logits of the model at each step. [steps, R, V], R one or the number of beams.
         processed: The same after all processors; with beam search log-probabilities.
@@ -157,6 +165,8 @@ class Reference:
         """Load the checkpoint in ``directory`` twice, in float32 and in float64."""
         self.model = self._load(directory, torch.float32)
         self.exact = self._load(directory, torch.float64)
+        # Set for a checkpoint that has one: stop strings need it.
+        self.tokenizer: PreTrainedTokenizerBase | None = None
         self.max_length: int = self._max_length()
         self.vocab_size: int = self.model.config.vocab_size
         eos = self.model.generation_config.eos_token_id
@@ -258,6 +268,8 @@ class Reference:
                 value = EARLY_STOPPING[value]
             elif name == "logit_bias":
                 value = [[[token], float(bias)] for token, bias in value]
+            elif name == "stop":
+                arguments["tokenizer"] = self.tokenizer
             arguments[ARGUMENTS.get(name, name)] = value
         before = self.before(prompt, options)
         with Float64() if exact else contextlib.nullcontext(), noisy_logits(model, noise):
@@ -278,11 +290,21 @@ class Reference:
         ends = options.get("eos_token_ids", self.eos_token_ids)
         return Generation(
             token_ids=sequences,
-            finish_reasons=["eos" if tokens[-1] in ends else "length" for tokens in sequences],
+            finish_reasons=[
+                "eos" if tokens[-1] in ends else self._stopped(tokens, options) or "length"
+                for tokens in sequences
+            ],
             scores=scores,
             raw=torch.stack(output.logits),
             processed=torch.stack(output.scores),
         )
+
+    def _stopped(self, tokens: list[int], options: Options) -> str:
+        """``stop`` if the text of new tokens has a stop string."""
+        if "stop" not in options or self.tokenizer is None:
+            return ""
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return "stop" if any(string in text for string in options["stop"]) else ""
 
     def probabilities(self, prompt: list[int], temperature: float) -> list[float]:
         """The distribution of the token after ``prompt``. [V]."""

@@ -226,6 +226,30 @@ RECIPES = (
         runs=(2,),
         biases=(-3.0,),
     ),
+    # The strongest length penalties. At -10 scores fall below -1e9 after some tokens, where
+    # Transformers takes them for no hypotheses: so these sequences are short.
+    Recipe(
+        "beams-4-length--10",
+        21,
+        5,
+        beams(4, num_return_sequences=4, length_penalty=-10.0),
+        ends=4,
+    ),
+    Recipe(
+        "beams-8-length--2-min",
+        14,
+        24,
+        beams(8, num_return_sequences=8, length_penalty=-2.0, min_new_tokens=4),
+        ends=3,
+    ),
+    Recipe(
+        "beams-3-length-10-stop",
+        30,
+        24,
+        beams(3, num_return_sequences=3, length_penalty=10.0),
+        variants=stopping("heuristic", "first"),
+        ends=2,
+    ),
 )
 
 
@@ -257,5 +281,27 @@ TEXT_CASES = (
         "beams-2-ngram-2",
         ("import tensorflow as tf\n", "The dataset", "For example,"),
         beams(2, max_new_tokens=20, no_repeat_ngram_size=2),
+    ),
+    # Stop strings: no prompt ends like the beginning of one, which the reference would count.
+    (
+        "beams-4-stop",
+        ("Once upon a time", "To train a model, call", "The server", "A graph is"),
+        beams(4, max_new_tokens=24, num_return_sequences=4, stop=[".", " the"]),
+    ),
+    (
+        "beams-3-stop-often",
+        ("Once upon a time", "To train a model, call", "The server", "A graph is"),
+        beams(3, max_new_tokens=24, num_return_sequences=3, stop=["e"], length_penalty=2.0),
+    ),
+    (
+        "beams-8-stop-across-tokens",
+        ("Once upon a time", "This function", "The model", "A tensor"),
+        beams(
+            8,
+            max_new_tokens=24,
+            num_return_sequences=8,
+            early_stopping="first",
+            stop=["he f", "n of t", "or th", "is a", "to a", " of a", "in t", "at i"],
+        ),
     ),
 )

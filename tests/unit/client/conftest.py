@@ -14,6 +14,7 @@ import pytest
 from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from shaperouter import Client
 from shaperouter.v1 import (
@@ -74,7 +75,10 @@ class FakeShaperouter(
             ],
             completion=self.completion().completion.completion,
         )
+        self.answer: Callable[[generation_pb2.GenerateRequest], generation_pb2.GenerateResponse]
+        self.answer = lambda request: self.response
         self.before_answer: Callable[[grpc.ServicerContext], None] = lambda context: None
+        self.before_models: Callable[[grpc.ServicerContext], None] = lambda context: None
         self.models = [
             model_pb2.Model(
                 name="demo",
@@ -94,6 +98,7 @@ class FakeShaperouter(
                 parameters=6_291_456,
                 weight_bytes=25_165_824,
                 kv_cache_bytes=8_388_608,
+                kv_cache_bytes_per_token=16_384,
                 slots=4,
                 ladders=model_pb2.Ladders(
                     prefill_lengths=[16, 256],
@@ -127,7 +132,10 @@ class FakeShaperouter(
             [self.graph(graph_pb2.GRAPH_STATE_TRACING)],
             [self.graph(graph_pb2.GRAPH_STATE_READY)],
         ]
+        self._health = health.HealthServicer()
+        self.set_ready(True)
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(self, self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         graph_pb2_grpc.add_GraphServiceServicer_to_server(self, self._server)
@@ -135,6 +143,11 @@ class FakeShaperouter(
         self._folder = tempfile.TemporaryDirectory()
         self.unix_address = f"unix:{self._folder.name}/s"
         self._server.add_insecure_port(self.unix_address)
+
+    def set_ready(self, ready: bool) -> None:
+        """Says whether all models have workers."""
+        status = health_pb2.HealthCheckResponse
+        self._health.set("readiness", status.SERVING if ready else status.NOT_SERVING)
 
     def listen_with_tls(self, credentials: grpc.ServerCredentials) -> str:
         """Listens on one more port, before it serves, and returns its address."""
@@ -293,8 +306,9 @@ class FakeShaperouter(
     ) -> generation_pb2.GenerateResponse:
         call = self._enter(request, context)
         self.before_answer(context)
+        answer = self.answer(request)
         call.finished = True
-        return self.response
+        return answer
 
     def GenerateStream(  # noqa: N802
         self, request: generation_pb2.GenerateStreamRequest, context: grpc.ServicerContext
@@ -311,12 +325,14 @@ class FakeShaperouter(
         self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext
     ) -> model_pb2.ListModelsResponse:
         self._enter(request, context)
+        self.before_models(context)
         return model_pb2.ListModelsResponse(models=self.models)
 
     def GetModel(  # noqa: N802
         self, request: model_pb2.GetModelRequest, context: grpc.ServicerContext
     ) -> model_pb2.GetModelResponse:
         self._enter(request, context)
+        self.before_models(context)
         for model in self.models:
             if request.name in ("", model.name):
                 return model_pb2.GetModelResponse(model=model)
@@ -405,7 +421,6 @@ def nobody() -> Iterator[str]:
 @pytest.fixture
 def hasty_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the pauses between attempts short."""
-    from shaperouter import _channel
+    from shaperouter import _retries
 
-    policy = _channel._SERVICE_CONFIG["methodConfig"][0]["retryPolicy"]
-    monkeypatch.setitem(policy, "initialBackoff", "0.01s")  # type: ignore[arg-type]
+    monkeypatch.setattr(_retries, "_FIRST_PAUSE", 0.01)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness.client_command import run
 from shaperouter import __version__
 from shaperouter._cli._main import cli
-from shaperouter._cli._tables import human_count
+from shaperouter._cli._tables import human_count, megabytes
 from shaperouter.v1 import graph_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -23,14 +23,38 @@ def test_models_is_a_table(fake: FakeShaperouter) -> None:
     header, row = result.stdout.splitlines()
     assert header.split("  ")[0] == "model"
     assert row.split() == [
-        *("demo", "gpt2", "float32", "6.29", "M", "256", "4", "25.2", "8.4", "1"),
+        *("demo", "gpt2", "float32", "6.29", "M", "256", "4", "25.2", "8.4", "of", "16.8", "1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (20_480, "0.02"), (99_999, "0.1"), (100_000, "0.1"), (1_234_567_890, "1,234.6")],
+)
+def test_memory_that_is_there_is_never_told_as_none(number: int, text: str) -> None:
+    assert megabytes(number) == text
 
 
 def test_models_as_json(fake: FakeShaperouter) -> None:
     (model,) = json.loads(run(fake, "models", "--json").stdout)["models"]
     assert model["weight_bytes"] == 25_165_824
     assert model["ladders"]["prefill_lengths"] == [16, 256]
+
+
+@pytest.mark.parametrize(
+    "command", [["models"], ["graphs"], ["generate", "x"], ["warm", "a decode 1x1"]]
+)
+def test_json_may_be_asked_for_before_the_command(
+    fake: FakeShaperouter, command: list[str]
+) -> None:
+    before, after = run(fake, "--json", *command), run(fake, *command, "--json")
+    assert before.stdout == after.stdout
+    assert json.loads(before.stdout.splitlines()[-1])
+
+
+def test_errors_before_the_call_are_json_too(fake: FakeShaperouter) -> None:
+    result = run(fake, "--json", "generate", "x", "--seed", str(2**63))
+    assert json.loads(result.stderr)["error"]["violations"][0]["field"] == "options.seed"
 
 
 def test_no_models_is_said_on_stderr(fake: FakeShaperouter) -> None:
@@ -114,6 +138,15 @@ def test_address_comes_from_the_environment(fake: FakeShaperouter) -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize("command", [["models"], ["warm", "demo decode 1x64"], ["ready"]])
+def test_a_timeout_is_refused_by_rule_and_value(fake: FakeShaperouter, command: list[str]) -> None:
+    result = run(fake, *command, "--timeout", "0")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: --timeout: must be a number of seconds above 0, or infinity for no limit, got 0.0\n"
+    )
+
+
 def test_timeout_is_the_deadline(fake: FakeShaperouter) -> None:
     fake.script = [fake.hold]
     result = run(fake, "generate", "x", "--timeout", "0.2")
@@ -121,7 +154,7 @@ def test_timeout_is_the_deadline(fake: FakeShaperouter) -> None:
     assert "0.2 s" in result.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["generate"], ["models"], ["graphs"], ["warm"]])
+@pytest.mark.parametrize("command", [[], ["generate"], ["models"], ["graphs"], ["warm"], ["ready"]])
 def test_every_option_has_help_with_its_default(command: list[str]) -> None:
     result = CliRunner().invoke(cli, [*command, "--help"])
     assert result.exit_code == 0

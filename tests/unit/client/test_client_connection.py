@@ -1,4 +1,4 @@
-"""Reaching the service: addresses, retries, absence and closing."""
+"""Reaching the service: addresses, absence and closing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import grpc
 import pytest
 
 from shaperouter import (
@@ -47,49 +46,12 @@ def test_service_on_a_unix_socket_is_reached(fake: FakeShaperouter) -> None:
         assert client.generate("x").text == " a library"
 
 
-@pytest.mark.usefixtures("hasty_retries")
-def test_unavailable_before_any_answer_is_retried(fake: FakeShaperouter) -> None:
-    fake.sends_header = False
-
-    def lost_twice(context: grpc.ServicerContext) -> None:
-        if len(fake.requests) <= 2:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "worker-0 was lost")
-
-    fake.before_answer = lost_twice
-    with Client(fake.address, timeout=10) as client:
-        client.generate("x")
-    assert len(fake.requests) == 3
-
-
-def test_a_stream_is_never_retried(fake: FakeShaperouter) -> None:
-    fake.sends_header = False
-    fake.script.insert(0, fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down"))
-    with Client(fake.address) as client, pytest.raises(UnavailableError, match="shutting down"):
-        list(client.stream("x"))
-    assert len(fake.requests) == 1
-
-
-@pytest.mark.usefixtures("hasty_retries")
-def test_attempts_are_four(fake: FakeShaperouter) -> None:
-    fake.sends_header = False
-    fake.before_answer = fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")
-    with Client(fake.address) as client, pytest.raises(UnavailableError, match="shutting down"):
-        client.generate("x")
-    assert len(fake.requests) == 4
-
-
-@pytest.mark.usefixtures("hasty_retries")
-def test_overload_is_not_retried(fake: FakeShaperouter) -> None:
-    fake.sends_header = False
-    fake.before_answer = fake.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full")
-    with Client(fake.address) as client, pytest.raises(Exception, match="queue is full"):
-        client.generate("x")
-    assert len(fake.requests) == 1
-
-
 @pytest.mark.parametrize(
     "address",
-    ["", "localhost", "http://localhost:50051", "localhost:", ":50051", "::1:50051", "a b:1", 5],
+    [
+        *("", "localhost", "http://localhost:50051", "localhost:", ":50051", "::1:50051", "a b:1"),
+        *("unix:", "dns:", 5),
+    ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_malformed_address_is_refused_at_once(
@@ -99,8 +61,32 @@ def test_malformed_address_is_refused_at_once(
         kind(address)
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_port_that_cannot_be_one_is_refused(kind: type[Client | AsyncClient]) -> None:
+    with pytest.raises(InvalidArgumentError, match="the port must be at most 65535, got 'a:65536'"):
+        kind("a:65536")
+
+
+def test_an_address_that_grpc_cannot_read_is_an_invalid_argument() -> None:
+    with Client("ipv4:host:1") as client, pytest.raises(InvalidArgumentError) as caught:
+        client.models()
+    assert str(caught.value) == "address: gRPC cannot read 'ipv4:host:1'"
+
+
+@pytest.mark.parametrize("prefix", ["", "dns:///"])
+def test_a_host_that_cannot_be_resolved_is_told(prefix: str) -> None:
+    address = f"{prefix}nowhere.invalid:50051"
+    with Client(address, retries=0) as client, pytest.raises(UnavailableError) as caught:
+        client.models()
+    message = str(caught.value)
+    assert message.startswith(f"the host of {address} cannot be resolved: ")
+    assert "Check its spelling" in message
+    assert "[field" not in message
+
+
 @pytest.mark.parametrize(
-    "address", ["host:1", "[::1]:50051", "unix:relative", "unix:///a/b", "dns:///host:5"]
+    "address",
+    ["host:1", "host:65535", "[::1]:50051", "unix:relative", "unix:///a/b", "dns:///host:5"],
 )
 def test_wellformed_address_is_accepted(address: str) -> None:
     with Client(address) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -222,12 +222,24 @@ def test_deadline_that_the_service_refuses_keeps_its_reason(fake: FakeShaperoute
     assert str(error) == reason
 
 
-def test_deadline_in_the_past_is_a_deadline_error(client: Client) -> None:
-    with pytest.raises(DeadlineError):
-        client.generate("x", timeout=-1.0)
+@pytest.mark.parametrize("timeout", [0, -1, -0.5, float("nan"), float("-inf"), "5", True, [1]])
+@pytest.mark.parametrize("call", ["generate", "stream", "models", "watch_graphs"])
+def test_a_timeout_that_cannot_be_one_is_refused_with_its_value(
+    fake: FakeShaperouter, client: Client, call: str, timeout: Any
+) -> None:
+    arguments = ["x"] if call in ("generate", "stream") else []
+    rule = "must be a number of seconds above 0, or infinity for no limit"
+    with pytest.raises(InvalidArgumentError) as caught:
+        getattr(client, call)(*arguments, timeout=timeout)
+    assert str(caught.value) == f"timeout: {rule}, got {timeout!r}"
+    with pytest.raises(InvalidArgumentError, match="timeout: must be a number"):
+        Client(fake.address, timeout=timeout)
+    with pytest.raises(InvalidArgumentError, match="timeout: must be a number"):
+        AsyncClient(fake.address, timeout=timeout)
+    assert not fake.requests
 
 
-@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400])
 def test_deadline_may_be_endless(client: Client, timeout: float) -> None:
     assert client.generate("x", timeout=timeout).text == " a library"
 

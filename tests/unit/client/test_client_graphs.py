@@ -99,6 +99,19 @@ def test_signatures_are_sent_as_values_and_in_their_short_form(
 
 
 @pytest.mark.parametrize(
+    "name", [name for name, number in signature_pb2.GraphKind.items() if number]
+)
+def test_every_kind_of_graph_can_be_warmed(
+    fake: FakeShaperouter, client: Client, name: str
+) -> None:
+    kind = name.removeprefix("GRAPH_KIND_").lower()
+    list(client.warm_graphs([f"whisper {kind} 1x448"]))
+    (request,) = fake.requests
+    (sent,) = request.signatures  # type: ignore[attr-defined]
+    assert sent.kind == signature_pb2.GraphKind.Value(name)
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (
@@ -210,19 +223,10 @@ def test_a_timeout_of_its_own_ends_a_stream_of_graphs(
         next(stream)
 
 
-def test_no_stream_is_retried() -> None:
-    # gRPC's retries can lose the end of a stream; see _channel.py.
-    from shaperouter import _channel
-    from shaperouter.v1 import generation_pb2, model_pb2
-
-    (policy,) = _channel._SERVICE_CONFIG["methodConfig"]
-    streams = {
-        (service.full_name, method.name)
-        for module in (generation_pb2, graph_pb2, model_pb2)
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-        if method.server_streaming
-    }
-    for name in policy["name"]:
-        retried = {(name["service"], name.get("method", method)) for _, method in streams}
-        assert not retried & streams
+def test_no_stream_of_graphs_is_repeated(fake: FakeShaperouter) -> None:
+    fake.graph_updates = [fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")]
+    with Client(fake.address, timeout=10, retries=5) as client:
+        for stream in (client.watch_graphs(), client.warm_graphs([DECODE])):
+            with pytest.raises(UnavailableError, match="shutting down"):
+                next(stream)
+    assert len(fake.requests) == 2

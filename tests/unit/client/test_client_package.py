@@ -1,10 +1,15 @@
 """What the distribution exports, and what it does not drag in."""
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import shaperouter
+
+CHECKOUT = Path(__file__).parents[3]
 
 
 def test_import_is_light() -> None:
@@ -58,3 +63,21 @@ def test_raw_stubs_are_importable() -> None:
 
     assert generation_pb2.GenerateRequest(text="x").text == "x"
     assert generation_pb2_grpc.GenerationServiceStub
+
+
+def test_a_wheel_is_built_without_a_trace_in_the_checkout(tmp_path: Path) -> None:
+    source = tmp_path / "client"
+    ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+    shutil.copytree(CHECKOUT / "client", source, ignore=ignored)
+    before = sorted(source.rglob("*"))
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", tmp_path, source], check=True, capture_output=True)
+    assert sorted(source.rglob("*")) == before
+    (wheel,) = tmp_path.glob("*.whl")
+    contents = set(zipfile.ZipFile(wheel).namelist())
+    files = {
+        str(path.relative_to(source))
+        for path in before
+        if path.suffix in (".py", ".pyi", ".typed") and path.name != "setup.py"
+    }
+    assert contents >= files

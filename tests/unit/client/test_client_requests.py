@@ -205,8 +205,16 @@ def test_integers_of_other_types_are_accepted(fake: FakeShaperouter, client: Cli
         ({"logit_bias": [1]}, "options.logit_bias", "must be numbers by token id, got [1]"),
         ({"logit_bias": {"1": 2}}, "options.logit_bias[0].token_id", "must be an integer"),
         ({"logit_bias": {1: "2"}}, "options.logit_bias[0].bias", "must be a number, got '2'"),
-        ({"timeout": math.nan}, "timeout", "must be a number of seconds, got nan"),
-        ({"timeout": "3"}, "timeout", "must be a number of seconds, got '3'"),
+        (
+            {"timeout": math.nan},
+            "timeout",
+            "must be a number of seconds above 0, or infinity for no limit, got nan",
+        ),
+        (
+            {"timeout": "3"},
+            "timeout",
+            "must be a number of seconds above 0, or infinity for no limit, got '3'",
+        ),
     ],
 )
 @pytest.mark.parametrize("method", ["generate", "stream"])

@@ -120,6 +120,49 @@ def test_interruption_cancels_the_call_and_exits_with_130(
     assert fake.cancelled.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("module", ["google.protobuf", "grpc", "shaperouter._cli._main"])
+def test_interruption_before_the_command_is_loaded_is_no_traceback(
+    nobody: str, module: str
+) -> None:
+    # Python then says on stderr what it has imported.
+    environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    with subprocess.Popen(
+        [COMMAND, "models", "--address", nobody], stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stderr is not None
+        # It prints what is imported by others before these.
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip().startswith(module):
+                break
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+        assert process.wait(PATIENCE) == 130
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_further_interruptions_are_no_traceback(fake: FakeShaperouter, stream: list[str]) -> None:
+    fake.script.insert(2, fake.hold)
+    with piped("generate", "x", "--address", fake.address, *stream) as process:
+        assert fake.entered.wait(PATIENCE)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, errors) == (130, b"")
+    assert fake.cancelled.wait(PATIENCE)
+
+
+def test_further_interruptions_leave_the_terminal_in_order(fake: FakeShaperouter) -> None:
+    fake.script.insert(1, fake.hold)
+    with terminal("generate", "x", "--address", fake.address) as shown:
+        shown.read_until("compiling")
+        for _ in range(5):
+            shown.process.send_signal(signal.SIGINT)
+        output = shown.read_to_end()
+        assert shown.process.returncode == 130
+    assert "Traceback" not in output
+    assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
+
+
 def test_streamed_text_is_written_as_it_comes(fake: FakeShaperouter) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, "--stream") as process:
@@ -152,7 +195,7 @@ def test_table_whose_reader_has_gone_is_no_traceback(fake: FakeShaperouter) -> N
 def test_terminal_shows_what_is_waited_for_then_text_and_summary(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "TensorFlow is", "--address", fake.address) as shown:
-        shown.read_until("compiling prefill 1x16 … 0 s; the first request of a shape waits")
+        shown.read_until("compiling prefill 1x16 … 0 s; later requests won't wait")
         fake.released.set()
         output = shown.read_to_end()
         assert shown.process.returncode == 0
@@ -163,6 +206,24 @@ def test_terminal_shows_what_is_waited_for_then_text_and_summary(fake: FakeShape
         "3 tokens · 4.0 tokens/s · first token after 3.00 s · stalled 2.50 s · "
         "seed 4611686018427387905 · decode 4x256 (for decode 1x64)"
     ) in text
+
+
+def test_the_longest_shape_and_its_remark_fit_in_80_columns(fake: FakeShaperouter) -> None:
+    signature = fake.signature(signature_pb2.GRAPH_KIND_DECODE, 128, 131_072, beams=8)
+    fake.script[0] = type(fake.script[0])(stall={"signature": signature})
+    fake.script.insert(1, fake.hold)
+    with terminal("generate", "x", "--address", fake.address) as shown:
+        shown.read_until("compiling decode 128x131072 beams 8 … 0 s; later requests won't wait")
+        fake.released.set()
+        shown.read_to_end()
+
+
+def test_a_line_that_does_not_fit_keeps_its_seconds(fake: FakeShaperouter) -> None:
+    fake.script.insert(1, fake.hold)
+    with terminal("generate", "x", "--address", fake.address, columns=24) as shown:
+        shown.read_until("compiling pref… … 0 s")
+        fake.released.set()
+        assert "later" not in plain(shown.read_to_end())
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])

@@ -401,3 +401,10 @@ def test_the_python_of_the_readme_runs(
     names = {"client": client, "microphone": io.BytesIO(b"samples")}
     exec(compile(block, "README.md", "exec"), names)
     assert " Hello" in capsys.readouterr().out
+
+
+def test_words_have_no_place_in_subrip(fake: FakeTranscriber) -> None:
+    result = run(fake, "-", "--format", "srt", "--word-timestamps", stdin=b"x")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--word-timestamps cannot be used with --format srt" in result.stderr
+    assert not fake.starts

@@ -31,7 +31,81 @@ def test_invalid_argument_is_exit_code_2(fake: FakeShaperouter) -> None:
     fake.script = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "invalid", details)]
     result = run(fake, "generate", "")
     assert result.exit_code == 2
-    assert "text: must not be empty" in result.stderr
+    assert result.stderr == "Error: PROMPT: must not be empty (request req-7)\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "description", "told"),
+    [
+        (
+            ["generate", "x"],
+            "options.num_beams",
+            "must be from 1 to 8, got 9",
+            "--num-beams: must be from 1 to 8, got 9",
+        ),
+        (
+            ["generate", "x"],
+            "options.min_new_tokens",
+            "must be at most 4 (max_new_tokens), got 5",
+            "--min-new-tokens: must be at most 4 (--max-new-tokens), got 5",
+        ),
+        (
+            ["generate", "x"],
+            "options.top_k",
+            "contradicts do_sample = false, got 5",
+            "--top-k: contradicts --sample/--greedy = false, got 5",
+        ),
+        (
+            ["generate", "x"],
+            "options.bad_words[1]",
+            "must be from 1 to 8 tokens, got 9",
+            "--bad-word[1]: must be from 1 to 8 tokens, got 9",
+        ),
+        (
+            ["generate", "x"],
+            "token_ids.ids[2]",
+            "must be from 0 to 99 (vocab_size - 1), got 100",
+            "PROMPT[2]: must be from 0 to 99 (vocab_size - 1), got 100",
+        ),
+        (
+            ["generate", "x"],
+            "options.stop",
+            "must be empty: the model says stop",
+            "--stop: must be empty: the model says stop",
+        ),
+        (["models"], "a_new_field", "is wrong", "a_new_field: is wrong"),
+    ],
+)
+def test_errors_name_options_of_the_command_line(
+    fake: FakeShaperouter, command: list[str], field: str, description: str, told: str
+) -> None:
+    violation = BadRequest.FieldViolation(field=field, description=description)
+    details = BadRequest(field_violations=[violation])
+    step = fake.fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field}: {description}", details)
+    fake.script = [step]
+    fake.before_models = step
+    result = run(fake, *command)
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {told} (request req-7)\n"
+
+
+def test_what_the_client_itself_refuses_names_options_too(fake: FakeShaperouter) -> None:
+    result = run(fake, "generate", "x", "--max-new-tokens", str(2**31))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: --max-new-tokens: must fit a signed 32-bit integer, got 2147483648\n"
+    )
+    assert not fake.requests
+
+
+def test_names_of_fields_in_a_message_without_violations_are_those_of_options(
+    fake: FakeShaperouter,
+) -> None:
+    told = "options.num_beams must be at most 8; options.stop is not for beams; stop"
+    fake.script = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, told)]
+    assert run(fake, "generate", "x").stderr == (
+        "Error: --num-beams must be at most 8; --stop is not for beams; stop (request req-7)\n"
+    )
 
 
 def test_overload_tells_when_to_try_again(fake: FakeShaperouter) -> None:
@@ -40,7 +114,7 @@ def test_overload_tells_when_to_try_again(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "x")
     assert result.exit_code == 1
     assert "queue is full" in result.stderr
-    assert "try again in 2 s" in result.stderr
+    assert "retrying in 2 s" in result.stderr
 
 
 def test_json_errors_are_objects_on_stderr(fake: FakeShaperouter) -> None:

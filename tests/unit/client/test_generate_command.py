@@ -136,7 +136,7 @@ def test_prompt_from_stdin_loses_one_line_break(
 def test_stdin_that_is_not_utf8_is_refused(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "-", stdin=b"ab\xff")
     assert result.exit_code == 2
-    assert "text: stdin is not UTF-8: byte 2 is 0xff" in result.stderr
+    assert "PROMPT: stdin is not UTF-8: byte 2 is 0xff" in result.stderr
     assert not fake.requests
 
 
@@ -150,7 +150,7 @@ def test_prompt_may_be_token_ids(fake: FakeShaperouter, prompt: str) -> None:
 def test_wrong_token_id_is_named(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "--token-ids", "3 x")
     assert result.exit_code == 2
-    assert "token_ids.ids[1]: must be an integer, got 'x'" in result.stderr
+    assert "PROMPT[1]: must be an integer, got 'x'" in result.stderr
 
 
 def test_json_is_one_object_with_the_whole_result(fake: FakeShaperouter) -> None:
@@ -241,7 +241,7 @@ def test_each_run_is_explained_by_itself(fake: FakeShaperouter) -> None:
 
 def test_a_service_that_explains_nothing_is_said(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "x", "--explain")
-    assert result.stderr == "The service did not tell how it routed the request.\n"
+    assert result.stderr == "The service did not report how it routed the request.\n"
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])

@@ -30,6 +30,8 @@ def graph(  # noqa: PLR0917 (a shape, and a state)
     missed: float = 0.0,
     padded: float = 0.0,
     error: str = "",
+    left: float = 0.0,
+    first: bool = False,
 ) -> Graph:
     return Graph(
         signature=Signature(model="gpt2", kind=kind, rows=rows, length=length, beams=beams),
@@ -50,6 +52,8 @@ def graph(  # noqa: PLR0917 (a shape, and a state)
         padded_seconds=padded,
         state_seconds=0.0,
         retry_seconds=0.0,
+        left_seconds=left,
+        before_ready=first,
     )
 
 
@@ -310,3 +314,17 @@ def test_what_a_low_terminal_cannot_show_is_said_and_workers_stay() -> None:
 def test_no_graphs_is_a_picture_too() -> None:
     lines = picture([])
     assert lines[0] == "127.0.0.1:50051 · 0 workers · Ctrl-C ends"
+
+
+def test_a_worker_that_starts_says_how_far_it_is() -> None:
+    lines = picture(
+        [
+            graph(length=64, first=True),
+            graph(length=128, state=COMPILING, first=True, left=12.2),
+            graph(length=256, state=QUEUED, first=True, left=40.0),
+            graph(length=512, state=QUEUED, left=99.0),
+            graph(length=64, first=True, worker="worker-1"),
+        ]
+    )
+    starts = [line for line in lines if " starts: " in line]
+    assert starts == ["worker-0 starts: 1 of 3 graphs ready, about 40 s left"]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from shaperouter._cli._transcript_formats import HEADINGS, WRITERS, TranscriptFormat
 from shaperouter._transcription import (
     DetectedLanguage,
     TranscribedSegment,
+    TranscribedWord,
     Transcription,
 )
 
 
 def segment(text: str, start: float = 1.5, end: float = 2.0) -> TranscribedSegment:
     return TranscribedSegment(start_seconds=start, end_seconds=end, text=text)
+
+
+def words_of(*words: tuple[str, float, float]) -> tuple[TranscribedWord, ...]:
+    return tuple(
+        TranscribedWord(text=text, start_seconds=start, end_seconds=end, probability=1.0)
+        for text, start, end in words
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,33 @@ def test_text_cannot_be_taken_for_another_subtitle(form: TranscriptFormat) -> No
 def test_text_cannot_be_taken_for_a_tag() -> None:
     printed = WRITERS[TranscriptFormat.VTT](1, segment("R&B <i>"))
     assert printed.endswith("\nR&amp;B &lt;i>\n")
+
+
+def test_webvtt_has_the_times_of_words() -> None:
+    words = [(" Hello", 1.5, 1.7), (" <there>", 1.75, 1.9), (" R&B.", 1.9, 2.0)]
+    made = dataclasses.replace(segment(" Hello <there> R&B."), words=words_of(*words))
+    assert WRITERS[TranscriptFormat.VTT](1, made) == (
+        "00:00:01.500 --> 00:00:02.000\nHello<00:00:01.750> &lt;there><00:00:01.900> R&amp;B.\n"
+    )
+
+
+def test_times_of_words_ascend_within_their_cue() -> None:
+    words = [
+        ("a", 1.6, 1.7),
+        (" b", 1.6, 1.7),
+        (" c", 1.55, 1.6),
+        (" d", 2.0, 2.5),
+        ("\ne", 1.9, 2),
+    ]
+    made = dataclasses.replace(segment("a b c d\ne"), words=words_of(*words))
+    _, text = WRITERS[TranscriptFormat.VTT](1, made).splitlines()
+    assert text == "<00:00:01.600>a b c d<00:00:01.900> e"
+
+
+@pytest.mark.parametrize("form", [TranscriptFormat.TEXT, TranscriptFormat.SRT])
+def test_only_webvtt_has_times_of_words_in_captions(form: TranscriptFormat) -> None:
+    made = dataclasses.replace(segment("a b"), words=words_of(("a", 1.6, 1.7), (" b", 1.8, 1.9)))
+    assert "a b" in WRITERS[form](1, made).splitlines()
 
 
 def test_only_webvtt_has_a_heading() -> None:

@@ -123,7 +123,10 @@ def test_signatures_may_come_from_stdin(fake: FakeShaperouter) -> None:
             "--kind, --rows and --lengths must be given together",
         ),
         (["--beams", "4"], "--kind, --rows and --lengths must be given together"),
-        (["--kind", "decode", "--rows", "1;2", "--lengths", "64"], "'1;2' is not integers"),
+        (
+            ["--kind", "decode", "--rows", "1;2", "--lengths", "64"],
+            "must be integers separated by commas",
+        ),
         (["--kind", "unknown", "--rows", "1", "--lengths", "64"], "'unknown' is not one of"),
         (["--file", "/nonexistent"], "No such file"),
     ],

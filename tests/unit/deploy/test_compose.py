@@ -16,7 +16,7 @@ from harness.roles import options_of
 from harness.tools import tool
 from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILE = DEPLOY / "compose" / "compose.yaml"

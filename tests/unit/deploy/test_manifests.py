@@ -17,13 +17,14 @@ from harness.roles import options_of
 from shaperouter._channel import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
 from shaperouter_service.addresses import split_address
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import CONNECTION_AGE
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
 
 # A combined pod is a worker with a router.
-ROLES = dict.fromkeys(BUILDS, ("router", "worker")) | {"overlays/gateway": ("worker",)}
+ROLES = dict.fromkeys(BUILDS, ("router", "worker")) | {"gateway": ("worker",)}
 ALL = [(name, f"shaperouter-{role}") for name in BUILDS for role in ROLES[name]]
 
 # Seconds that a process needs to stop once its requests have ended.
@@ -43,11 +44,9 @@ def workload(request: pytest.FixtureRequest) -> Workload:
 
 
 @pytest.fixture
-def options(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def options(workload: Workload) -> dict[str, Any]:
     """The values of the command's options, as the program reads them from the manifest."""
-    for name, value in workload.environment.items():
-        monkeypatch.setenv(name, value)
-    return options_of(workload.command, workload.arguments)
+    return workload.options
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -145,7 +144,8 @@ def test_callers_have_left_a_router_before_it_stops(name: str) -> None:
 
 
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
-    metrics = RequestMetrics(CollectorRegistry(), ["demo"])
+    registry = CollectorRegistry()
+    metrics = RequestMetrics(registry, ["demo"], RefusalLog(RefusalMetrics(registry)))
     metrics.e2e_latency.labels("demo").observe(0)
     [family] = metrics.e2e_latency.collect()
     bounds = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]

@@ -109,8 +109,8 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
     the workers don't serve before the scenario says so; with `text` false the models have no
     tokenizers; `grace` is the time, in seconds, that requests have when the router stops. `listen`
     is the router's address, a Unix socket unless it is given, `settings` are more of its
-    configuration, `credentials` what the scenario's stubs call it with, and `workers_tls` is the
-    workers'.
+    configuration, `credentials` what the scenario's stubs call it with, `workers_tls` is the
+    workers', and `patience` the longest that it all may take, in seconds.
     """
 
     async def act(
@@ -125,6 +125,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         settings: Mapping[str, Any],
         credentials: grpc.ChannelCredentials | None,
         workers_tls: ServerTls | None,
+        patience: float,
     ) -> None:
         fakes = [
             FakeWorker(f"worker-{index}", sockets / f"worker-{index}", models, tls=workers_tls)
@@ -136,6 +137,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         monkeypatch.setattr(router_role, "make_registry", lambda _: registry)
         # Its HTTP server takes half a second to stop.
         monkeypatch.setattr(router_role, "serve_metrics", lambda *_: contextlib.nullcontext(0))
+        defaults = {"max_queue_seconds": 30.0, "max_calls": 4096, "max_recording_memory": 10**9}
         config = router_role.RouterConfig(
             models=[
                 ModelSource(name=model, directory=checkpoint if text else sockets)
@@ -143,10 +145,9 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
             ],
             listen=listen or f"unix:{sockets / 'router'}",
             metrics_listen="127.0.0.1:0",
-            max_queue_seconds=30.0,
             grace=grace,
             own_workers=True,
-            **settings,
+            **(defaults | dict(settings)),
         )
         async with contextlib.AsyncExitStack() as stack:
             for fake in fakes:
@@ -163,7 +164,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
                         if credentials
                         else aio.insecure_channel(config.listen, _CHANNEL_OPTIONS)
                     ) as channel,
-                    asyncio.timeout(PATIENCE),
+                    asyncio.timeout(patience),
                 ):
                     router = Router(channel, registry, stop)
                     await channel.channel_ready()
@@ -187,6 +188,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         settings: Mapping[str, Any] = MappingProxyType({}),
         credentials: grpc.ChannelCredentials | None = None,
         workers_tls: ServerTls | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         asyncio.run(
             act(
@@ -200,6 +202,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
                 settings=settings,
                 credentials=credentials,
                 workers_tls=workers_tls,
+                patience=patience,
             )
         )
 

@@ -76,5 +76,5 @@ def test_a_directory_that_a_group_can_write_to_is_used_with_a_warning(directory:
     directory.chmod(0o2775)
     cache, (line,) = opened(directory)
     assert cache is not None
-    assert line["event"] == "a group may put code into the compile cache that workers run"
+    assert line["event"] == "a group can write to the compile cache, and workers run the code in it"
     assert (line["directory"], line["mode"]) == (str(directory), "2775")

@@ -23,6 +23,7 @@ from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.access import Refusal
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.fleet import Recycling
+from shaperouter_service.telemetry.refusals import REASONS
 
 CLIENTS = ("search", "chat")
 
@@ -48,7 +49,7 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
         "fit": {"tight", "loose"},
         "state": {*GraphState, "active", "free"},
         "result": {"compiled", "loaded", "failed", *Recycling},
-        "reason": {*Loss, *Refusal},
+        "reason": {*Loss, *Refusal, *REASONS},
         "limit": {"requests", "tokens"},
         "grpc_type": {"unary", "server_stream", "bidi_stream"},
         "grpc_service": {service.full_name for service in SERVICES},

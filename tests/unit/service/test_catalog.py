@@ -53,7 +53,7 @@ def test_a_snapshot_makes_its_models_known() -> None:
     assert model.slots == 5
 
 
-def test_ready_workers_are_the_connected_ones_that_have_the_model() -> None:
+def test_ready_workers_are_the_warm_ones_that_have_the_model() -> None:
     catalog = Catalog(["gpt2", "demo"])
     catalog.update(snapshot("worker-0", "gpt2"))
     catalog.update(snapshot("worker-1", "gpt2", "demo"))
@@ -62,6 +62,20 @@ def test_ready_workers_are_the_connected_ones_that_have_the_model() -> None:
         "gpt2": 2,
         "demo": 1,
     }
+
+
+def test_a_worker_that_still_makes_its_first_graphs_is_connected_and_not_ready() -> None:
+    catalog = Catalog(["gpt2"])
+    warm, cold = snapshot("worker-0", "gpt2"), snapshot("worker-1", "gpt2")
+    cold.warm = False
+    ready = []
+    for told in (cold, warm):
+        catalog.update(told)
+        model = catalog.model("gpt2")
+        assert model is not None
+        ready.append((model.ready_workers, catalog.ready))
+    assert ready == [(0, False), (1, True)]
+    assert len(catalog.workers("gpt2")) == 2
 
 
 def test_a_model_outlives_its_last_worker() -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from shaperouter_service.cache.cache import (
     UNFINISHED_SECONDS,
     least_valuable,
 )
+from shaperouter_service.cache.disk import Disk
 from shaperouter_service.cache.host import processor
 from shaperouter_service.cache.location import default_directory
 
@@ -155,7 +156,7 @@ def test_a_file_that_cannot_be_read_costs_a_compilation(
     def fail(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(os, "open", fail)
     with capture_logs() as logs:
         assert section.read(GRAPH, Part.MODULE) is None
     assert "Permission denied" in logs[0]["reason"]
@@ -357,3 +358,63 @@ def test_the_default_directory_is_in_the_users_cache_home(monkeypatch: pytest.Mo
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert default_directory() == Path("/home/somebody/.cache/shaperouter")
+
+
+def test_a_pipe_in_place_of_a_file_is_damage_and_blocks_nobody(
+    tmp_path: Path, section: Section
+) -> None:
+    keep(section)
+    path = path_of(tmp_path, Part.MODULE)
+    path.unlink()
+    os.mkfifo(path)
+    assert section.read(GRAPH, Part.MODULE) is None
+    assert not path.exists()
+
+
+def test_a_pipe_in_place_of_the_key_is_replaced(tmp_path: Path, section: Section) -> None:
+    (tmp_path / KEY.name).mkdir()
+    os.mkfifo(tmp_path / KEY.name / "key.json")
+    keep(section)
+    assert json.loads((tmp_path / KEY.name / "key.json").read_text()) == KEY.parts
+
+
+@pytest.fixture
+def hung_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Reading from the cache hangs until the test ends; set once somebody has tried."""
+    tried, ended = threading.Event(), threading.Event()
+
+    def hang(path: Path) -> None:
+        tried.set()
+        ended.wait()
+
+    monkeypatch.setattr(sealed, "read", hang)
+    yield tried
+    ended.set()
+
+
+def test_a_disk_that_hangs_is_given_up_and_not_asked_again(
+    tmp_path: Path, hung_disk: threading.Event
+) -> None:
+    cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=0.05))
+    assert cache is not None
+    section = cache.section(KEY)
+    keep(section)
+    with capture_logs() as lines:
+        assert section.read(GRAPH, Part.MODULE) is None
+        assert hung_disk.is_set()
+        hung_disk.clear()
+        assert section.read(GRAPH, Part.MODULE) is None
+        assert not section.has(GRAPH)
+    assert not hung_disk.is_set()
+    assert [line["event"] for line in lines] == [
+        "the compile cache is not used until this process is restarted: its disk hangs"
+    ]
+
+
+def test_a_cache_whose_disk_hangs_at_the_start_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(sealed, "replace", lambda *_: ended.wait())
+    assert CompileCache.open(tmp_path, max_bytes=1, disk=Disk(timeout=0.05)) is None
+    ended.set()

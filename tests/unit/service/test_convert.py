@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 from shaperouter_service.conversion import convert_directory
 from shaperouter_service.errors import StartupError
 
@@ -329,13 +329,13 @@ def test_a_directory_without_tokenizer_is_refused(write: Write, tmp_path: Path) 
 def test_a_tokenizer_of_another_model_is_refused(write: Write, tmp_path: Path) -> None:
     source = write()
     (source / "tokenizer.json").write_text("{}")
-    with pytest.raises(StartupError, match=r"it has no token <\|startoftranscript\|>"):
+    with pytest.raises(StartupError, match=r"has no token <\|startoftranscript\|>"):
         convert_directory(source, tmp_path / "target")
 
 
 def test_a_target_with_files_is_left_alone(write: Write, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "precious").touch()
-    with pytest.raises(StartupError, match="must not exist, or be an empty directory"):
+    with pytest.raises(StartupError, match="must be an empty directory or not exist"):
         convert_directory(write(), tmp_path / "target")
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["precious"]

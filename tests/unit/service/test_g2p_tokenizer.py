@@ -1,7 +1,5 @@
 """The tokenizer of the built-in grapheme-to-phoneme model."""
 
-import asyncio
-
 import pytest
 
 from shaperouter_service.sources import parse_models
@@ -20,7 +18,7 @@ def g2p() -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    return asyncio.run(tokenizer.encode(text))
+    return tokenizer.encode(text)
 
 
 def test_each_character_is_a_token_and_the_end_is_marked(g2p: Tokenizer) -> None:

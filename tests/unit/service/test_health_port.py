@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from pathlib import Path
 
 import grpc
@@ -13,8 +15,12 @@ from harness.certificates import Authority
 from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import model_pb2, model_pb2_grpc
+from shaperouter_service.rpc import health as health_module
+from shaperouter_service.rpc.health import Health, serving_health
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+# Else all channels to an address share a connection.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 
 def test_probes_in_plain_text_reach_a_service_with_tls_and_tokens(
@@ -50,3 +56,54 @@ def test_probes_in_plain_text_reach_a_service_with_tls_and_tokens(
         },
         credentials=authority.credentials(),
     )
+
+
+async def closed_by_server(address: str) -> bool:
+    """Connects, and tells whether the server closes the connection before it has said a word."""
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    try:
+        return await asyncio.wait_for(reader.read(1), PATIENCE) == b""
+    except ConnectionResetError:
+        return True
+    finally:
+        writer.close()
+
+
+def test_connections_beyond_the_limit_are_closed(
+    monkeypatch: pytest.MonkeyPatch, free_address: str
+) -> None:
+    monkeypatch.setattr(health_module, "MAX_CONNECTIONS", 3)
+
+    async def scenario() -> None:
+        async with serving_health(Health(), free_address), contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                channel = aio.insecure_channel(free_address, OWN_CONNECTION)
+                stack.push_async_callback(channel.close)
+                await health_pb2_grpc.HealthStub(channel).Check(
+                    health_pb2.HealthCheckRequest(service="liveness"), timeout=PATIENCE
+                )
+            assert await closed_by_server(free_address)
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_stays_is_ended(
+    monkeypatch: pytest.MonkeyPatch, free_address: str
+) -> None:
+    monkeypatch.setattr(health_module, "CONNECTION_AGE", 0.1)
+    monkeypatch.setattr(health_module, "CONNECTION_GRACE", 0.1)
+
+    async def scenario() -> None:
+        async with (
+            serving_health(Health(), free_address),
+            aio.insecure_channel(free_address) as channel,
+        ):
+            request = health_pb2.HealthCheckRequest(service="liveness")
+            call = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE)
+            assert (await call.read()).status == SERVING
+            # Nothing changes, so nothing is told any more.
+            with pytest.raises(aio.AioRpcError) as error:
+                await call.read()
+            assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+    asyncio.run(scenario())

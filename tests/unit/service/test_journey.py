@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import MODEL, option
+from harness.routing import LADDERS, MODEL, option
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss
+from shaperouter_service.messages import signature_to_proto
 
 EOS = 999
 NEW_TOKENS = 12
@@ -57,7 +58,7 @@ def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_m
         assert list(rest.generated_token_ids) == expected[:there]
         del rest.generated_token_ids[:]
         assert rest.resumed == (there > 0)
-        rest.lane_beams, rest.resumed = 0, False
+        rest.lane_beams, rest.resumed, rest.suspect = 0, False, False
         assert rest == request()
         for token in expected[there:][:count]:
             journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token])))
@@ -88,6 +89,70 @@ def test_a_run_of_which_only_the_word_of_the_end_was_lost_has_ended() -> None:
     end = journey.end()
     assert end is not None
     assert end.completion.finish_reason == generation_pb2.FINISH_REASON_EOS
+
+
+def isolated() -> worker_pb2.RunResponse:
+    return worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
+
+
+def token(token_id: int) -> worker_pb2.RunResponse:
+    return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token_id]))
+
+
+def test_a_run_is_a_suspect_after_two_losses_at_a_token_until_it_gets_further() -> None:
+    journey, suspected = Journey(request()), []
+    for _ in range(3):
+        suspected.append(journey.rest(option()).suspect)
+        journey.interrupted("w", Loss.LOST)
+    journey.got(token(0))
+    journey.interrupted("w", Loss.LOST)
+    suspected.append(journey.rest(option()).suspect)
+    assert suspected == [False, False, True, False]
+
+
+@pytest.mark.parametrize("loss", [Loss.LOST, Loss.HUNG])
+def test_a_run_that_two_workers_were_lost_with_in_isolation_is_the_cause(loss: Loss) -> None:
+    journey, caused = Journey(request()), []
+    for _ in range(2):
+        journey.interrupted("w", loss)
+    for _ in range(2):
+        caused.append(journey.is_cause)
+        journey.got(isolated())
+        journey.interrupted("w", loss)
+    assert [*caused, journey.is_cause] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        token(0),
+        worker_pb2.RunResponse(
+            stall=generation_pb2.Stall(
+                signature=signature_to_proto(LADDERS.first_decode(MODEL, beams=1))
+            )
+        ),
+    ],
+    ids=["a token", "a stall"],
+)
+def test_what_ends_an_isolation_clears_a_run_of_what_comes_later(
+    event: worker_pb2.RunResponse,
+) -> None:
+    journey = Journey(request())
+    for _ in range(5):
+        journey.got(isolated())
+        journey.got(event)
+        journey.interrupted("w", Loss.LOST)
+    assert not journey.is_cause
+
+
+@given(lives=lives)
+def test_a_run_that_was_never_isolated_is_never_the_cause(lives: list[tuple[int, Loss]]) -> None:
+    journey = Journey(request())
+    for made, loss in lives:
+        for token_id in range(made):
+            journey.got(token(token_id))
+        journey.interrupted("w", loss)
+        assert not journey.is_cause
 
 
 @pytest.mark.parametrize("loss", Loss)

@@ -202,7 +202,7 @@ def test_the_error_of_a_chosen_ladder_names_its_option(option: str) -> None:
 
 
 def test_lengths_of_sources_are_refused_where_there_is_no_encoder() -> None:
-    message = "encode-lengths: must be of a model with an encoder, got 16,24"
+    message = "encode-lengths: must be for a model with an encoder, got 16,24"
     with pytest.raises(ValueError, match=message):
         Ladders.default(max_length=100, slots=2, encode_lengths=(16, 24))
 

@@ -72,7 +72,7 @@ def test_a_worker_that_is_never_understood_is_asked_ever_less_often_and_told_onc
     pauses = [after - before for before, after in itertools.pairwise(attempts)]
     least = (0.01, 0.02, 0.04, 0.04)
     assert all(pause >= one for pause, one in zip(pauses, least, strict=True))
-    told = [entry for entry in logs if entry["event"] == "worker not understood"]
+    told = [entry for entry in logs if entry["event"] == "handling a worker's message failed"]
     assert len(told) == 1
 
 

@@ -39,13 +39,13 @@ def test_files_and_links_within_are_fine(directory: Path) -> None:
 def test_a_link_that_leads_out_is_refused(directory: Path, secret: Path, name: str) -> None:
     (directory / "sub").mkdir()
     (directory / name).symlink_to(secret)
-    with pytest.raises(StartupError, match=f"{name}: leads out of the model's directory, to "):
+    with pytest.raises(StartupError, match=f"{name}: points outside the model's directory, to "):
         check_model_directory(directory)
 
 
 def test_a_link_to_a_directory_elsewhere_is_refused(directory: Path) -> None:
     (directory / "additional_chat_templates").symlink_to("/etc")
-    with pytest.raises(StartupError, match="leads out of the model's directory, to /etc"):
+    with pytest.raises(StartupError, match="points outside the model's directory, to /etc"):
         check_model_directory(directory)
 
 
@@ -85,7 +85,7 @@ def test_a_file_that_is_read_whole_has_a_limit(directory: Path, name: str, limit
 
 def test_every_model_is_looked_at_by_whoever_serves_it(directory: Path, secret: Path) -> None:
     (directory / "vocab.json").symlink_to(secret)
-    with pytest.raises(StartupError, match="leads out") as error:
+    with pytest.raises(StartupError, match="points outside") as error:
         parse_models([f"m={directory}"])
     assert "secret-content" not in str(error.value)
 

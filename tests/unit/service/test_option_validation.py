@@ -88,20 +88,20 @@ OPTION_VIOLATIONS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"early_stopping": 99, "num_beams": 2}, "early_stopping", ["one of", "got 99"]),
     ({"logprobs": -1}, "logprobs", ["from 0 to 20", "got -1"]),
     ({"logprobs": 21}, "logprobs", ["from 0 to 20", "got 21"]),
-    ({"logprobs": 1, "num_beams": 2}, "logprobs", ["0 with num_beams above 1", "got 1"]),
+    ({"logprobs": 1, "num_beams": 2}, "logprobs", ["0 if num_beams is above 1", "got 1"]),
     ({"stop": ["x"] * 17}, "stop", ["at most 16 strings", "got 17"]),
     ({"stop": ["x", ""]}, "stop[1]", ["from 1 to 256 characters", "got 0"]),
     ({"stop": ["é" * 257]}, "stop[0]", ["from 1 to 256 characters", "got 257"]),
     (
-        {"stop": ["x"], "num_beams": 2},
-        "stop",
-        ["empty with num_beams above 1, which is 2", "got 1"],
+        {"stop": ["x", "a\N{REPLACEMENT CHARACTER}"], "num_beams": 2},
+        "stop[1]",
+        ["must not contain U+FFFD if num_beams is above 1 (it is 2)"],
     ),
     ({"logit_bias": [bias(100)]}, "logit_bias[0].token_id", ["0 to 99", "got 100"]),
     (
         {"logit_bias": [bias(3), bias(4), bias(3)]},
         "logit_bias[2].token_id",
-        ["at most once", "got 3 again"],
+        ["only once", "got 3 again"],
     ),
     ({"logit_bias": [bias(3, math.nan)]}, "logit_bias[0].bias", ["-10000 to 10000", "got nan"]),
     ({"logit_bias": [bias(3, -math.inf)]}, "logit_bias[0].bias", ["to 10000", "got -inf"]),
@@ -124,11 +124,11 @@ OPTION_VIOLATIONS: list[tuple[dict[str, Any], str, list[str]]] = [
         "bad_words_token_ids[0].ids[1]",
         ["0 to 99", "got 100"],
     ),
-    ({"bad_words": ["a"] * 257}, "bad_words", ["at most 256 entries in all", "got 257"]),
+    ({"bad_words": ["a"] * 257}, "bad_words", ["at most 256 entries in total", "got 257"]),
     (
         {"bad_words": ["a"] * 200, "bad_words_token_ids": [run_of(1)] * 57},
         "bad_words",
-        ["at most 256 entries in all", "got 257"],
+        ["at most 256 entries in total", "got 257"],
     ),
     *(
         ({name: value, "do_sample": False}, name, ["do_sample = false", f"got {value}"])
@@ -159,7 +159,7 @@ def test_biases_of_the_checkpoint_take_up_room_that_is_told() -> None:
     model.vocab_size = 1000
     request = with_text("x", logit_bias=[bias(token) for token in range(256)])
     (violation,) = violations(request, model)
-    assert "at most 255 entries in all besides 1 of the checkpoint, got 256" in str(violation)
+    assert "at most 255 entries in total besides the checkpoint's 1, got 256" in str(violation)
 
 
 @pytest.mark.parametrize(

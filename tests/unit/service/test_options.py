@@ -194,9 +194,13 @@ def test_default_beams_are_no_more_than_there_are() -> None:
     assert resolved(model_pb2.Model(default_options=default_options(num_beams=9))).num_beams == 1
 
 
-@pytest.mark.parametrize("option", [{"stop": ["x"]}, {"logprobs": 1}], ids=str)
-def test_default_beams_give_way_to_what_cannot_be_done_with_them(option: dict[str, Any]) -> None:
-    assert resolved(MODEL, **option).num_beams == 1
+def test_default_beams_give_way_to_what_cannot_be_done_with_them() -> None:
+    assert resolved(MODEL, logprobs=1).num_beams == 1
+
+
+def test_stop_strings_go_to_the_worker_with_beams_alone() -> None:
+    assert list(resolved(MODEL, stop=["x"], num_beams=2).stop) == ["x"]
+    assert list(resolved(MODEL, stop=["x"], num_beams=1).stop) == []
 
 
 def test_without_beams_the_options_of_the_search_have_no_effect() -> None:

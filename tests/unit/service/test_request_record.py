@@ -12,6 +12,7 @@ from harness.logs import capture_logs
 from shaperouter.v1 import generation_pb2, signature_pb2
 from shaperouter_service.routing.decision import Decision, Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 
 PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
@@ -41,7 +42,9 @@ class Measured:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = RequestMetrics(self.registry, ["gpt2"])
+        self.metrics = RequestMetrics(
+            self.registry, ["gpt2"], RefusalLog(RefusalMetrics(self.registry))
+        )
 
     def record(self) -> RequestRecord:
         record = RequestRecord(self.metrics, "request-7")

@@ -65,7 +65,7 @@ def test_what_goes_wrong_in_a_round_is_told_and_the_next_round_comes(
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    assert [entry["event"] for entry in logs] == ["round failed"]
+    assert [entry["event"] for entry in logs] == ["iteration failed"]
 
 
 def test_what_goes_wrong_with_a_name_does_not_end_discovery(

@@ -12,12 +12,15 @@ from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
 from shaperouter_service.errors import StoppingError
-from shaperouter_service.fleet import fleet
+from shaperouter_service.fleet.journey import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
 from shaperouter_service.rpc.status import RelayedError
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
+
+# More than a run is lost with before it is refused as the cause.
+GIVEN_BACK = LOSSES_OF_SUSPECTS + LOSSES_OF_CAUSES + 1
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -70,9 +73,9 @@ def test_what_a_draining_worker_gives_back_goes_on_elsewhere_and_is_no_loss(
         await last.kill()
         await last.start()
         assert (await call).sequences[0].token_ids == TOKENS
-        assert resumed(router, "draining") >= fleet.ATTEMPTS + 1
+        assert resumed(router, "draining") >= GIVEN_BACK
 
-    play(scenario, workers=fleet.ATTEMPTS + 2)
+    play(scenario, workers=GIVEN_BACK + 1)
 
 
 def test_a_request_that_meets_a_worker_as_it_begins_to_drain_goes_elsewhere(play: Play) -> None:

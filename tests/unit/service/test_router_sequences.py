@@ -188,6 +188,14 @@ def test_beam_search_gives_its_hypotheses_from_best_to_worst(
     play(scenario)
 
 
+def test_a_beam_search_that_found_less_than_was_asked_for_returns_what_it_found(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        response = await agreed(router, options=options(num_beams=4, num_return_sequences=4))
+        assert [sequence.token_ids for sequence in response.sequences] == [[5, 7, 8], [9]]
+
+    play(scenario)
+
+
 def test_each_hypothesis_is_one_delta(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         events, end = await read_events(

@@ -88,6 +88,10 @@ def test_a_signature_off_the_ladders_is_refused(
             "workers[1]: must be one of worker-0, worker-1 (workers that have tiny), got 'gpu-7'",
         ),
         (
+            {"signatures": [shape(16)], "workers": ["worker-1", "worker-0", "worker-1"]},
+            "workers[2]: must name each worker only once, got 'worker-1' again",
+        ),
+        (
             {"signatures": [shape(16)], "workers": ["worker-0"], "all_workers": True},
             "all_workers: must not be set together with workers",
         ),

@@ -6,9 +6,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from grpc import StatusCode, aio
 
+from harness.router import PATIENCE
 from shaperouter.v1 import graph_pb2
+from shaperouter_service.api import graphs as graphs_module
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -85,3 +88,85 @@ def test_a_watch_ends_well_as_soon_as_the_service_stops(play: Play) -> None:
 
     # Far longer than a test may take: the watch must not use it up.
     play(scenario, grace=600.0)
+
+
+def test_what_many_watch_is_listed_once_a_change(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = 0
+    list_graphs = graphs_module.GraphServicer._graphs
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        nonlocal listed
+        listed += 1
+        return list_graphs(*arguments, **options)
+
+    monkeypatch.setattr(graphs_module.GraphServicer, "_graphs", count)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        calls = [watch(router) for _ in range(30)]
+        for call in calls:
+            await call.read()
+        worker.graphs = [worker.graph(worker.signature(16))]
+        await worker.change()
+        for call in calls:
+            while not (await call.read()).graphs:
+                pass
+        assert listed <= worker.told
+        for call in calls:
+            call.cancel()
+
+    play(scenario)
+
+
+def test_many_watchers_are_told_less_often_each(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchers, updates_per_second = 10, 20.0
+    monkeypatch.setattr(graphs_module, "MAX_UPDATES_PER_SECOND", updates_per_second)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        calls = [watch(router) for _ in range(watchers)]
+        for call in calls:
+            await call.read()
+        started = time.monotonic()
+        reading = [asyncio.create_task(call.read()) for call in calls]
+        while not all(task.done() for task in reading):
+            await worker.change()
+            await asyncio.sleep(0.01)
+        # Each has waited for its part of the updates, less the time in which all began.
+        assert time.monotonic() - started > watchers / updates_per_second / 2
+        for call in calls:
+            call.cancel()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("method", ["WatchGraphs", "WarmGraphs"])
+def test_a_client_with_too_many_streams_is_refused_and_others_are_not(
+    play: Play, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(graphs_module, "MAX_STREAMS", 4)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.compiling_ends.clear()
+        request = {
+            "WatchGraphs": graph_pb2.WatchGraphsRequest(),
+            "WarmGraphs": graph_pb2.WarmGraphsRequest(signatures=[worker.signature(16)]),
+        }[method]
+
+        def follow(client: str) -> Any:
+            metadata = (("x-client-id", client),)
+            return getattr(router.graphs, method)(request, metadata=metadata, timeout=PATIENCE)
+
+        held = [follow("one"), follow("one")]
+        for call in held:
+            await call.read()
+        error = await router.error(follow("one"))
+        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert "limit 2 calls of one client" in error.details()
+        other = follow("other")
+        assert await other.read() is not aio.EOF
+        worker.compiling_ends.set()
+
+    play(scenario)

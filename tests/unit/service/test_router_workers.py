@@ -87,6 +87,19 @@ def test_a_request_waits_for_the_first_worker(play: Play, until: Until) -> None:
     play(scenario, started=False)
 
 
+def test_a_request_that_names_no_model_is_counted_while_it_waits_for_workers(
+    play: Play, until: Until
+) -> None:
+    # An autoscaler that has scaled to zero goes by this.
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = router.generate()
+        await until(lambda: router.metric("num_requests_waiting", model="(unknown)") == 1)
+        call.cancel()
+        await until(lambda: router.metric("num_requests_waiting", model="(unknown)") == 0)
+
+    play(scenario, started=False, models=("large", "small"))
+
+
 def test_a_request_waits_for_a_worker_to_come_back(play: Play, until: Until) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await worker.kill()
@@ -107,7 +120,9 @@ def test_a_deadline_without_a_worker_is_told_with_the_reason(play: Play, known: 
             await worker.kill()
         error = await router.error(router.generate(timeout=0.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
-        assert "no worker was ready to serve tiny" in str(error.details())
+        assert "no worker could serve tiny" in str(error.details())
+        why = "the workers that had loaded it were lost" if known else "the service is starting"
+        assert why in str(error.details())
 
     play(scenario, started=False)
 

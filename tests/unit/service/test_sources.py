@@ -32,7 +32,7 @@ def test_a_name_alone_is_a_built_in_model(builtin: Path) -> None:
 
 
 def test_an_unknown_built_in_name_is_told_with_what_there_is(builtin: Path) -> None:
-    with pytest.raises(StartupError, match=r"'gpt2' is not built in \(there is demo, tiny\)"):
+    with pytest.raises(StartupError, match=r"'gpt2' is not a built-in model \(demo, tiny\)"):
         parse_models(["gpt2"])
 
 
@@ -75,7 +75,7 @@ def test_models_keep_their_order(builtin: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "a/b", "é", "x" * 65, "a\n"])
 @pytest.mark.parametrize("place", ["", "=/tmp"])
 def test_a_bad_name_is_told(name: str, place: str) -> None:
-    with pytest.raises(StartupError, match="up to 64 letters") as error:
+    with pytest.raises(StartupError, match="at most 64 letters") as error:
         parse_models([name + place])
     assert repr(name) in str(error.value)
 
@@ -86,7 +86,7 @@ def test_the_longest_name_is_one(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_there_twice_is_told(builtin: Path, tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="demo is there twice"):
+    with pytest.raises(StartupError, match="demo is given twice"):
         parse_models(["demo", f"demo={tmp_path}"])
 
 
@@ -94,7 +94,7 @@ def test_a_name_that_is_there_twice_is_told(builtin: Path, tmp_path: Path) -> No
     "place", ["/nowhere/at/all", "./nowhere", "../nowhere", "a/b/c", "nowhere/", "~/nowhere", ""]
 )
 def test_a_path_that_is_not_there_is_told(place: str) -> None:
-    with pytest.raises(StartupError, match="no directory") as error:
+    with pytest.raises(StartupError, match="is not a directory") as error:
         parse_models([f"mine={place}"])
     assert repr(place) in str(error.value)
 
@@ -102,7 +102,7 @@ def test_a_path_that_is_not_there_is_told(place: str) -> None:
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.touch()
-    with pytest.raises(StartupError, match="no directory"):
+    with pytest.raises(StartupError, match="is not a directory"):
         parse_models([f"mine={file}"])
 
 
@@ -124,12 +124,12 @@ def test_a_hub_id_is_downloaded_without_code(
 
 
 def test_a_hub_id_without_network_is_a_startup_error(offline: None) -> None:
-    with pytest.raises(StartupError, match="'nobody/nothing' is no directory here"):
+    with pytest.raises(StartupError, match="'nobody/nothing' is not a directory"):
         parse_models(["mine=nobody/nothing"])
 
 
 def test_what_is_no_hub_id_either_is_a_startup_error(offline: None) -> None:
-    with pytest.raises(StartupError, match="'a--b' is no directory here"):
+    with pytest.raises(StartupError, match="'a--b' is not a directory"):
         parse_models(["mine=a--b"])
 
 

@@ -24,7 +24,7 @@ def test_a_worker_that_cannot_start_as_configured_ends_the_supervision(sockets: 
         supervision = asyncio.create_task(processes.supervise())
         await wait_until(lambda: bool(fakes.started))
         await fakes.started[0].die(78)
-        with pytest.raises(StartupError, match="worker-0 cannot start"):
+        with pytest.raises(StartupError, match="worker-0 could not start"):
             await supervision
 
     asyncio.run(act())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from harness.router import PATIENCE, Play, Router, wait_until
 from shaperouter import AsyncClient, UnavailableError
 from shaperouter.v1 import model_pb2, model_pb2_grpc
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc import tls as tls_module
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 
 
@@ -133,7 +135,7 @@ def test_new_connections_get_a_changed_certificate_and_old_ones_go_on(
     play(scenario, listen=free_address, settings={"tls": tls}, credentials=authority.credentials())
 
 
-@pytest.mark.parametrize("damage", ["not PEM", "another key", "gone"])
+@pytest.mark.parametrize("damage", ["not PEM", "another key", "gone", "a pipe"])
 def test_changed_files_that_cannot_be_used_change_nothing_and_are_told(
     play: Play, free_address: str, authority: Authority, damage: str
 ) -> None:
@@ -146,10 +148,13 @@ def test_changed_files_that_cannot_be_used_change_nothing_and_are_told(
             shutil.move(authority.issue("other")[1], tls.key)
         else:
             tls.key.unlink()
+        if damage == "a pipe":
+            # Without a writer, a reader would wait for ever.
+            os.mkfifo(tls.key)
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):
                 assert not await ask(free_address, authority.credentials())
-        (told,) = [line for line in logs if line["event"] == "changed files not taken"]
+        (told,) = [line for line in logs if line["event"] == "changed files not loaded"]
         assert str(tls.key) in told["reason"]
         assert "secret-content" not in str(logs)
 
@@ -237,6 +242,23 @@ def test_a_router_whose_certificate_was_renewed_gets_to_its_workers_again(
     )
 
 
+def test_a_certificate_and_a_key_that_came_between_are_no_pair(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = authority.server()
+    read = tls_module.read_regular
+
+    def read_and_replace(path: Path) -> bytes:
+        content = read(path)
+        if path == tls.cert:
+            authority.issue()  # both anew
+        return content
+
+    monkeypatch.setattr(tls_module, "read_regular", read_and_replace)
+    with pytest.raises(StartupError, match="must be a certificate and its unencrypted private key"):
+        tls.credentials()
+
+
 def test_files_of_a_router_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
     tls = WorkerTls(ca=tmp_path / "nowhere", cert=None, key=None, name=None)
     with pytest.raises(StartupError, match=r"worker-tls-ca: .*nowhere cannot be read"):
@@ -248,7 +270,10 @@ def test_files_of_a_router_that_cannot_be_used_are_told_at_the_start(tmp_path: P
     [
         ("cert", "tls-cert: .* cannot be read: No such file"),
         ("client_ca", "tls-client-ca: .* has no certificates in PEM"),
-        ("key", "tls-cert, tls-key: .* are no certificate and its unencrypted private key in PEM"),
+        (
+            "key",
+            "tls-cert, tls-key: .* must be a certificate and its unencrypted private key in PEM",
+        ),
     ],
 )
 def test_files_that_cannot_be_used_are_told_at_the_start(

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-import structlog
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,11 +17,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from harness.fake_worker import FakeWorker
+from harness.logs import configured_logs
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry import tracing
-from shaperouter_service.telemetry.logs import configure_logs
+from shaperouter_service.telemetry.logs import LogSettings
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -126,16 +127,11 @@ def test_a_request_that_fails_says_why(play: Play, spans: Spans) -> None:
 def test_lines_of_the_log_point_to_the_span(
     play: Play, spans: Spans, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = structlog.get_config()
-    configure_logs("info", "json")
-
     async def scenario(router: Router, _: FakeWorker) -> None:
         await generate(router)
 
-    try:
+    with configured_logs(LogSettings(format="json")):
         play(scenario)
-    finally:
-        structlog.configure(**before)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if '"request"' in line]
     (span,) = spans.named(GENERATE)
     assert f'"trace_id": "{TRACE}"' in line
@@ -147,7 +143,9 @@ def test_latencies_have_exemplars_that_point_to_the_span() -> None:
     registry = CollectorRegistry()
 
     def call() -> Mapping[str, str]:
-        with RequestRecord(RequestMetrics(registry, ["demo"]), "request-7") as record:
+        with RequestRecord(
+            RequestMetrics(registry, ["demo"], RefusalLog(RefusalMetrics(registry))), "request-7"
+        ) as record:
             record.waits("tiny")
             record.tokens(1)
             return record._span.ids

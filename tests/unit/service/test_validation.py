@@ -25,7 +25,7 @@ def test_violations_of_prompt_and_options_are_reported_together() -> None:
         seed=-1,
         eos_token_ids=[-1, *range(8)],
         num_beams=4,
-        stop=["x"],
+        stop=["\N{REPLACEMENT CHARACTER}"],
     )
     assert {violation.field for violation in violations(request)} == {
         "text",
@@ -34,7 +34,7 @@ def test_violations_of_prompt_and_options_are_reported_together() -> None:
         "options.seed",
         "options.eos_token_ids",
         "options.eos_token_ids[0]",
-        "options.stop",
+        "options.stop[0]",
     }
 
 

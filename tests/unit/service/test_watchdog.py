@@ -1,6 +1,7 @@
 """A call of the device that does not come back is noticed, and nothing else is."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,17 +24,19 @@ def test_a_call_that_does_not_come_back_is_named_and_ends_the_process() -> None:
     watchdog = Watchdog(0.1, on_hang=ended.set)
     with capture_logs() as lines:
         watchdog.start()
-        with watchdog.watching(SIGNATURE):
+        runs = [SimpleNamespace(request_id=name) for name in ("b", "a", "b")]
+        with watchdog.watching(SIGNATURE, runs):
             wait_until(ended.is_set)
         watchdog.join()
     (line,) = lines
     assert line["event"] == "device call hung"
     assert line["graph"] == str(SIGNATURE)
     assert line["seconds"] >= 0.1
+    assert line["request_ids"] == ["a", "b"]
 
 
 def test_a_call_is_given_its_time(watchdog: Watchdog) -> None:
-    with watchdog.watching(SIGNATURE):
+    with watchdog.watching(SIGNATURE, []):
         # The first look finds it, and those that follow tell how long it takes.
         assert [watchdog.check() for _ in range(CHECKS)] == [None] * CHECKS
         hung = watchdog.check()
@@ -43,7 +46,7 @@ def test_a_call_is_given_its_time(watchdog: Watchdog) -> None:
 
 def test_many_calls_that_each_come_back_are_well(watchdog: Watchdog) -> None:
     for _ in range(5 * CHECKS):
-        with watchdog.watching(SIGNATURE):
+        with watchdog.watching(SIGNATURE, []):
             assert watchdog.check() is None
 
 

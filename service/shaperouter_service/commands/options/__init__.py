@@ -7,6 +7,7 @@ from shaperouter_service.commands.options.engine import (
     EngineOptions,
     default_compile_threads,
     engine_options,
+    parse_warm,
 )
 from shaperouter_service.commands.options.public import PublicOptions, public_options
 from shaperouter_service.commands.options.tls import (
@@ -15,6 +16,7 @@ from shaperouter_service.commands.options.tls import (
     tls_options,
     worker_tls_options,
 )
+from shaperouter_service.commands.options.workers import workers_option
 
 __all__ = [
     "OFF",
@@ -29,7 +31,9 @@ __all__ = [
     "default_compile_threads",
     "engine_options",
     "option",
+    "parse_warm",
     "public_options",
     "tls_options",
     "worker_tls_options",
+    "workers_option",
 ]

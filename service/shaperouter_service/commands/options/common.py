@@ -6,8 +6,10 @@ import click
 
 from shaperouter_service.commands.options.config_file import config_option
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
+from shaperouter_service.commands.options.numbers import Number
+from shaperouter_service.commands.options.variables import warn_of_unknown_variables
 from shaperouter_service.sources import ModelSource, parse_models
-from shaperouter_service.telemetry.logs import LogFormat, configure_logs
+from shaperouter_service.telemetry.logs import LogFormat, LogSettings, configure_logs
 from shaperouter_service.telemetry.tracing import TracingChoice, configure_tracing
 
 
@@ -24,8 +26,9 @@ class CommonOptions:
     tracing: TracingChoice
 
     def configure_logs(self, **context: str) -> None:
-        """Has logs as they are wanted; `context` is in each line."""
-        configure_logs(self.log_level, self.log_format, **context)
+        """Sets up logging, and tells of variables without effect; `context` is in each line."""
+        configure_logs(LogSettings(level=self.log_level, format=self.log_format, fields=context))
+        warn_of_unknown_variables()
 
     def configure_tracing(self, role: str) -> None:
         """Has requests traced if they are to be.
@@ -58,48 +61,50 @@ common_options = options_of(
         multiple=True,
         default=("demo",),
         metavar="NAME[=DIRECTORY|HUB_ID]",
-        help="A model to serve: a built-in one, or a name for a checkpoint in the Hugging Face "
-        "layout. May be given several times; in the environment, separated by spaces.",
+        help="Model to serve: the NAME of a built-in model, or NAME=DIRECTORY or NAME=HUB_ID for "
+        "a checkpoint in the Hugging Face layout. Can be repeated; in the environment, "
+        "separate values with spaces.",
     ),
     option(
         "--metrics-listen",
         default="127.0.0.1:9464",
         metavar="HOST:PORT",
-        help="Address of Prometheus metrics, at /metrics.",
+        help="Address of the HTTP server that serves Prometheus metrics at /metrics.",
     ),
     option(
         "--health-listen",
         default=OFF,
         metavar="ADDRESS|off",
-        help="Address of a second gRPC server, which serves health alone, in plain text and "
-        "without tokens: for probes, which speak neither. HOST:PORT or unix:PATH.",
+        help="Address of a second gRPC server that serves only health checks: HOST:PORT or "
+        "unix:PATH. It speaks plain text and asks for no token, for probes that can use "
+        "neither TLS nor tokens.",
     ),
     option(
         "--grace",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         default=30.0,
         metavar="SECONDS",
-        help="Time that running requests have to finish when the service is told to stop.",
+        help="Time that running requests get to finish when the service stops.",
     ),
     option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
-        help="Least level of the logs, which go to standard error.",
+        help="Minimum level of log lines. Logs go to standard error.",
     ),
     option(
         "--log-format",
         type=click.Choice(["auto", "console", "json"]),
         default="auto",
-        help="Form of the logs; auto is console on a terminal and json elsewhere.",
+        help="Format of the logs. auto is console on a terminal and json elsewhere.",
     ),
     option(
         "--tracing",
         type=click.Choice(["off", "otlp"]),
         default="off",
-        help="Where traces of requests go; otlp is OpenTelemetry's protocol over gRPC, and needs "
-        "shaperouter-service[tracing]. OpenTelemetry's own variables say to where and which, e.g. "
-        "OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_TRACES_SAMPLER.",
+        help="Where to send traces of requests. otlp is OpenTelemetry's protocol over gRPC and "
+        "needs shaperouter-service[tracing]. OpenTelemetry's own variables set the endpoint "
+        "and the sampling, e.g. OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_TRACES_SAMPLER.",
     ),
     config_option,
 )

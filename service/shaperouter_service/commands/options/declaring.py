@@ -13,14 +13,38 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+# Where the context of a command keeps the path of its configuration file.
+CONFIG_FILE = "shaperouter.config_file"
+
 # The value of options that can be turned off.
 OFF = "off"
+
+
+class Option(click.Option):
+    """An option whose errors name where the wrong value stands."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """The variable or the key of the file, where the value is from there."""
+        source = ctx.get_parameter_source(str(self.name)) if ctx else None
+        name = self.opts[0]
+        if ctx and source is click.core.ParameterSource.DEFAULT_MAP:
+            return f"'{name.removeprefix('--')}' in {ctx.meta[CONFIG_FILE]}"
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            return f"the variable '{self.envvar}'"
+        if source is click.core.ParameterSource.COMMANDLINE:
+            return f"'{name}'"
+        return super().get_error_hint(ctx)
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     """An option that is also a SHAPEROUTER_ variable, and says so and its default in --help."""
     variable = "SHAPEROUTER_" + names[0].removeprefix("--").replace("-", "_").upper()
-    defaults: dict[str, Any] = {"envvar": variable, "show_envvar": True, "show_default": True}
+    defaults: dict[str, Any] = {
+        "cls": Option,
+        "envvar": variable,
+        "show_envvar": True,
+        "show_default": True,
+    }
     return click.option(*names, **(defaults | settings))
 
 

@@ -1,5 +1,6 @@
 """Options of workers: `serve` hands them on to its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,7 +9,11 @@ from click.types import StringParamType
 
 from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
+from shaperouter_service.commands.options.numbers import Integer, Number
+from shaperouter_service.errors import StartupError
 from shaperouter_service.lengths import ChosenLengths
+from shaperouter_service.memory_cap import MemoryCap
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
 from shaperouter_service.sizes import parse_size
 
@@ -28,7 +33,7 @@ class EngineOptions:
     warm: tuple[str, ...]
     beam_cover: Literal["auto", "off"]
     max_graphs: int
-    max_memory: int
+    max_memory: MemoryCap
     prefill_lengths: tuple[ChosenLengths, ...]
     decode_lengths: tuple[ChosenLengths, ...]
     encode_lengths: tuple[ChosenLengths, ...]
@@ -72,146 +77,168 @@ engine_options = options_of(
         "--dtype",
         type=click.Choice(["auto", "float32", "bfloat16", "int8"]),
         default="auto",
-        help="Type that weights are held in; auto is bfloat16 on a GPU and float32 elsewhere. On a "
-        "CPU with the native kernels all else is float32, but for what is multiplied by int8 "
-        "weights, which is rounded to 8 bits for that, in groups of 128; without the kernels "
-        "caches and computations have this type, too, bfloat16 is slower, and there is no int8.",
+        help="Data type of the weights. auto is bfloat16 on a GPU and float32 elsewhere. On a CPU "
+        "with the native kernels, everything else is float32, except that inputs of products "
+        "with int8 weights are rounded to 8 bits in groups of 128. Without the kernels, "
+        "caches and computations use this type too; bfloat16 is then slower, and int8 is not "
+        "available.",
     ),
     option(
         "--kernels",
         type=click.Choice(["auto", "off"]),
         default="auto",
-        help="Whether products and attention on a CPU are computed by the native kernels, if they "
-        "were built when the service was installed; off leaves them to XLA.",
+        help="Whether the native kernels compute matrix products and attention on a CPU, if they "
+        "were built at installation. off leaves both to XLA.",
     ),
     option(
         "--slots",
-        type=click.IntRange(1, 256),
+        type=Integer(1, 256),
         default=8,
         metavar="N",
-        help="Requests that a worker runs at a time, for each model.",
+        help="Maximum number of requests that a worker runs at the same time, per model.",
     ),
     option(
         "--queue-limit",
-        type=click.IntRange(1, 100_000),
+        type=Integer(1, 100_000),
         default=256,
         metavar="N",
-        help="Requests that wait for a slot of a worker, for each model; more are refused. One "
-        "client alone can take half of these places, two a third each, and so on.",
+        help="Maximum number of requests that wait for a slot of a worker, per model. Further "
+        "requests are refused. One client alone may use half of the places, two a third "
+        "each, and so on.",
     ),
     option(
         "--compile-threads",
-        type=click.IntRange(1, 64),
+        type=Integer(1, 64),
         default=None,
         metavar="N",
-        help="Graphs that a worker compiles at a time. Default: 2, or 1 where its share of the "
-        "cores is less than 4.",
+        help="Number of graphs that a worker compiles at the same time. Default: 2, or 1 if the "
+        "worker has fewer than 4 cores.",
         show_default=False,
     ),
     option(
         "--compile-mode",
         type=click.Choice(["lazy", "warm", "frozen"]),
         default="lazy",
-        help="When workers compile: lazy, what traffic asks for; warm, the --warm graphs before "
-        "the service is ready, and then what traffic asks for; frozen, the --warm graphs and then "
-        "nothing more, so that a request which no graph covers fails. Without --warm, the last two "
-        "begin with all that the record of traffic in --compile-cache shows to be worth making.",
+        help="When workers compile. lazy: compile the graphs that traffic justifies. warm: "
+        "compile the --warm graphs before the service is ready, then those that traffic "
+        "justifies. frozen: compile the --warm graphs and nothing later; a request that no "
+        "graph covers fails. If --warm is not given, warm and frozen start with the graphs "
+        "that the record of traffic in --compile-cache justifies.",
     ),
     option(
         "--warm",
         type=_Signatures(),
         multiple=True,
         metavar="SIGNATURE",
-        help="A graph that every worker makes before it is ready, e.g. 'gpt2 decode 4x256' or "
-        "'gpt2 decode 1x512 beams 4'; `shaperouter graphs --all` lists what there is. May be "
-        "given several times, with --compile-mode warm or frozen; in the environment, separated by "
-        "commas.",
+        help="Graph that every worker makes ready before it serves, e.g. 'gpt2 decode 4x256' or "
+        "'gpt2 decode 1x512 beams 4'. `shaperouter graphs --all` lists the possible ones. "
+        "Needs --compile-mode warm or frozen. Can be repeated; in the environment, separate "
+        "values with commas.",
     ),
     option(
         "--beam-cover",
         type=click.Choice(["auto", OFF]),
         default="auto",
-        help="Whether workers make, as soon as they are ready, a graph that covers searches with "
-        "up to 4 beams (5 of transcripts), so that the first of them need not wait for one: auto "
-        "does, but not in mode frozen, nor where the record of traffic has only requests without "
-        "beams.",
+        help="Whether workers, as soon as they are ready, compile a graph that covers searches "
+        "with up to 4 beams (5 for transcripts), so that the first search need not wait for "
+        "one. auto does so, except in mode frozen and if the record of traffic has only "
+        "requests without beams.",
     ),
     option(
         "--max-graphs",
-        type=click.IntRange(1, 100_000),
+        type=Integer(1, 100_000),
         default=96,
         metavar="N",
-        help="Graphs that a worker makes at most. A compiled graph is never freed, and takes about "
-        "11 MB; over the limit, requests run on larger graphs.",
+        help="Maximum number of graphs per worker. A compiled graph takes about 11 MB and is "
+        "never freed. At the limit, requests run on larger graphs.",
     ),
     option(
         "--max-memory",
-        type=parse_size,
-        default="0",
-        metavar="SIZE",
-        help="Memory of a worker's process above which it makes no more graphs, e.g. 8GB; 0 is no "
-        "limit.",
+        type=MemoryCap.parse,
+        default="70%",
+        metavar="SIZE|N%",
+        help="Memory of a worker's process above which it compiles no more graphs: a size, e.g. "
+        "8GB, or a share of the container's memory limit, which the workers of `serve` "
+        "divide equally. 0 means no limit. A share has no effect if the container has no "
+        "memory limit.",
     ),
     option(
         "--prefill-lengths",
         callback=_read_lengths,
         multiple=True,
         metavar="[NAME=]N,N,…",
-        show_default="padding under half of a prompt",
-        help="Lengths that prompts are padded to, in tokens: ascending multiples of 8; the model's "
-        "maximum is always the last. Of one model if named, of all others if not. May be given "
-        "several times; in the environment, separated by spaces.",
+        show_default="lengths whose padding is less than half of a prompt",
+        help="Lengths that prompts are padded to, in tokens: ascending multiples of 8. The "
+        "model's maximum length is always added. With NAME=, the lengths apply to that "
+        "model, else to all models without their own. Can be repeated; in the environment, "
+        "separate values with spaces.",
     ),
     option(
         "--decode-lengths",
         callback=_read_lengths,
         multiple=True,
         metavar="[NAME=]N,N,…",
-        show_default="each twice the one before",
-        help="Lengths that caches are padded to, in tokens of prompt and generation together; in "
-        "the same form. Beam search of width B takes B times as many places.",
+        show_default="each length is twice the one before",
+        help="Lengths that caches are padded to, in tokens of prompt and generation together. "
+        "Same form as --prefill-lengths. Beam search of width B takes B times as many "
+        "positions.",
     ),
     option(
         "--encode-lengths",
         callback=_read_lengths,
         multiple=True,
         metavar="[NAME=]N,N,…",
-        show_default="padding under half of a source",
-        help="Lengths that sources are padded to, in tokens; in the same form. Each model that has "
-        "them must have an encoder.",
+        show_default="lengths whose padding is less than half of a source",
+        help="Lengths that sources are padded to, in tokens. Same form as --prefill-lengths. The "
+        "models that it applies to must have an encoder.",
     ),
     option(
         "--threads",
-        type=click.IntRange(1, 1024),
+        type=Integer(1, 1024),
         default=None,
         metavar="N",
-        help="Threads that compute one graph of a worker on a CPU. Default: one a core, or the "
-        "worker's share of them where there are several workers.",
+        help="Number of threads that compute one graph of a worker on a CPU. Default: one per "
+        "core of the machine, or of the worker's share if there are several workers.",
         show_default=False,
     ),
     option(
         "--hang-timeout",
-        type=click.FloatRange(min=1),
+        type=Number(min=1),
         default=30.0,
         metavar="SECONDS",
-        help="Time after which a call of a graph that has not come back has hung, and the worker "
-        "process ends. A local worker that says nothing for as long is killed, but not before "
-        f"{MISSED_HEARTBEATS * HEARTBEAT:g} s. Each is replaced, and its requests go on.",
+        help="Time after which a graph's call that has not returned counts as hung. Its worker "
+        "process then ends. A local worker that sends nothing for as long (at least "
+        f"{MISSED_HEARTBEATS * HEARTBEAT:g} s) is killed. A new process replaces it, and its "
+        "requests continue.",
     ),
     option(
         "--compile-cache",
         default=str(default_directory() or OFF),
         show_default="shaperouter in the user's cache home",
         metavar="DIRECTORY|off",
-        help="Where compiled graphs are kept, for workers that start after. What is there is code "
-        "that workers run: nobody else may write there, and a directory of another user, or that "
-        "all can write to, is not used.",
+        help="Directory where compiled graphs are kept for later starts. Workers run the code in "
+        "it, so nobody else may be able to write there. A directory that belongs to another "
+        "user, or that everyone can write to, is not used.",
     ),
     option(
         "--compile-cache-size",
         type=parse_size,
         default="10GB",
         metavar="SIZE",
-        help="Most that --compile-cache may take; what is worth least is removed above it.",
+        help="Maximum size of --compile-cache. Above it, the least valuable graphs are removed.",
     ),
 )
+
+
+def parse_warm(texts: Sequence[str], mode: CompileModeName) -> list[Signature]:
+    """Reads the signatures of `--warm`.
+
+    Raises:
+        StartupError: One is no signature, or the mode does not make them.
+    """
+    if texts and mode == "lazy":
+        raise StartupError("warm: needs compile-mode warm or frozen, got lazy")
+    try:
+        return [Signature.parse(text) for text in texts]
+    except ValueError as error:
+        raise StartupError(f"warm: {error}") from error

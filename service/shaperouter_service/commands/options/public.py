@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from shaperouter_service.commands.options.declaring import option, options_of
+from shaperouter_service.commands.options.numbers import Integer, Number
+from shaperouter_service.sizes import parse_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +16,8 @@ class PublicOptions:
 
     listen: str
     max_queue_seconds: float
+    max_calls: int
+    max_recording_memory: int
     tokens: Path | None
 
 
@@ -28,21 +32,43 @@ public_options = options_of(
     ),
     option(
         "--max-queue-seconds",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         default=30.0,
         metavar="SECONDS",
-        help="Longest that a request may be expected to wait for a slot; more are refused at once, "
-        "to be sent again. Clients take turns: one waits for its own requests and for as many of "
-        "each other client, however many those have sent. Who a client is, its token says (see "
-        "--tokens), or else the call's x-client-id, or its address.",
+        help="Maximum expected wait for a slot. A request that would wait longer is refused at "
+        "once, and its client may retry. Clients take turns: a request waits for earlier "
+        "requests of its own client and for as many of each other client, however many these "
+        "have sent. A client is identified by its token (see --tokens), else by the call's "
+        "x-client-id, else by its address.",
+    ),
+    option(
+        "--max-calls",
+        type=Integer(1, 1_000_000),
+        default=4096,
+        metavar="N",
+        help="Maximum number of generations and transcriptions in flight, running or waiting. "
+        "Further calls are refused at once, and their clients may retry. A call takes about "
+        "50 kB and its message. One client alone may use half of the limit, two a third "
+        "each, and so on.",
+    ),
+    option(
+        "--max-recording-memory",
+        type=parse_size,
+        default="1GB",
+        metavar="SIZE",
+        help="Maximum memory for the recordings of all transcriptions, e.g. 500MB. A recording "
+        "takes the size of its file, plus a few minutes of decoded sound. Further recordings "
+        "are refused, and their clients may retry. One client alone may use half of the "
+        "limit, two a third each, and so on. A recording that needs more than half is "
+        "invalid.",
     ),
     option(
         "--tokens",
         type=click.Path(dir_okay=False, path_type=Path),
         default=None,
         metavar="FILE",
-        help="A TOML file of the clients that may call, with digests of their tokens and the "
-        "limits of each; `shaperouterd token` makes its entries. It is read again when it changes, "
-        "and holds from the next call on. Without it, all may call.",
+        help="TOML file of the clients that may call, with the digests of their tokens and the "
+        "limits of each. `shaperouterd token` writes its entries. A changed file is reloaded "
+        "and applies from the next call. Without this option, anyone may call.",
     ),
 )

@@ -49,16 +49,16 @@ tls_options = options_of(
     option(
         "--tls-cert",
         **_FILE,
-        help="Certificate of the gRPC server in PEM, with those between it and the root; without "
-        "it, the server speaks plain text. This and the files below are read again when they "
-        "change, and hold for new connections.",
+        help="Certificate chain of the gRPC server, in PEM: its certificate, then the "
+        "intermediate ones. Without it, the server speaks plain text. The TLS files are "
+        "reloaded when they change, and apply to new connections.",
     ),
-    option("--tls-key", **_FILE, help="Private key of --tls-cert in PEM."),
+    option("--tls-key", **_FILE, help="Private key of --tls-cert, in PEM."),
     option(
         "--tls-client-ca",
         **_FILE,
-        help="Certificates in PEM that those of clients must come from (mTLS); without it, clients "
-        "need none.",
+        help="CA certificates that clients' certificates must be issued by, in PEM (mTLS). "
+        "Without it, clients need no certificate.",
     ),
 )
 
@@ -97,22 +97,23 @@ worker_tls_options = options_of(
     option(
         "--worker-tls-ca",
         **_FILE,
-        help="Certificates in PEM that those of workers must come from; without it, the router "
-        "speaks plain text with workers. This and the files below are read again when they change.",
+        help="CA certificates that workers' certificates must be issued by, in PEM. Without it, "
+        "the router speaks plain text with workers. The TLS files are reloaded when they "
+        "change.",
     ),
     option(
         "--worker-tls-cert",
         **_FILE,
-        help="Certificate in PEM that the router shows to workers which have --tls-client-ca.",
+        help="Certificate that the router shows to workers that run with --tls-client-ca, in PEM.",
     ),
-    option("--worker-tls-key", **_FILE, help="Private key of --worker-tls-cert in PEM."),
+    option("--worker-tls-key", **_FILE, help="Private key of --worker-tls-cert, in PEM."),
     option(
         "--worker-tls-name",
         default=None,
-        show_default="the address that a worker is at",
+        show_default="the worker's address",
         metavar="NAME",
-        help="Name that certificates of workers must have. Needed where --worker is a name: the "
-        "router calls the addresses that it stands for.",
+        help="Name that workers' certificates must have. Needed if --worker is a host name, "
+        "because the router connects to the addresses behind it.",
     ),
 )
 

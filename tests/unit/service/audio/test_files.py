@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter_service.audio import SAMPLE_RATE, Container, decode_file
+from shaperouter_service.audio import SAMPLE_RATE, Container
+from shaperouter_service.audio import decode_file as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
 
 SECONDS = 1.5
 # Where a WAV of soundfile has its number of channels, its rate, and the size of its samples.
 CHANNELS_AT, RATE_AT, SIZE_AT = 22, 24, 40
+# Where a FLAC has its length.
+LENGTH_AT = 18
 # What keeps no more than ears need.
 LOSSY = {"OGG", "MP3"}
 
@@ -36,6 +39,10 @@ def written(
 
 
 WAV = written(tone(SAMPLE_RATE, 1))
+
+
+def decode_file(content: bytes, declared: Container | None = None) -> np.ndarray:
+    return np.concatenate(list(decode_blocks(content, declared)))
 
 
 def patched(place: int, form: str, value: int) -> bytes:
@@ -99,6 +106,50 @@ def test_a_wav_from_a_pipe_is_read_to_its_end(size: int) -> None:
     assert len(decode_file(patched(SIZE_AT, "<I", size))) == SECONDS * SAMPLE_RATE
 
 
+def test_a_flac_from_a_pipe_is_read_to_its_end() -> None:
+    content = bytearray(written(tone(SAMPLE_RATE, 1), kind="FLAC"))
+    # Its length is in the low 36 bits of these.
+    (fields,) = struct.unpack_from(">Q", content, LENGTH_AT)
+    struct.pack_into(">Q", content, LENGTH_AT, fields >> 36 << 36)
+    assert len(decode_file(bytes(content))) == SECONDS * SAMPLE_RATE
+
+
+def varying_mp3(seconds: float) -> bytes:
+    """One of variable bitrate: silence, and then noise."""
+    frames = np.random.default_rng(0).uniform(-0.5, 0.5, round(seconds * SAMPLE_RATE))
+    frames[: len(frames) // 2] = 0
+    file = io.BytesIO()
+    soundfile.write(file, frames, SAMPLE_RATE, format="MP3", bitrate_mode="VARIABLE")
+    return file.getvalue()
+
+
+def test_an_mp3_that_does_not_tell_its_length_is_read_to_its_end() -> None:
+    content = varying_mp3(20.0)
+    # Without its first frame, which is the tag.
+    content = content[content.index(content[:2], 4) :]
+    decoded = decode_file(content)
+    assert len(decoded) / SAMPLE_RATE == pytest.approx(20.0, abs=0.2)
+    assert decoded[: 9 * SAMPLE_RATE].std() < 0.01
+    assert decoded[-9 * SAMPLE_RATE :].std() > 0.1
+
+
+def test_all_of_an_mp3_of_several_is_read() -> None:
+    content = varying_mp3(5.0)
+    assert len(decode_file(3 * content)) / SAMPLE_RATE == pytest.approx(15.0, abs=0.5)
+
+
+def test_texts_and_pictures_between_mp3s_are_skipped() -> None:
+    content = varying_mp3(5.0)
+    # 300,000 bytes, in sevens of bits.
+    tag = b"ID3\4\0\0" + bytes([0, 18, 39, 96]) + bytes(300_000)
+    joined = tag + content + tag + content
+    assert len(decode_file(joined)) / SAMPLE_RATE == pytest.approx(10.0, abs=0.5)
+
+
+def test_an_mp3_with_its_tag_is_decoded_as_it_always_was() -> None:
+    assert len(decode_file(varying_mp3(20.0))) == 20 * SAMPLE_RATE
+
+
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
 def test_a_kind_may_be_declared(kind: str) -> None:
     decode_file(written(tone(SAMPLE_RATE, 1), kind=kind), Container[kind])
@@ -121,18 +172,18 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_was_cut_off_is_refused(kind: str, share: float) -> None:
     content = written(tone(SAMPLE_RATE, 1), kind=kind)
     message = refusal(content[: max(16, round(share * len(content)))])
-    assert message.startswith(f"audio.content: must be a whole {kind} file: ")
+    assert message.startswith(f"audio.content: must be a complete {kind} file: ")
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
 def test_a_single_missing_byte_is_noticed(kind: str) -> None:
     content = written(tone(SAMPLE_RATE, 1), kind=kind)
-    assert f"must be a whole {kind} file: " in refusal(content[:-1])
+    assert f"must be a complete {kind} file: " in refusal(content[:-1])
 
 
 def test_a_mislabelled_file_is_refused() -> None:
     assert refusal(WAV, Container.FLAC) == (
-        "audio.format: must be what audio.content is, WAV, got FLAC"
+        "audio.format: must match audio.content, which is WAV; got FLAC"
     )
 
 
@@ -143,8 +194,8 @@ def test_a_mislabelled_file_is_refused() -> None:
 )
 def test_an_unknown_kind_is_refused(content: bytes) -> None:
     assert refusal(content) == (
-        "audio.content: must be a file of WAV, FLAC, OGG, MP3, got one that begins with "
-        f"{content[:8].hex(' ')}"
+        "audio.content: must be in one of the formats WAV, FLAC, OGG, MP3, got a file that "
+        f"begins with {content[:8].hex(' ')}"
     )
 
 
@@ -154,13 +205,13 @@ def test_damage_is_refused(kind: str) -> None:
     beginning = {"FLAC": 8, "OGG": 28, "MP3": 0}[kind]
     noise = np.random.default_rng(0).bytes(len(content))
     content[beginning + 4 :] = noise[beginning + 4 :]
-    assert f"must be a whole {kind} file: " in refusal(bytes(content))
+    assert f"must be a complete {kind} file: " in refusal(bytes(content))
 
 
 @pytest.mark.parametrize("rate", [0, 3999, 192_001, 2**31])
 def test_a_rate_over_a_limit_is_refused(rate: int) -> None:
     assert refusal(patched(RATE_AT, "<I", rate)) == (
-        f"audio.content: must have 4000 to 192000 samples a second, got {rate}"
+        f"audio.content: must have 4000 to 192000 samples per second, got {rate}"
     )
 
 
@@ -180,7 +231,7 @@ def test_ten_hours_in_a_small_file_are_refused_unread() -> None:
     content = file.getvalue()
     # The frames themselves are not looked at.
     damaged = content[:1000] + bytes(len(content) - 1000)
-    assert refusal(damaged) == "audio.content: must last 7200 seconds at most, got 36000.0"
+    assert refusal(damaged) == "audio.content: must last at most 7200 seconds, got 36000.0"
 
 
 @pytest.mark.parametrize(
@@ -196,9 +247,38 @@ def test_samples_that_are_no_samples_are_refused(value: float, told: str) -> Non
 
 def test_silence_is_refused() -> None:
     assert refusal(written(np.zeros(4000))) == (
-        "audio.content: must have a sound, got 4000 samples that are all 0"
+        "audio.content: must have a sample other than 0, got 4000 samples that are all 0"
     )
 
 
 def test_a_file_without_samples_is_refused() -> None:
-    assert refusal(WAV[:36]).startswith("audio.content: must be a whole WAV file: it has no sam")
+    assert refusal(WAV[:36]).startswith("audio.content: must be a complete WAV file: it has no sam")
+
+
+def test_a_wav_of_empty_chunks_is_refused() -> None:
+    assert refusal(WAV[:36] + 2000 * (b"junk" + bytes(4)) + WAV[36:]) == (
+        "audio.content: must have at most 1000 chunks, got more"
+    )
+
+
+def test_a_second_stream_is_not_left_out_in_silence() -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind="OGG")
+    assert refusal(content + content) == (
+        f"audio.content: must have one stream, got an OGG file with another at byte {len(content)}"
+    )
+
+
+def test_a_damaged_mp3_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    content = bytearray(written(tone(SAMPLE_RATE, 1, seconds=10.0), kind="MP3"))
+    for place in range(500, len(content), 97):
+        content[place] ^= 0x5A
+    refusal(bytes(content))
+    assert capfd.readouterr().err == ""
+
+
+def test_places_that_only_look_like_frames_are_not_searched_for_long() -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind="MP3")
+    assert refusal(content + b"\xff\xfb" * 200_000) == (
+        "audio.content: must have at most 100000 places that look like an MP3 frame but are "
+        "not, got more"
+    )

@@ -12,13 +12,31 @@ import pytest
 import soundfile
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.incoming import Incoming
+from shaperouter_service.api.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
+from shaperouter_service.api.recording_memory import RecordingMemory, Share
+from shaperouter_service.api.whole_recordings import ClientDecoder
 from shaperouter_service.audio.recording import Recording
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.fair_thread import FairThread
 
 Message = transcription_pb2.TranscribeStreamRequest
 PCM: dict[str, Any] = {"format": transcription_pb2.AUDIO_FORMAT_PCM_S16LE, "sample_rate": 16_000}
 SAMPLES = (3000 * np.sin(np.arange(4000) / 7)).astype("<i2")
+
+
+# More frames than there are.
+ALL = 10**6
+
+
+def begun(
+    recording: Recording,
+    audio: transcription_pb2.Audio,
+    first: bytes = b"",
+    memory: RecordingMemory | None = None,
+) -> Incoming:
+    decoder = ClientDecoder(FairThread("test", limit=None, gives_way=False), "client")
+    share = Share(memory or RecordingMemory(10**9), "client")
+    return Incoming(recording, audio, first, decoder, share)
 
 
 def pieces(content: bytes, size: int) -> list[Message]:
@@ -35,11 +53,11 @@ def received(messages: Sequence[Message], *, first: bytes = b"", **audio: Any) -
                 yield message
                 await asyncio.sleep(0)
 
-        incoming = Incoming(recording, transcription_pb2.Audio(content=first, **audio))
+        incoming = begun(recording, transcription_pb2.Audio(**audio), first)
         frames = []
         async with incoming.reading(come()):
             while not recording.is_complete:
-                await incoming.take(wait=True)
+                await incoming.take(until=ALL, wait=True)
                 frames.append(recording.frames)
         return frames
 
@@ -67,13 +85,13 @@ def test_a_file_is_there_once_it_is_whole() -> None:
         ([], PCM, "audio.content: must have 1 to .* bytes, got 0"),
         ([], {}, "audio.content: must have 1 to .* bytes, got 0"),
         ([Message(content=b"abc")], PCM, "audio.content: must be whole frames of 2 bytes"),
-        ([Message(content=b"abcdefghi")], {}, "audio.content: must be a file of WAV"),
+        ([Message(content=b"abcdefghi")], {}, "audio.content: must be in one of the formats WAV"),
         (
             [Message(start=transcription_pb2.TranscribeStreamStart())],
             PCM,
-            "content: must be set in every message but the first, got start",
+            "content: must be set in every message except the first, got start",
         ),
-        ([Message()], PCM, "content: must be set in every message but the first, got nothing"),
+        ([Message()], PCM, "content: must be set in every message except the first, got nothing"),
     ],
 )
 def test_what_is_wrong_with_a_stream_is_named(
@@ -86,4 +104,66 @@ def test_what_is_wrong_with_a_stream_is_named(
 def test_a_stream_contradicts_itself_before_anything_comes() -> None:
     audio = transcription_pb2.Audio(format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE)
     with pytest.raises(InvalidRequestError, match=r"audio\.sample_rate: must be set"):
-        Incoming(Recording(bands=80, window_frames=100), audio)
+        begun(Recording(bands=80, window_frames=100), audio)
+
+
+def test_a_caller_is_held_back_by_bytes() -> None:
+    sent = 0
+
+    async def flood() -> AsyncIterator[Message]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield Message(content=bytes(BYTES_AHEAD // 2))
+
+    async def receive() -> None:
+        recording = Recording(bands=80, window_frames=100)
+        incoming = begun(recording, transcription_pb2.Audio(**PCM))
+        async with incoming.reading(flood()):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert sent == 2
+            await incoming.take(until=ALL, wait=True)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert 2 < sent <= 4
+
+    asyncio.run(receive())
+
+
+def test_samples_are_decoded_no_further_ahead_than_they_help() -> None:
+    async def receive() -> None:
+        recording = Recording(bands=80, window_frames=100)
+
+        async def come() -> AsyncIterator[Message]:
+            while True:
+                # A second.
+                yield Message(content=SAMPLES.tobytes() * 4)
+
+        incoming = begun(recording, transcription_pb2.Audio(**PCM))
+        async with incoming.reading(come()):
+            while recording.frames < 100 + FRAMES_AHEAD:
+                await incoming.take(until=100, wait=True)
+            frames = recording.frames
+            await incoming.take(until=100, wait=False)
+            assert recording.frames == frames
+
+    asyncio.run(receive())
+
+
+def test_a_file_takes_memory_as_it_comes() -> None:
+    async def receive() -> None:
+        async def come() -> AsyncIterator[Message]:
+            while True:
+                yield Message(content=bytes(1000))
+                await asyncio.sleep(0)
+
+        recording = Recording(bands=80, window_frames=100)
+        memory = RecordingMemory(20_000)
+        incoming = begun(recording, transcription_pb2.Audio(), memory=memory)
+        async with incoming.reading(come()):
+            while True:
+                await incoming.take(until=100, wait=True)
+
+    with pytest.raises(InvalidRequestError, match="must need at most 10000 bytes of memory"):
+        asyncio.run(receive())

@@ -9,13 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.audio import Encoding, PCMDecoder, PCMFormat, decode_pcm
+from shaperouter_service.audio import Encoding, PCMDecoder, PCMFormat
+from shaperouter_service.audio import decode_pcm as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
 
 RANDOM = np.random.default_rng(0)
 STEREO = PCMFormat(encoding=Encoding.S16LE, rate=44100, channels=2)
 MONO = PCMFormat(encoding=Encoding.S16LE, rate=16000, channels=1)
 SAMPLES = RANDOM.integers(-(2**15), 2**15, 2 * 44100).astype("<i2").tobytes()
+
+
+def decode_pcm(content: bytes, form: PCMFormat) -> np.ndarray:
+    return np.concatenate(list(decode_blocks(content, form)))
 
 
 def test_sixteen_bits_are_from_minus_one_to_one() -> None:
@@ -49,7 +54,11 @@ def test_a_stream_may_be_silent() -> None:
     ("content", "form", "message"),
     [
         (b"", MONO, "audio.content: must have 1 to 536870912 bytes, got 0"),
-        (bytes(200), MONO, "audio.content: must have a sound, got 100 samples that are all 0"),
+        (
+            bytes(200),
+            MONO,
+            "audio.content: must have a sample other than 0, got 100 samples that are all 0",
+        ),
         (
             b"1234567",
             STEREO,
@@ -58,7 +67,7 @@ def test_a_stream_may_be_silent() -> None:
         (
             b"1234",
             PCMFormat(encoding=Encoding.S16LE, rate=0, channels=1),
-            "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
+            "audio.sample_rate: must have 4000 to 192000 samples per second, got 0",
         ),
         (
             b"1234",
@@ -82,5 +91,5 @@ def test_a_stream_is_refused_once_it_is_too_long(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("shaperouter_service.audio.violations.MAX_AUDIO_SECONDS", 1)
     decoder = PCMDecoder(MONO)
     decoder.feed(bytes(32000))
-    with pytest.raises(InvalidRequestError, match=r"must last 1 seconds at most, got 1\.5"):
+    with pytest.raises(InvalidRequestError, match=r"must last at most 1 seconds, got 1\.5"):
         decoder.feed(bytes(16000))

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.recordings import decode_audio
+from shaperouter_service.api.recordings import decode_audio as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
 
 SAMPLES = np.array([0, 2**14] * 50, "<i2").tobytes()
@@ -22,6 +22,10 @@ def flac() -> bytes:
     file = io.BytesIO()
     soundfile.write(file, np.frombuffer(SAMPLES, "<i2"), 16000, format="FLAC")
     return file.getvalue()
+
+
+def decode_audio(audio: transcription_pb2.Audio) -> np.ndarray:
+    return np.concatenate(list(decode_blocks(audio, audio.content)))
 
 
 @pytest.mark.parametrize(
@@ -48,23 +52,23 @@ def test_channels_of_samples_are_mixed() -> None:
     [
         (
             {"content": SAMPLES, "format": PCM},
-            "audio.sample_rate: must be set with bare samples, got none",
+            "audio.sample_rate: must be set for raw samples, got none",
         ),
         (
             {"content": SAMPLES, "format": PCM, "sample_rate": 0},
-            "audio.sample_rate: must have 4000 to 192000 samples a second, got 0",
+            "audio.sample_rate: must have 4000 to 192000 samples per second, got 0",
         ),
         (
             {"content": flac(), "sample_rate": 16000},
-            "audio.sample_rate: must not be set with a file, which says it itself, got 16000",
+            "audio.sample_rate: must not be set for a file, which states it itself, got 16000",
         ),
         (
             {"content": flac(), "format": FLAC, "channels": 1},
-            "audio.channels: must not be set with a file, which says it itself, got 1",
+            "audio.channels: must not be set for a file, which states it itself, got 1",
         ),
         (
             {"content": flac(), "format": transcription_pb2.AUDIO_FORMAT_MP3},
-            "audio.format: must be what audio.content is, FLAC, got MP3",
+            "audio.format: must match audio.content, which is FLAC; got MP3",
         ),
         ({"content": flac(), "format": 99}, "audio.format: must be one of AUDIO_FORMAT_WAV, AUD"),
         ({}, "audio.content: must have 1 to 536870912 bytes, got 0"),

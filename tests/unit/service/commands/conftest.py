@@ -10,13 +10,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.roles import Run, Started
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 from shaperouter_service.sources import ModelSource
+from shaperouter_service.telemetry.logs import LogSettings
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     started = Started()
+    # Tests of logging that ran before in this process may have set it up, in JSON perhaps.
+    monkeypatch.setattr("shaperouter_service.telemetry.logs._settings", None)
     # The real one imports TensorFlow.
     worker: Any = ModuleType("shaperouter_service.roles.worker")
     worker.WorkerConfig = SimpleNamespace
@@ -25,8 +28,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr("shaperouter_service.roles.router.run_router", started.run)
     monkeypatch.setattr("shaperouter_service.roles.serve.run_serve", started.run)
 
-    def configure_logs(*settings: str, **_: str) -> None:
-        started.logs = settings[0], settings[1]
+    def configure_logs(settings: LogSettings) -> None:
+        started.logs = settings.level, settings.format
 
     monkeypatch.setattr(
         "shaperouter_service.commands.options.common.configure_logs", configure_logs
@@ -38,6 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     # Set by the worker's command for TensorFlow: put back afterwards.
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.setenv("TF_XLA_FLAGS", "")
+    monkeypatch.setenv("XLA_FLAGS", "")
     return started
 
 

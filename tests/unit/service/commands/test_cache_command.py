@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shaperouter_service.cache import CacheKey, CompileCache, Part
-from shaperouter_service.cli import cli
 from shaperouter_service.commands.cache import DAY_SECONDS
+from shaperouter_service.commands.group import cli
 from shaperouter_service.sizes import format_size, parse_size
 
 KEY = CacheKey(label="gpt2", parts={"dimensions": {"n_layer": 2}})
@@ -54,8 +54,39 @@ def test_list_shows_each_graph_and_totals(cache: CompileCache, run: Run) -> None
     assert "12 s" in total
 
 
-def test_list_of_nothing_says_so(run: Run) -> None:
+def test_list_of_nothing_says_so(tmp_path: Path) -> None:
+    # In the default place, before a worker has kept anything.
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "SHAPEROUTER_COMPILE_CACHE": None}
+    result = CliRunner().invoke(cli, ["cache", "list"], env=environment)
+    assert result.output.startswith("0 graphs, 0 B")
+
+
+def test_a_cache_in_which_nothing_is_kept_yet_is_one(tmp_path: Path, run: Run) -> None:
+    assert CompileCache.open(tmp_path, max_bytes=10**9)
     assert run("list").output.startswith("0 graphs, 0 B")
+    assert run("verify").output == "0 files, 0 damaged\n"
+
+
+def test_a_cache_without_its_mark_is_told_by_its_sections(
+    cache: CompileCache, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "CACHEDIR.TAG").unlink()
+    assert run("verify").output == "4 files, 0 damaged\n"
+
+
+@pytest.mark.parametrize("command", [["list"], ["verify"], ["prune", "--all"]], ids=str)
+def test_a_directory_that_is_no_cache_is_refused_by_name(
+    run: Run, tmp_path: Path, command: list[str]
+) -> None:
+    # Of another program's cache.
+    (tmp_path / "CACHEDIR.TAG").write_bytes(b"Signature: 8a477f597d28d172789f06886806bc55\n")
+    result = run(*command)
+    assert result.exit_code == 2
+    assert f"--compile-cache: {tmp_path} is not a compile cache" in " ".join(result.output.split())
+    nowhere = tmp_path / "nowhere"
+    result = run(*command, f"--compile-cache={nowhere}")
+    assert result.exit_code == 2
+    assert f"--compile-cache: {nowhere} is not a directory" in " ".join(result.output.split())
 
 
 def test_list_as_json_tells_the_dimensions(cache: CompileCache, run: Run) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from harness.roles import Run
 from shaperouter_service import __version__
-from shaperouter_service.cli import cli
+from shaperouter_service.commands.group import cli
 
 COMMON = [
     "--model",
@@ -36,7 +36,14 @@ ENGINE = [
     "--compile-cache-size",
 ]
 TLS = ["--tls-cert", "--tls-key", "--tls-client-ca"]
-PUBLIC = ["--listen", "--max-queue-seconds", "--tokens", *TLS]
+PUBLIC = [
+    "--listen",
+    "--max-queue-seconds",
+    "--max-calls",
+    "--max-recording-memory",
+    "--tokens",
+    *TLS,
+]
 WORKER_TLS = ["--worker-tls-ca", "--worker-tls-cert", "--worker-tls-key", "--worker-tls-name"]
 OPTIONS = {
     "serve": [*COMMON, *PUBLIC, "--workers", *ENGINE],

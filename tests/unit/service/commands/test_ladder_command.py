@@ -1,6 +1,7 @@
 """`shaperouterd ladder fit`: what it prints and writes, from a record on disk."""
 
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from harness.roles import options_of
 from harness.traffic import decode, encode, prefill
-from shaperouter_service.cli import cli
+from shaperouter_service.cache import CompileCache
+from shaperouter_service.commands.group import cli
 from shaperouter_service.lengths import ChosenLengths
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
@@ -170,8 +172,11 @@ def test_too_little_traffic_is_told(record: Path, fit: Fit, tmp_path: Path) -> N
     write(record, traffic("opt", count=99))
     file = tmp_path / "fitted.toml"
     assert "TOO LITTLE TRAFFIC" not in fit("--model=gpt2").output
-    assert "TOO LITTLE TRAFFIC: below 100" in fit("--model=opt", f"--output={file}").output
-    assert "too little to mean anything" in file.read_text()
+    assert (
+        "TOO LITTLE TRAFFIC: a ladder fitted to fewer than 100"
+        in fit("--model=opt", f"--output={file}").output
+    )
+    assert "too little traffic to be reliable" in file.read_text()
 
 
 def test_a_ladder_whose_graphs_were_never_measured_stays_as_it_is(
@@ -182,7 +187,7 @@ def test_a_ladder_whose_graphs_were_never_measured_stays_as_it_is(
     write(record, unmeasured)
     file = tmp_path / "fitted.toml"
     result = fit("--model=opt", f"--output={file}")
-    assert "No device time of prefill is recorded" in result.output
+    assert "No device time is recorded for prefill" in result.output
     assert "prefill-lengths" not in file.read_text()
     assert 'decode-lengths = ["opt=72,128"]' in file.read_text()
 
@@ -192,15 +197,58 @@ def test_an_assumed_time_to_compile_is_told(record: Path, fit: Fit) -> None:
     for counts in loaded.signatures.values():
         counts.compiles = counts.compile_seconds = 0.0
     write(record, loaded)
-    assert "No compilation is recorded: 5 s are assumed" in fit("--model=opt").output
+    assert "No compilation is recorded; 5 s are assumed" in fit("--model=opt").output
     assert "No compilation is recorded" not in fit("--model=gpt2").output
+
+
+@pytest.fixture
+def cache(record: Path) -> Path:
+    """A compile cache, in which the record is."""
+    assert CompileCache.open(record.parent, max_bytes=10**9)
+    return record.parent
+
+
+def test_the_record_may_be_named_by_the_cache_that_it_is_in(
+    fit: Fit, record: Path, cache: Path
+) -> None:
+    assert fit(f"--record={cache}").output == fit(f"--record={record}").output
+
+
+@pytest.mark.parametrize("of_variable", [True, False])
+def test_the_record_is_by_default_that_of_the_cache(
+    fit: Fit, cache: Path, tmp_path_factory: pytest.TempPathFactory, *, of_variable: bool
+) -> None:
+    home = shutil.copytree(cache, tmp_path_factory.mktemp("home") / "shaperouter")
+    environment = {
+        "SHAPEROUTER_COMPILE_CACHE": str(home) if of_variable else None,
+        "XDG_CACHE_HOME": "/nowhere" if of_variable else str(home.parent),
+    }
+    result = CliRunner().invoke(cli, ["ladder", "fit"], env=environment)
+    assert result.output == fit(f"--record={home}").output
+    assert "500 prompts" in result.output
+
+
+def test_a_cache_without_traffic_is_told(fit: Fit, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    assert CompileCache.open(empty, max_bytes=10**9)
+    result = fit(f"--record={empty}")
+    assert result.exit_code == 2
+    assert f"{empty / 'traffic'} has no recorded traffic" in " ".join(result.output.split())
+
+
+def test_a_cache_that_is_off_has_no_record() -> None:
+    result = CliRunner().invoke(cli, ["ladder", "fit"], env={"SHAPEROUTER_COMPILE_CACHE": "off"})
+    assert result.exit_code == 2
+    assert "the compile cache is off" in " ".join(result.output.split())
 
 
 def test_a_model_without_traffic_is_refused_by_name(fit: Fit) -> None:
     result = fit("--model=opt")
     assert result.exit_code == 2
     assert "--model" in result.output
-    assert "no traffic of 'opt' is recorded; there is of gpt2" in " ".join(result.output.split())
+    assert "no traffic is recorded for 'opt'; recorded models: gpt2" in " ".join(
+        result.output.split()
+    )
 
 
 def test_an_empty_record_is_refused_by_name(fit: Fit, tmp_path: Path) -> None:
@@ -209,7 +257,7 @@ def test_an_empty_record_is_refused_by_name(fit: Fit, tmp_path: Path) -> None:
     result = fit(f"--record={empty}")
     assert result.exit_code == 2
     assert "--record" in result.output
-    assert "has no traffic" in result.output
+    assert "has no recorded traffic" in result.output
 
 
 @pytest.mark.parametrize(
@@ -260,7 +308,7 @@ def test_sources_of_a_model_with_an_encoder_have_a_ladder_of_their_own(
     assert "500 sources, 0 prompts, 500 runs" in result.output
     assert "TOO LITTLE TRAFFIC" not in result.output
     assert row(result, "encode", "fitted")[-1] == "96 256"
-    assert "No device time of prefill is recorded" in result.output
+    assert "No device time is recorded for prefill" in result.output
     assert 'encode-lengths = ["t5=96,256"]' in (tmp_path / "fitted.toml").read_text()
 
 

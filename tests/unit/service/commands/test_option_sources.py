@@ -86,13 +86,16 @@ def test_a_model_of_the_file_that_stands_in_no_list_is_refused(
     assert "model must be a list" in " ".join(result.output.split())
 
 
-def test_an_unknown_key_of_the_file_is_refused_by_name(
+def test_unknown_keys_of_the_file_are_refused_with_the_nearest_names(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
-    result = run("serve", config_file("graze = 5"))
+    option = config_file("graze = 5\nmax_graphs = 5\nxyz = 1")
+    result = run("serve", option)
     assert result.exit_code == 2
-    assert "no option 'graze'" in result.output
-    assert "grace" in result.output
+    assert (
+        f"{option.partition('=')[2]}: unknown option 'graze' (did you mean 'grace'?); "
+        "unknown option 'max_graphs' (did you mean 'max-graphs'?); unknown option 'xyz'"
+    ) in " ".join(result.output.split())
     assert started.config is None
 
 
@@ -101,7 +104,8 @@ def test_a_key_of_another_role_is_refused(
 ) -> None:
     result = run("router", *NEEDED["router"], config_file("slots = 5"))
     assert result.exit_code == 2
-    assert "no option 'slots'" in result.output
+    refusal = " ".join(result.output.split())
+    assert "router has no option 'slots'; it is an option of serve, worker" in refusal
 
 
 def test_a_refusal_names_only_options_that_people_know(
@@ -133,14 +137,49 @@ def test_a_file_that_is_not_there_is_refused(started: Started, run: Run, tmp_pat
 def test_a_bad_value_of_the_file_is_refused(
     started: Started, run: Run, config_file: Callable[[str], str], key: str, value: str
 ) -> None:
-    result = run("serve", config_file(f"{key} = {value}"))
+    option = config_file(f"{key} = {value}")
+    result = run("serve", option)
     assert result.exit_code == 2
-    assert f"--{key}" in result.output
+    file = option.partition("=")[2]
+    assert f"Invalid value for '{key}' in {file}: " in " ".join(result.output.split())
+
+
+def test_a_bad_value_of_a_variable_is_refused_by_the_variables_name(
+    started: Started, run: Run
+) -> None:
+    result = run("serve", SHAPEROUTER_SLOTS="four")
+    assert result.exit_code == 2
+    assert (
+        "Invalid value for the variable 'SHAPEROUTER_SLOTS': must be an integer from 1 to 256, "
+        "got 'four'"
+    ) in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("argument", "rule"),
+    [
+        ("--slots=four", "must be an integer from 1 to 256, got 'four'"),
+        ("--slots=257", "must be an integer from 1 to 256, got '257'"),
+        ("--grace=soon", "must be a number of at least 0, got 'soon'"),
+        ("--grace=-1", "must be a number of at least 0, got '-1'"),
+        ("--grace=nan", "must be a number of at least 0, got 'nan'"),
+        ("--hang-timeout=inf", "must be a number of at least 1, got 'inf'"),
+        ("--max-calls=0", "must be an integer from 1 to 1000000, got '0'"),
+        ("--workers=all", "must be auto or an integer from 1 to 64, got 'all'"),
+    ],
+)
+def test_a_bad_number_is_refused_by_rule_and_value(
+    started: Started, run: Run, argument: str, rule: str
+) -> None:
+    result = run("serve", argument)
+    assert result.exit_code == 2
+    option = argument.partition("=")[0]
+    assert f"Invalid value for '{option}': {rule}" in " ".join(result.output.split())
 
 
 def test_the_file_may_choose_lengths(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     run("worker", config_file('prefill-lengths = ["demo=16,24"]\ndecode-lengths = ["64,128"]'))
-    assert started.config.prefill_lengths == {"demo": (16, 24)}
-    assert started.config.decode_lengths == {"demo": (64, 128)}
+    assert started.config.engine.prefill_lengths == {"demo": (16, 24)}
+    assert started.config.engine.decode_lengths == {"demo": (64, 128)}

@@ -1,5 +1,6 @@
 """Arguments that make no sense are refused by name, before anything starts."""
 
+import signal
 import sys
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from harness.roles import Run, Started
 from shaperouter_service.cli import main
-from shaperouter_service.errors import EXIT_CONFIG, StartupError
+from shaperouter_service.errors import StartupError
+from shaperouter_service.exit_codes import EXIT_CONFIG
 
 
 @pytest.mark.parametrize(
@@ -82,9 +84,9 @@ def test_what_cannot_be_made_ahead_is_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["demo=16", "demo=24"], r"demo must have lengths once, got \(16,\) and \(24,\)"),
-        (["16", "24"], "all models must have lengths once"),
-        (["gpt2=16"], "no model 'gpt2'; there are demo"),
+        (["demo=16", "demo=24"], r"demo must have one list of lengths, got \(16,\) and \(24,\)"),
+        (["16", "24"], "all models must have one list of lengths"),
+        (["gpt2=16"], "unknown model 'gpt2'; served models: demo"),
     ],
 )
 def test_lengths_that_no_model_can_have_are_refused_by_name(
@@ -98,11 +100,12 @@ def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(
     started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Any) -> None:
-        raise StartupError("model: no directory 'x'")
+        raise StartupError("model: 'x' is not a directory")
 
     monkeypatch.setattr("shaperouter_service.commands.options.common.parse_models", fail)
-    monkeypatch.setattr(sys, "argv", ["shaperouterd", "serve"])
+    monkeypatch.setattr(sys, "argv", ["shaperouterd", "serve", "--log-format=console"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == EXIT_CONFIG == 78
-    assert capsys.readouterr().err == "shaperouterd: model: no directory 'x'\n"
+    assert capsys.readouterr().err == "shaperouterd: model: 'x' is not a directory\n"

@@ -71,4 +71,4 @@ def test_a_new_token_is_let_in_by_the_entry_that_comes_with_it(run: Run, tmp_pat
 def test_a_name_that_no_client_can_have_gets_no_token(run: Run) -> None:
     made = run("token", "two words")
     assert made.exit_code == 2
-    assert "a name has up to 64 letters" in made.stderr
+    assert "at most 64 letters" in made.stderr

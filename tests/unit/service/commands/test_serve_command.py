@@ -90,6 +90,15 @@ def test_workers_of_serve_compile_no_more_at_a_time_than_they_have_cores(
     assert f"--compile-threads={threads}" in started.workers.arguments
 
 
+@pytest.mark.parametrize(("workers", "cap"), [(1, 7_000), (4, 1_750)])
+def test_workers_of_serve_share_the_containers_memory(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, cap: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.memory_cap.memory_limit", lambda: 10_000)
+    run("serve", f"--workers={workers}")
+    assert f"--max-memory={cap}" in started.workers.arguments
+
+
 @pytest.mark.parametrize(
     ("gpus", "workers"), [("", 1), ("0", 1), ("1,3", 2), ("GPU-a, GPU-b,GPU-c", 3), ("0,-1,2", 1)]
 )
@@ -117,8 +126,8 @@ def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
     result = run("worker", "--name=worker-2", "--listen=unix:/w", *arguments)
     assert result.exit_code == 0, result.output
     config = started.config
-    assert (config.name, config.listen, config.slots) == ("worker-2", "unix:/w", 4)
-    assert config.dtype == "float32"
+    assert (config.name, config.listen, config.engine.slots) == ("worker-2", "unix:/w", 4)
+    assert config.engine.dtype == "float32"
     assert config.metrics_listen is None
     assert config.exit_with_parent
-    assert not config.successor
+    assert config.engine.make_recorded

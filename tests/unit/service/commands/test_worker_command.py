@@ -13,7 +13,7 @@ from shaperouter_service.errors import StartupError
 
 def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
     run("worker", "--name=w")
-    assert started.config.threads is None
+    assert started.config.engine.threads is None
 
 
 @pytest.mark.parametrize(("cores", "compile_threads"), [(1, 1), (2, 1), (4, 2), (16, 2)])
@@ -22,7 +22,16 @@ def test_a_worker_leaves_cores_to_requests_while_it_compiles(
 ) -> None:
     monkeypatch.setattr("shaperouter_service.commands.worker.usable_cores", lambda: cores)
     run("worker")
-    assert started.config.compile_threads == compile_threads
+    assert started.config.engine.compile_threads == compile_threads
+
+
+@pytest.mark.parametrize(("limit", "cap"), [(10_000, 7_000), (None, 0)])
+def test_a_worker_makes_graphs_within_its_containers_memory(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, limit: int | None, cap: int
+) -> None:
+    monkeypatch.setattr("shaperouter_service.memory_cap.memory_limit", lambda: limit)
+    run("worker")
+    assert started.config.engine.max_memory_bytes == cap
 
 
 def test_workers_of_one_host_have_different_names_unless_told(started: Started, run: Run) -> None:
@@ -37,19 +46,19 @@ def test_workers_of_one_host_have_different_names_unless_told(started: Started, 
 
 def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--compile-mode=warm", "--warm=a decode 4x128 beams 2")
-    (signature,) = started.config.warm
+    (signature,) = started.config.engine.warm
     assert (signature.rows, signature.length, signature.beams) == (4, 128, 2)
 
 
 def test_a_variable_has_several_graphs_to_make_ahead(started: Started, run: Run) -> None:
     wanted = ["a decode 4x128 beams 2", "a prefill 1x64"]
     run("worker", "--compile-mode=warm", SHAPEROUTER_WARM=", ".join(wanted) + "\n")
-    assert [str(each) for each in started.config.warm] == wanted
+    assert [str(each) for each in started.config.engine.warm] == wanted
 
 
 def test_a_successor_is_a_worker_that_is_told_so(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--successor")
-    assert started.config.successor
+    assert not started.config.engine.make_recorded
     assert "successor" not in run("worker", "--help").output
 
 
@@ -58,13 +67,13 @@ def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_no
 ) -> None:
     models = ["--model=a", "--model=b", "--model=c"]
     run("worker", *models, "--prefill-lengths=b=16,24", "--prefill-lengths=32,48")
-    assert started.config.prefill_lengths == {"a": (32, 48), "b": (16, 24), "c": (32, 48)}
+    assert started.config.engine.prefill_lengths == {"a": (32, 48), "b": (16, 24), "c": (32, 48)}
 
 
 def test_a_model_without_chosen_lengths_has_the_usual_ones(started: Started, run: Run) -> None:
     run("worker", "--model=a", "--model=b", "--decode-lengths=b=64,256")
-    assert started.config.prefill_lengths == started.config.encode_lengths == {}
-    assert started.config.decode_lengths == {"b": (64, 256)}
+    assert started.config.engine.prefill_lengths == started.config.engine.encode_lengths == {}
+    assert started.config.engine.decode_lengths == {"b": (64, 256)}
 
 
 def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memory(
@@ -90,6 +99,26 @@ def test_a_worker_without_a_compile_cache_leaves_nothing(started: Started, run: 
     run("worker", "--compile-cache=off")
     assert started.config.compile_cache is None
     assert os.environ["TF_XLA_FLAGS"] == ""
+
+
+@pytest.mark.parametrize("given", ["", "--xla_dump_to=/dumps"])
+def test_a_worker_has_xla_add_up_alike_in_all_graphs(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", given)
+    run("worker")
+    *others, ours = os.environ["XLA_FLAGS"].split()
+    assert others == given.split()
+    assert ours == "--xla_cpu_experimental_ynn_fusion_type=-LIBRARY_FUSION_TYPE_REDUCE"
+
+
+def test_a_user_may_have_xla_add_up_otherwise(
+    started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
+    monkeypatch.setenv("XLA_FLAGS", given)
+    run("worker")
+    assert os.environ["XLA_FLAGS"] == given
 
 
 def test_a_worker_without_tensorflow_says_what_to_install(

@@ -13,6 +13,7 @@ from harness.local_workers import (
     Local,
     Recycle,
     cold_successors,
+    never_answering_successors,
     recycling_module,
     slow_successors,
 )
@@ -89,12 +90,6 @@ def test_a_successor_that_dies_over_what_it_is_asked_for_is_said_to_have_died(
     assert reason_told(lines) == "its successor died: SIGSEGV"
 
 
-def never_answering_successors(process: FakeProcess) -> None:
-    """Has successors think about what they are asked for until they die."""
-    if process.options:
-        process.worker.before_wish = process.worker.hold
-
-
 def test_a_successor_that_cannot_be_asked_for_graphs_is_given_up(
     recycle: Recycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +100,7 @@ def test_a_successor_that_cannot_be_asked_for_graphs_is_given_up(
             process.worker.before_wish = RuntimeError("it does not understand")
 
     reason = reason_of_giving_up(recycle, at_birth)
-    assert reason.startswith("its successor could not be asked for graphs: ")
+    assert reason.startswith("its successor could not be asked to compile: ")
 
 
 def test_a_successor_that_does_not_get_warm_is_given_up(
@@ -113,7 +108,9 @@ def test_a_successor_that_does_not_get_warm_is_given_up(
 ) -> None:
     monkeypatch.setattr(recycling_module, "WARM_LIMIT", 0.2)
 
-    assert reason_of_giving_up(recycle, cold_successors) == "its successor was not warm after 0.2 s"
+    assert (
+        reason_of_giving_up(recycle, cold_successors) == "its successor was not ready after 0.2 s"
+    )
 
 
 def test_a_successor_without_room_is_given_up(recycle: Recycle) -> None:
@@ -133,6 +130,26 @@ def test_a_successor_that_finds_no_room_when_it_comes_to_a_graph_is_given_up(
 
     assert reason_of_giving_up(recycle, at_birth) == (
         "its successor has no room for tiny decode 4x32: the worker's budget is spent"
+    )
+
+
+def test_no_successor_is_started_that_the_container_has_no_memory_for(
+    recycle: Recycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycling_module, "memory_left", lambda: 1_500_000_000)
+
+    async def scenario(local: Local) -> None:
+        (old,) = local.started
+        old.worker.budget.memory_bytes = 2_000_000_000
+        await local.spend(old)
+        await given_up(local, old)
+        assert local.started == [old]
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert reason_told(lines) == (
+        "a second process would need up to 2.0 GB, but the container has 1.5 GB left; raise its "
+        "memory limit"
     )
 
 

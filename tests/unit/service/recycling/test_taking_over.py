@@ -15,6 +15,7 @@ from harness.local_workers import (
     Local,
     Recycle,
     cold_and_slow_successors,
+    never_answering_successors,
     recycling_module,
     slow_successors,
     spend_budget,
@@ -249,3 +250,22 @@ def test_a_service_that_stops_waits_for_no_successor(recycle: Recycle) -> None:
         assert (local.recycled("replaced"), local.recycled("given_up")) == (0, 0)
 
     recycle(scenario)
+
+
+def test_a_successor_that_ends_as_the_service_stops_is_not_given_up(recycle: Recycle) -> None:
+    """Though its end cuts off the call that asks it for graphs."""
+
+    async def scenario(local: Local) -> None:
+        local.fakes.at_birth = never_answering_successors
+        await local.spend(local.started[0])
+        new = await local.successor()
+        await wait_until(lambda: bool(new.worker.wanted))
+        local.fleet.end_changes()
+        await local.processes.stop(FOREVER)
+        # It is forgotten in the moment in which it would be counted.
+        await wait_until(lambda: new.worker.address not in local.processes.addresses)
+        assert (local.recycled("replaced"), local.recycled("given_up")) == (0, 0)
+
+    with capture_logs() as lines:
+        recycle(scenario)
+    assert "worker not recycled" not in [line["event"] for line in lines]

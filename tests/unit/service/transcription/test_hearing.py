@@ -17,6 +17,7 @@ from shaperouter_service.api import hearing
 from shaperouter_service.api.hearing import FleetHearer, Transcribing
 from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
+from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.transcription import Alignment, Attempt, TranscriptSettings
 
@@ -87,7 +88,10 @@ def hearer(
         decode=decode,
         deadline=None,
     )
-    record = RequestRecord(RequestMetrics(CollectorRegistry(), ["whisper"]), "r")
+    registry = CollectorRegistry()
+    record = RequestRecord(
+        RequestMetrics(registry, ["whisper"], RefusalLog(RefusalMetrics(registry))), "r"
+    )
     told = [] if stalls is None else stalls
     return FleetHearer(fleet, transcribing, record, on_stall=told.append), fleet  # type: ignore[arg-type]
 

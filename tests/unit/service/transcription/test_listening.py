@@ -89,7 +89,7 @@ def run(
         if not left:
             recording.finish()
 
-    async def take(*, wait: bool) -> None:
+    async def take(*, until: int, wait: bool) -> None:
         if wait:
             receive()
 

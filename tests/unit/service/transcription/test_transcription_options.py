@@ -140,7 +140,7 @@ def test_what_is_over_a_limit_is_refused(options: dict[str, Any], message: str) 
 
 
 def test_an_english_only_model_does_not_translate() -> None:
-    with pytest.raises(InvalidRequestError, match="must be TRANSCRIBE of an English-only model"):
+    with pytest.raises(InvalidRequestError, match="must be TRANSCRIBE for an English-only model"):
         resolve(ENGLISH, task=TRANSLATE)
 
 

@@ -1,0 +1,21 @@
+"""Starts the ``shaperouter`` command.
+
+Apart from the package, whose import takes most of half a second: until it is there, Ctrl-C ends the
+process without a word instead of with a traceback out of the middle of an import.
+"""
+
+import os
+import signal
+
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
+
+
+def main() -> None:
+    """Imports the command, runs it, and exits."""
+    # A shell starts background commands with SIGINT ignored; leave it ignored.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+
+    from shaperouter._cli import main as run_command  # noqa: PLC0415 (see above)
+
+    run_command()

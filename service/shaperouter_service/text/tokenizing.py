@@ -1,0 +1,113 @@
+"""Tokenizing: short texts at once, others in threads that are fair to all clients."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from shaperouter_service.fair_thread import FairThread
+from shaperouter_service.limits import MAX_QUEUED_CHARACTERS
+from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+# Maximum characters that the event loop tokenizes itself. That takes less than 0.2 ms, about as
+# long as a round trip to a thread.
+INLINE_CHARACTERS = 512
+# Cost of calling a tokenizer for each word of a list, in characters that take as long.
+CALL_CHARACTERS = 100
+# Maximum characters of a text of ordinary length: about 10 ms of work, 50 ms at worst.
+SHORT_CHARACTERS = 16_384
+
+
+class TokenizerThreads:
+    """The threads of all tokenizers of a router. Only the event loop may use it.
+
+    Texts of ordinary length never wait for long ones, which share a thread of their own. So at most
+    one long text at a time takes the memory of tokenizing, some hundred bytes per character.
+    """
+
+    def __init__(self) -> None:
+        """Starts idle. Threads start when they are first needed."""
+        self._short = FairThread("tokenize", limit=MAX_QUEUED_CHARACTERS, gives_way=False)
+        self._long = FairThread("tokenize-long", limit=MAX_QUEUED_CHARACTERS, gives_way=True)
+
+    async def run(self, client: str, size: int, work: Callable[[], T]) -> T:
+        """Tokenizes `size` characters for a client by calling `work`.
+
+        Raises:
+            TextQueueFullError: Too much text is already waiting.
+        """
+        if size <= INLINE_CHARACTERS:
+            return work()
+        thread = self._short if size <= SHORT_CHARACTERS else self._long
+        return await thread.run(client, size, work)
+
+
+class ClientTokenizer:
+    """A model's tokenizer for one request of a client, taking turns with others.
+
+    Attributes:
+        queue_seconds: Time that the request's texts have waited for a thread.
+        seconds: Time spent tokenizing them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, threads: TokenizerThreads, client: str) -> None:
+        """Starts without texts.
+
+        Args:
+            tokenizer: The model's tokenizer.
+            threads: The threads that run it.
+            client: The client, for fairness between waiting clients.
+        """
+        self.decode = tokenizer.decode
+        self.queue_seconds = 0.0
+        self.seconds = 0.0
+        self._tokenizer = tokenizer
+        self._threads = threads
+        self._client = client
+
+    async def encode(self, text: str) -> list[int]:
+        """Tokenizes a text, with the special tokens that the tokenizer adds."""
+        return await self._run(len(text), partial(self._tokenizer.encode, text))
+
+    async def encode_plain(self, text: str) -> list[int]:
+        """Tokenizes a text without special tokens, for a prompt that is to be continued."""
+        (tokens,) = await self._run(len(text), partial(self._tokenizer.encode_words, [text]))
+        return tokens
+
+    async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Tokenizes words unchanged, each separately and without special tokens."""
+        size = sum(CALL_CHARACTERS + len(word) for word in words)
+        return await self._run(size, partial(self._tokenizer.encode_words, words))
+
+    @property
+    def decoder(self) -> str | None:
+        """See `Tokenizer`."""
+        return self._tokenizer.decoder
+
+    @property
+    def adds_pieces(self) -> bool:
+        """See `Tokenizer`."""
+        return self._tokenizer.adds_pieces
+
+    def detokenizer(self) -> Detokenizer:
+        """Creates a detokenizer for one sequence."""
+        return self._tokenizer.detokenizer()
+
+    async def _run(self, size: int, work: Callable[[], T]) -> T:
+        arrived, began = time.monotonic(), 0.0
+
+        def begun() -> T:
+            nonlocal began
+            began = time.monotonic()
+            return work()
+
+        try:
+            return await self._threads.run(self._client, size, begun)
+        finally:
+            # The caller may have been cancelled while its text waited.
+            ended = time.monotonic()
+            self.queue_seconds += (began or ended) - arrived
+            self.seconds += ended - (began or ended)

@@ -1,0 +1,88 @@
+"""The ladders of a worker's models, and what is declared in terms of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models import EncoderDecoder, Family
+from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
+from shaperouter_service.routing.signatures import Signature
+
+
+def make_ladders(
+    name: str,
+    family: Family,
+    *,
+    slots: int,
+    prefill_piece: int = PREFILL_PIECE,
+    prefill_lengths: Sequence[int] = (),
+    decode_lengths: Sequence[int] = (),
+    encode_lengths: Sequence[int] = (),
+) -> Ladders:
+    """Makes the ladders of one model.
+
+    Args:
+        name: As requests call the model.
+        family: Its dimensions.
+        slots: Requests without beam search that run at a time.
+        prefill_piece: Tokens of a prompt that are read at a time, at most: a family that has an
+            encoder may name less.
+        prefill_lengths: Chosen rungs; none are the usual ones.
+        decode_lengths: Likewise.
+        encode_lengths: Likewise; of a model that has an encoder.
+
+    Raises:
+        StartupError: The model cannot have the chosen rungs.
+    """
+    is_whole, piece = False, prefill_piece
+    if isinstance(family, EncoderDecoder):
+        is_whole, piece = family.has_whole_source, min(piece, family.prompt_piece)
+    try:
+        return Ladders.default(
+            max_length=family.max_length,
+            slots=slots,
+            prefill_piece=piece,
+            prefill_lengths=prefill_lengths,
+            decode_lengths=decode_lengths,
+            max_source_length=family.max_source_length,
+            has_whole_source=is_whole,
+            encode_lengths=encode_lengths,
+            has_transcript=family.has_transcript,
+        )
+    except ValueError as error:
+        raise StartupError(f"{error} (model {name})") from error
+
+
+def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Signature]:
+    """The graphs that cover every request of all models.
+
+    Args:
+        ladders: Of each model, by name.
+        max_graphs: Most graphs that the worker may make.
+
+    Raises:
+        StartupError: They are more than that.
+    """
+    first = [signature for name in ladders for signature in ladders[name].first(name)]
+    if max_graphs < len(first):
+        raise StartupError(
+            f"max-graphs: must be at least {len(first)}, the number of graphs that cover every "
+            f"request of {', '.join(ladders)}; got {max_graphs}"
+        )
+    return first
+
+
+def is_of(ladders: Mapping[str, Ladders], signature: Signature) -> bool:
+    """Whether a signature is one of the ladders'."""
+    of_model = ladders.get(signature.model)
+    return of_model is not None and signature in of_model.signatures(signature.model)
+
+
+def check_warm(ladders: Mapping[str, Ladders], warm: Iterable[Signature]) -> None:
+    """Checks graphs that are declared to be made at the start.
+
+    Raises:
+        StartupError: One is none of the ladders'.
+    """
+    for signature in warm:
+        if not is_of(ladders, signature):
+            raise StartupError(f"warm: {signature} is not a signature of the ladders")

@@ -1,0 +1,150 @@
+"""Beam search beyond the golden cases: scores that the reference loses, bans, stop strings."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.engine import CHECKPOINTS, Bench, Collected
+from shaperouter_service.decoding import EarlyStopping, Options
+from shaperouter_service.decoding.beams import _per_length
+from shaperouter_service.decoding.state import LOWEST
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.text import load_tokenizer
+from shaperouter_service.worker.run import FinishReason
+
+MODEL = "gpt2-odd-heads"
+VOCAB_SIZE = 101
+PROMPT = [5, 6, 7]
+BEAMS = 4
+NEW_TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def bench(benches: dict[str, Bench]) -> Bench:
+    return benches[MODEL]
+
+
+def _only(*allowed: int) -> list[tuple[tuple[int], float]]:
+    """Biases that ban all other tokens."""
+    return [((token,), -math.inf) for token in range(VOCAB_SIZE) if token not in allowed]
+
+
+@pytest.mark.parametrize("early_stopping", list(EarlyStopping))
+@pytest.mark.parametrize("length_penalty", [-10.0, 10.0])
+def test_every_sequence_is_finished_whatever_the_length_penalty(
+    bench: Bench, length_penalty: float, early_stopping: EarlyStopping
+) -> None:
+    # Scores reach -1e15 and -1e-13; the reference has none below -1e9.
+    ends = (13, 50, 96)
+    search = bench.submit(
+        MODEL,
+        PROMPT,
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=10,
+        num_beams=BEAMS,
+        num_return_sequences=BEAMS,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        eos_token_ids=ends,
+        logprobs=0,
+    )
+    search.wait()
+    assert len(search.hypotheses) == BEAMS
+    assert len({tuple(found.token_ids) for found in search.hypotheses}) == BEAMS
+    scores = [found.score for found in search.hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    for found in search.hypotheses:
+        assert len(found.token_ids) == NEW_TOKENS or found.token_ids[-1] in ends
+        assert len(found.token_ids) >= 10
+        total = sum(each.logprob for each in found.logprobs)
+        # Of tokens that are not banned, processors change nothing here.
+        expected = total / len(found.token_ids) ** length_penalty
+        assert found.score == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_score_below_the_range_of_floats_stays_better_than_none() -> None:
+    options = Options.of(max_new_tokens=4000, num_beams=2, length_penalty=-10.0)
+    scores = _per_length(tf.constant([[-1e6, LOWEST]]), tf.constant([[4000]]), options)
+    np.testing.assert_array_equal(scores, [[np.finfo(np.float32).min, LOWEST]])
+
+
+def test_fewer_sequences_come_where_fewer_tokens_are_allowed_than_were_asked_for(
+    bench: Bench,
+) -> None:
+    search = bench.submit(
+        MODEL,
+        PROMPT,
+        max_new_tokens=1,
+        num_beams=BEAMS,
+        num_return_sequences=BEAMS,
+        biases=_only(20, 30),
+    )
+    search.wait()
+    assert sorted(list(found.token_ids) for found in search.hypotheses) == [[20], [30]]
+
+
+def test_a_search_whose_every_token_is_banned_is_refused(bench: Bench) -> None:
+    # Each token comes once, so after two there is none.
+    search = bench.submit(
+        MODEL,
+        PROMPT,
+        max_new_tokens=8,
+        num_beams=BEAMS,
+        num_return_sequences=BEAMS,
+        no_repeat_ngram_size=1,
+        biases=_only(20, 30),
+    )
+    with pytest.raises(InvalidRequestError, match="options: must allow beam search a token"):
+        search.wait()
+
+
+STOP = ["e", " of"]
+
+
+@pytest.fixture(scope="module")
+def decode() -> Callable[[Sequence[int]], str]:
+    tokenizer = load_tokenizer(CHECKPOINTS["demo"])
+    assert tokenizer is not None
+    return tokenizer.decode
+
+
+def _search(bench: Bench, **options: object) -> Collected:
+    asked = {"max_new_tokens": 12, "num_beams": BEAMS, "num_return_sequences": BEAMS} | options
+    return bench.submit("demo", [300, 400, 500], **asked)
+
+
+def _found(collected: Collected) -> list[list[int]]:
+    collected.wait()
+    return [list(found.token_ids) for found in collected.hypotheses]
+
+
+@pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "seed": 5, "temperature": 1.5}])
+def test_a_stop_string_ends_a_hypothesis_with_the_token_that_completes_it(
+    benches: dict[str, Bench], decode: Callable[[Sequence[int]], str], sampling: dict[str, object]
+) -> None:
+    search = _search(benches["demo"], stop=STOP, **sampling)
+    search.wait()
+    reasons = {found.reason for found in search.hypotheses}
+    assert FinishReason.STOP in reasons
+    for found in search.hypotheses:
+        assert not any(string in decode(found.token_ids[:-1]) for string in STOP)
+        stopped = any(string in decode(found.token_ids) for string in STOP)
+        assert stopped == (found.reason is FinishReason.STOP)
+        assert stopped or len(found.token_ids) == 12
+
+
+def test_stop_strings_change_nothing_for_others_in_the_batch(benches: dict[str, Bench]) -> None:
+    bench = benches["demo"]
+    alone = _found(_search(bench))
+    stopped = _found(_search(bench, stop=STOP))
+    assert stopped != alone
+    plain, stopping = _search(bench), _search(bench, stop=STOP)
+    assert (_found(plain), _found(stopping)) == (alone, stopped)
+
+
+def test_stop_strings_that_never_come_change_nothing(benches: dict[str, Bench]) -> None:
+    bench = benches["demo"]
+    assert _found(_search(bench, stop=["\N{SNOWMAN}"])) == _found(_search(bench))

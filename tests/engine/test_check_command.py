@@ -1,0 +1,106 @@
+"""`shaperouterd check` finds what would keep `serve` from starting, all of it at once."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.engine import GOLDENS
+from shaperouter_service.commands.group import cli
+from shaperouter_service.exit_codes import EXIT_CONFIG
+
+
+def check(*arguments: str) -> Result:
+    ports = ("--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--compile-cache=off")
+    return CliRunner().invoke(cli, ["check", *ports, *arguments])
+
+
+def line(result: Result, subject: str) -> tuple[str, str]:
+    """Verdict and message of a subject."""
+    for text in result.output.splitlines():
+        verdict, _, rest = text.partition(" ")
+        if rest.strip().startswith(f"{subject}  "):
+            return verdict, rest.strip().removeprefix(subject).strip()
+    raise AssertionError(result.output)
+
+
+def test_a_setup_that_starts() -> None:
+    result = check("--model=demo", f"--model=speech={GOLDENS / 'whisper-uneven'}")
+    assert result.exit_code == 0, result.output
+    assert "error" not in result.output
+    assert line(result, "model demo")[1].startswith("gpt2, 5,387,776 parameters")
+    assert "no tokenizer" in line(result, "model speech")[1]
+
+
+def test_every_problem_is_told(tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "broken"))
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps(config | {"n_layer": 3}))
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("[clients.a]\n")
+    result = check(
+        f"--model=broken={broken}",
+        "--model=missing=/nowhere",
+        "--model=demo",
+        f"--tokens={tokens}",
+        "--health-listen=nowhere",
+    )
+    assert result.exit_code == EXIT_CONFIG
+    found = {subject: line(result, subject) for subject in ("tokens", "health-listen")}
+    assert {verdict for verdict, _ in found.values()} == {"error"}
+    assert "must be HOST:PORT" in found["health-listen"][1]
+    assert "tensor transformer.h.2" in line(result, "model broken")[1]
+    assert line(result, "model missing") == ("error", "model: '/nowhere' is not a directory")
+    assert line(result, "model demo")[0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--warm=demo decode 3x100", "is not a signature of the ladders"),
+        ("--max-graphs=1", "max-graphs: must be at least"),
+    ],
+)
+def test_graphs_that_cannot_be_made_are_told(argument: str, message: str) -> None:
+    result = check("--model=demo", argument, "--compile-mode=warm")
+    assert result.exit_code == EXIT_CONFIG
+    verdict, told = line(result, "graphs")
+    assert verdict == "error"
+    assert message in told
+
+
+def test_lengths_that_a_model_cannot_have_are_told() -> None:
+    result = check("--model=demo", "--prefill-lengths=demo=4096")
+    assert result.exit_code == EXIT_CONFIG
+    assert "4096" in line(result, "model demo")[1]
+
+
+def test_a_port_that_is_in_use_now_may_be_free_later() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = check("--model=demo", f"--listen={address}")
+    assert result.exit_code == 0, result.output
+    assert line(result, "listen") == ("warning", f"{address} is in use now")
+
+
+def test_a_host_without_an_address_is_told_as_the_resolver_does() -> None:
+    result = check("--model=demo", "--listen=host.invalid:50051")
+    assert result.exit_code == EXIT_CONFIG
+    verdict, told = line(result, "listen")
+    assert verdict == "error"
+    assert told.startswith("cannot listen on host.invalid:50051: ")
+    assert "Unknown error" not in told
+
+
+def test_unused_tensors_are_a_warning(tmp_path: Path) -> None:
+    # Saved with another head: its config names no architecture, its tensors tell.
+    directory = Path(shutil.copytree(GOLDENS / "t5-gated", tmp_path / "model"))
+    config = json.loads((directory / "config.json").read_text())
+    del config["architectures"]
+    (directory / "config.json").write_text(json.dumps(config | {"num_decoder_layers": 1}))
+    result = check(f"--model=m={directory}")
+    assert result.exit_code == 0, result.output
+    assert "tensors of the checkpoint are not used" in result.output

@@ -1,0 +1,81 @@
+"""A deadline that passes on a worker is told with what the run waited for."""
+
+import asyncio
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from harness.engine import GOLDENS, TIMEOUT, Bench
+from harness.waiting import wait_until
+from shaperouter.v1 import worker_pb2
+from shaperouter_service.cache import CompileCache
+from shaperouter_service.errors import DeadlinePassedError
+from shaperouter_service.worker.server import Changes, WorkerServicer
+
+MODEL = "gpt2-untied"
+MODELS = {MODEL: GOLDENS / MODEL}
+
+
+def error_of_a_deadline(bench: Bench, *, seconds: float) -> str:
+    """What is said of a run that does not end within a deadline."""
+
+    async def run() -> None:
+        servicer = WorkerServicer(bench.engine, Changes(asyncio.get_running_loop()), "worker-0")
+        options = worker_pb2.RunOptions(
+            max_new_tokens=9, num_beams=1, num_return_sequences=1, temperature=1.0
+        )
+        request = worker_pb2.RunRequest(model=MODEL, token_ids=[3], options=options)
+        context = SimpleNamespace(time_remaining=lambda: seconds)
+        async for _ in servicer.Run(request, context):
+            pass
+
+    with pytest.raises(DeadlinePassedError) as error:
+        asyncio.run(run())
+    wait_until(lambda: not any(lane.backlog.tokens for lane in bench.engine._lanes.values()))
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def bench(kept_compilations: CompileCache) -> Bench:
+    bench = Bench(MODELS, compile_cache=kept_compilations)
+    wait_until(lambda: bench.engine.warm, timeout=TIMEOUT)
+    return bench
+
+
+def test_a_compilation_of_the_start() -> None:
+    starting = Bench(MODELS)
+    told = error_of_a_deadline(starting, seconds=0.2)
+    assert re.search(
+        rf"waited 0\.\d+ s for {MODEL} prefill 1x128 to be compiled, while its worker was still "
+        r"starting \(0 of 2 graphs were made, about \d+ s left\)$",
+        told,
+    )
+    starting.stop_compiling()
+
+
+def test_a_compilation_of_a_worker_that_is_ready(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = bench.engine._lanes[MODEL, 1]
+    graph = bench.engine._graphs.graph(lane.ladders.first_decode(MODEL, 1))
+    monkeypatch.setattr(lane._covers, "missing", lambda _: graph)
+    told = error_of_a_deadline(bench, seconds=0.2)
+    assert re.search(rf"waited 0\.\d+ s for {MODEL} decode 1x128 to be compiled$", told)
+
+
+def test_the_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.engine._lanes[MODEL, 1], "_admit", lambda: None)
+    told = error_of_a_deadline(bench, seconds=0.2)
+    assert re.search(r"waited 0\.\d+ s in the queue for a slot$", told)
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [("_read_next", "was to read its prompt"), ("_decode_chunk", "was to make its tokens")],
+)
+def test_the_device(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str, told: str) -> None:
+    monkeypatch.setattr(bench.engine._lanes[MODEL, 1], step, lambda _: False)
+    assert f"waited for the device, which {told} (0 tokens" in error_of_a_deadline(
+        bench, seconds=0.2
+    )

@@ -1,0 +1,81 @@
+"""HTTP/2 by hand, for what no gRPC client does: calls over a connection that takes no data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS, _PING = 0x0, 0x1, 0x4, 0x6
+_END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
+_INITIAL_WINDOW_SIZE = 0x4
+
+
+class DeafConnection:
+    """A connection whose flow control lets the server send no message; it answers pings.
+
+    When `vanished` is set, it answers nothing any more, though it is not closed.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.vanished = False
+        self._writer = writer
+        self._stream = 1
+
+    def call(self, path: str, message: bytes = b"", **metadata: str) -> None:
+        """Begins a call, no response of which can be sent.
+
+        Metadata goes out in Latin-1; its names have underscores here, and dashes there.
+        """
+        fields = {
+            ":method": "POST",
+            ":scheme": "http",
+            ":path": path,
+            ":authority": "localhost",
+            "te": "trailers",
+            "content-type": "application/grpc",
+            **{name.replace("_", "-"): value for name, value in metadata.items()},
+        }
+        block = b"".join(_field(name, value) for name, value in fields.items())
+        body = struct.pack(">BI", 0, len(message)) + message
+        self._writer.write(_frame(_HEADERS, _END_HEADERS, self._stream, block))
+        self._writer.write(_frame(_DATA, _END_STREAM, self._stream, body))
+        self._stream += 2
+
+    async def answer_pings(self, reader: asyncio.StreamReader) -> None:
+        """Reads what the server sends, until the connection ends."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readexactly(9)
+                payload = await reader.readexactly(int.from_bytes(head[:3]))
+                kind, flags = head[3:5]
+                if kind == _PING and not flags & _ACK and not self.vanished:
+                    self._writer.write(_frame(_PING, _ACK, 0, payload))
+
+
+@contextlib.asynccontextmanager
+async def deaf_connection(address: str) -> AsyncIterator[DeafConnection]:
+    """Connects to `unix:PATH`, and closes the connection at the end of the context."""
+    reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+    writer.write(_PREFACE)
+    writer.write(_frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0)))
+    connection = DeafConnection(writer)
+    answering = asyncio.create_task(connection.answer_pings(reader))
+    try:
+        yield connection
+    finally:
+        writer.close()
+        await answering
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _field(name: str, value: str) -> bytes:
+    """A header without indexing or Huffman coding; both parts have fewer than 127 bytes."""
+    return b"\0" + b"".join(bytes([len(part)]) + part.encode("latin-1") for part in (name, value))

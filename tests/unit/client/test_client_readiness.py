@@ -1,0 +1,172 @@
+"""Asking whether a service is ready, and waiting until it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from harness.client_command import run
+from shaperouter import (
+    AsyncClient,
+    CallCancelledError,
+    Client,
+    DeadlineError,
+    ModelNotFoundError,
+    UnauthenticatedError,
+)
+from shaperouter._cli._main import cli
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+Ask = Callable[..., Any]
+
+
+def blocking(address: str, method: str, *arguments: Any, **settings: Any) -> Any:
+    with Client(address, timeout=10) as client:
+        return getattr(client, method)(*arguments, **settings)
+
+
+def asynchronous(address: str, method: str, *arguments: Any, **settings: Any) -> Any:
+    async def call() -> Any:
+        async with AsyncClient(address, timeout=10) as client:
+            return await getattr(client, method)(*arguments, **settings)
+
+    return asyncio.run(call())
+
+
+both = pytest.mark.parametrize("ask", [blocking, asynchronous])
+
+
+@both
+def test_a_service_is_as_ready_as_its_health_says(fake: FakeShaperouter, ask: Ask) -> None:
+    assert ask(fake.address, "ready") is True
+    fake.set_ready(False)
+    assert ask(fake.address, "ready") is False
+
+
+@both
+def test_a_model_is_ready_once_a_worker_is(fake: FakeShaperouter, ask: Ask) -> None:
+    fake.set_ready(False)
+    assert ask(fake.address, "ready", "demo") is True
+    fake.models[0].ready_workers = 0
+    assert ask(fake.address, "ready", "demo") is False
+
+
+@both
+@pytest.mark.parametrize("method", ["ready", "wait_until_ready"])
+def test_a_model_that_is_not_served_is_an_error(
+    fake: FakeShaperouter, ask: Ask, method: str
+) -> None:
+    with pytest.raises(ModelNotFoundError, match="no model 'other'"):
+        ask(fake.address, method, "other")
+
+
+@both
+def test_where_nothing_listens_nothing_is_ready(nobody: str, ask: Ask) -> None:
+    assert ask(nobody, "ready") is False
+
+
+@both
+def test_waiting_ends_when_the_service_is_ready(fake: FakeShaperouter, ask: Ask) -> None:
+    fake.set_ready(False)
+    lacks: list[str] = []
+
+    def on_wait(lack: str) -> None:
+        lacks.append(lack)
+        fake.set_ready(len(lacks) == 2)
+
+    ask(fake.address, "wait_until_ready", on_wait=on_wait)
+    assert lacks == ["a model has no ready worker yet"] * 2
+
+
+@both
+def test_waiting_begins_before_the_service_listens(unserved: FakeShaperouter, ask: Ask) -> None:
+    lacks: list[str] = []
+
+    def on_wait(lack: str) -> None:
+        if not lacks:
+            unserved.start()
+        lacks.append(lack)
+
+    # Bound, and refusing nobody: an attempt waits until it is served, or gives up.
+    ask(unserved.address, "wait_until_ready", on_wait=on_wait, timeout=60)
+    assert lacks
+
+
+@both
+def test_who_has_waited_too_long_is_told_for_what(nobody: str, ask: Ask) -> None:
+    with pytest.raises(DeadlineError) as caught:
+        ask(nobody, "wait_until_ready", timeout=0.6)
+    assert str(caught.value).startswith(f"not ready within 0.6 s: no Shaperouter at {nobody}: ")
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@both
+def test_what_waiting_cannot_mend_is_raised_at_once(fake: FakeShaperouter, ask: Ask) -> None:
+    fake.before_models = fake.fail(grpc.StatusCode.UNAUTHENTICATED, "the token is missing")
+    with pytest.raises(UnauthenticatedError):
+        ask(fake.address, "wait_until_ready", "demo")
+
+
+def test_closing_the_client_ends_waiting(nobody: str) -> None:
+    client = Client(nobody)
+    waiting = threading.Event()
+    failures: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.wait_until_ready(on_wait=lambda lack: waiting.set())
+        except (CallCancelledError, RuntimeError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(10)
+    client.close()
+    thread.join(10)
+    assert len(failures) == 1
+
+
+# The command.
+
+
+def test_the_command_says_ready(fake: FakeShaperouter) -> None:
+    for options in ([], ["--wait"], ["--model", "demo"]):
+        result = run(fake, "ready", *options)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "ready\n", "")
+
+
+def test_the_command_says_what_is_missing(fake: FakeShaperouter) -> None:
+    fake.set_ready(False)
+    result = run(fake, "ready")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: a model has no ready worker yet\n"
+
+
+def test_the_command_waits_no_longer_than_its_timeout(nobody: str) -> None:
+    options = ["ready", "--wait", "--timeout", "0.5", "--address", nobody]
+    result = CliRunner().invoke(cli, options)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: not ready within 0.5 s: no Shaperouter at ")
+
+
+def test_the_command_as_json(fake: FakeShaperouter, nobody: str) -> None:
+    assert json.loads(run(fake, "ready", "--json").stdout) == {"ready": True, "reason": None}
+    result = CliRunner().invoke(cli, ["ready", "--json", "--address", nobody])
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["ready"]) == (1, False)
+    assert told["reason"].startswith("no Shaperouter at ")
+
+
+def test_the_command_refuses_a_model_that_is_not_served(fake: FakeShaperouter) -> None:
+    result = run(fake, "ready", "--wait", "--model", "other")
+    assert result.exit_code == 1
+    assert "no model 'other'" in result.stderr

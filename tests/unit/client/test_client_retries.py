@@ -1,0 +1,225 @@
+"""Which failed calls are sent again, when, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+
+from shaperouter import (
+    AsyncClient,
+    CallCancelledError,
+    Client,
+    InternalError,
+    InvalidArgumentError,
+    OverloadedError,
+    UnavailableError,
+)
+from shaperouter._retries import RetryPolicy
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+Generate = Callable[..., object]
+Step = Callable[[grpc.ServicerContext], None]
+UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def generate(address: str, **settings: Any) -> object:
+    with Client(address, **settings) as client:
+        return client.generate("x")
+
+
+def async_generate(address: str, **settings: Any) -> object:
+    async def call() -> object:
+        async with AsyncClient(address, **settings) as client:
+            return await client.generate("x")
+
+    return asyncio.run(call())
+
+
+both = pytest.mark.parametrize("call", [generate, async_generate])
+
+
+def retry_info(seconds: float) -> RetryInfo:
+    delay = Duration()
+    delay.FromNanoseconds(int(seconds * 1e9))
+    return RetryInfo(retry_delay=delay)
+
+
+def failing(
+    fake: FakeShaperouter, times: int, step: Callable[[grpc.ServicerContext], None]
+) -> None:
+    """Has the first calls fail by a step."""
+
+    def before_answer(context: grpc.ServicerContext) -> None:
+        if len(fake.requests) <= times:
+            step(context)
+
+    fake.before_answer = before_answer
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+def test_a_service_that_is_unavailable_is_asked_again(
+    fake: FakeShaperouter, call: Generate
+) -> None:
+    failing(fake, 3, fake.fail(UNAVAILABLE, "worker-0 was lost"))
+    call(fake.address, timeout=10)
+    assert len(fake.requests) == 4
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+@pytest.mark.parametrize(
+    ("settings", "attempts"), [({}, 4), ({"retries": 0}, 1), ({"retries": 5}, 6)]
+)
+def test_attempts_are_counted(
+    fake: FakeShaperouter, call: Generate, settings: dict[str, int], attempts: int
+) -> None:
+    fake.before_answer = fake.fail(UNAVAILABLE, "shutting down")
+    with pytest.raises(UnavailableError, match="shutting down"):
+        call(fake.address, timeout=10, **settings)
+    assert len(fake.requests) == attempts
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+def test_overload_is_not_retried_unasked(fake: FakeShaperouter, call: Generate) -> None:
+    fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(0.01))
+    with pytest.raises(OverloadedError, match="queue is full"):
+        call(fake.address, timeout=10)
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+def test_overload_is_retried_when_asked_for(fake: FakeShaperouter, call: Generate) -> None:
+    failing(fake, 2, fake.fail(EXHAUSTED, "queue is full"))
+    call(fake.address, timeout=10, retries=2)
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+@pytest.mark.parametrize("code", [UNAVAILABLE, EXHAUSTED])
+def test_a_call_is_not_repeated_before_the_service_wants_it(
+    fake: FakeShaperouter, call: Generate, code: grpc.StatusCode
+) -> None:
+    failing(fake, 1, fake.fail(code, "later", retry_info(0.3)))
+    started = time.monotonic()
+    call(fake.address, timeout=10, retries=1)
+    assert time.monotonic() - started >= 0.3
+    assert len(fake.requests) == 2
+
+
+@both
+def test_a_pause_that_the_deadline_would_end_is_not_begun(
+    fake: FakeShaperouter, call: Generate
+) -> None:
+    fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(60))
+    with pytest.raises(OverloadedError) as caught:
+        call(fake.address, timeout=30, retries=3)
+    assert caught.value.retry_after == 60
+    assert len(fake.requests) == 1
+
+
+@both
+def test_attempts_share_the_deadline(fake: FakeShaperouter, call: Generate) -> None:
+    left: list[float] = []
+    refuse = fake.fail(UNAVAILABLE, "later", retry_info(0.3))
+
+    def before_answer(context: grpc.ServicerContext) -> None:
+        left.append(context.time_remaining())
+        if len(left) == 1:
+            refuse(context)
+
+    fake.before_answer = before_answer
+    call(fake.address, timeout=10, retries=1)
+    first, second = left
+    assert second < first - 0.2
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+def test_a_call_that_a_worker_may_have_died_of_is_not_repeated(
+    fake: FakeShaperouter, call: Generate
+) -> None:
+    def step(context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-retry-pushback-ms", "-1"),))
+        context.abort(UNAVAILABLE, "worker-0 was lost")
+
+    fake.before_answer = step
+    with pytest.raises(UnavailableError, match="worker-0 was lost"):
+        call(fake.address, timeout=10, retries=3)
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.usefixtures("hasty_retries")
+@both
+def test_errors_that_repeating_cannot_help_are_raised_at_once(
+    fake: FakeShaperouter, call: Generate
+) -> None:
+    fake.before_answer = fake.fail(grpc.StatusCode.INTERNAL, "broken")
+    with pytest.raises(InternalError):
+        call(fake.address, timeout=10, retries=3)
+    assert len(fake.requests) == 1
+
+
+def test_a_stream_is_never_retried(fake: FakeShaperouter) -> None:
+    fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
+    shutting_down = pytest.raises(UnavailableError, match="shutting down")
+    with Client(fake.address, retries=3) as client, shutting_down:
+        list(client.stream("x"))
+    assert len(fake.requests) == 1
+
+
+def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:
+    fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(60))
+    client = Client(fake.address, retries=1)
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.generate("x")
+        except CallCancelledError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert fake.entered.wait(10)
+    client.close()
+    thread.join(10)
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize("retries", [-1, 1.5, "3", True, 2**31])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_number_of_retries_that_is_no_count_is_refused(
+    kind: type[Client | AsyncClient], retries: Any
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"retries: must (be|fit)"):
+        kind("host:1", retries=retries)
+
+
+def test_pauses_grow_to_a_limit_and_differ() -> None:
+    def pauses() -> list[float]:
+        attempts = RetryPolicy.resolve(1000).begin(None)
+        error = UnavailableError("gone")
+        made = [attempts.pause_after(error, forbidden=False) for _ in range(1000)]
+        return [pause for pause in made if pause is not None]
+
+    made = pauses()
+    assert len(made) == 1000
+    assert 0.2 <= made[0] <= 0.24
+    assert 0.6 <= made[1] <= 0.72
+    assert 1.8 <= made[2] <= 2.16
+    assert all(5 <= pause <= 6 for pause in made[3:])
+    assert pauses() != made

@@ -1,0 +1,381 @@
+"""What combines with what: components keep their promises together, or the build fails."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import shutil
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.manifests import (
+    BASES,
+    COMPONENTS,
+    KUBERNETES,
+    BuildError,
+    Manifest,
+    Workload,
+    combined,
+    of_kind,
+    workloads_of,
+)
+from harness.promql import series_of
+from harness.schemas import check
+
+PAIRS = list(itertools.combinations(COMPONENTS, 2))
+
+
+# What the page says.
+
+
+def table() -> Mapping[frozenset[str], bool]:
+    """Whether two combine, as deploy/kubernetes/README.md says."""
+    page = (KUBERNETES / "README.md").read_text(encoding="utf-8")
+    section = page.split("## What combines with what")[1]
+    lines = list(itertools.takewhile(lambda line: line, section.split("\n\n| | ")[1].split("\n")))
+    columns = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert columns == [*BASES, *(line.split("|")[1].strip() for line in lines[2:])]
+    found: dict[frozenset[str], bool] = {}
+    for line in lines[2:]:
+        row, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for column, cell in zip(columns, cells, strict=True):
+            if row == column:
+                assert cell == ""
+                continue
+            combines = {"yes": True, "**no**": False}[cell]
+            # Each pair of components is in it twice.
+            assert found.setdefault(frozenset({row, column}), combines) == combines
+    return found
+
+
+TABLE = table()
+
+
+def combine(*parts: str) -> bool:
+    """Whether each pair of them combines."""
+    return all(TABLE[frozenset(pair)] for pair in itertools.combinations(parts, 2))
+
+
+def largest_sets() -> list[tuple[str, ...]]:
+    """For each base, the sets of components that combine and to which none can be added."""
+    found = []
+    for base in BASES:
+        sets = [
+            {*chosen}
+            for count in range(len(COMPONENTS), 0, -1)
+            for chosen in itertools.combinations(COMPONENTS, count)
+            if combine(base, *chosen)
+        ]
+        largest = [each for each in sets if not any(each < other for other in sets)]
+        found += [(base, *sorted(each)) for each in largest]
+    return found
+
+
+# What each component promises.
+
+
+def serving(manifests: Sequence[Manifest]) -> list[Workload]:
+    """Whoever takes the requests of callers."""
+    found = [each for each in workloads_of(manifests) if each.command in ("router", "serve")]
+    assert found
+    return found
+
+
+def computing(manifests: Sequence[Manifest]) -> list[Workload]:
+    """Whoever has a device."""
+    found = [each for each in workloads_of(manifests) if each.command in ("worker", "serve")]
+    assert found
+    return found
+
+
+def lies_in_a_secret(workload: Workload, path: Path | None) -> bool:
+    return path is not None and "secret" in workload.volume_at(path)
+
+
+def has_tokens(manifests: Sequence[Manifest]) -> bool:
+    return all(lies_in_a_secret(each, each.options["tokens"]) for each in serving(manifests))
+
+
+def has_tls(manifests: Sequence[Manifest]) -> bool:
+    if any("appProtocol" in port for port in ports_of_services(manifests)):
+        return False
+    shown = all(
+        lies_in_a_secret(each, each.options[option])
+        for each in workloads_of(manifests)
+        for option in ("tls_cert", "tls_key")
+    )
+    asked = all(
+        lies_in_a_secret(each, each.options["tls_client_ca"]) for each in computing(manifests)
+    )
+    return (
+        shown
+        and asked
+        and all(
+            lies_in_a_secret(each, each.options[f"worker_tls_{part}"])
+            for each in serving(manifests)
+            for part in ("ca", "cert", "key")
+        )
+    )
+
+
+def ports_of_services(manifests: Sequence[Manifest]) -> list[Manifest]:
+    services = of_kind(manifests, "Service")
+    return [port for each in services for port in each["spec"]["ports"] if port["name"] == "grpc"]
+
+
+def wakes_from_zero(manifests: Sequence[Manifest]) -> bool:
+    """The trigger counts what waits in pods that stay, and that take requests without workers."""
+    scalers = of_kind(manifests, "ScaledObject")
+    if not scalers or of_kind(manifests, "HorizontalPodAutoscaler"):
+        return False
+    [scaler] = scalers
+    [trigger] = scaler["spec"]["triggers"]
+    scaled = scaler["spec"]["scaleTargetRef"]["name"]
+    sleeping = {"record": "shaperouter:scales_to_zero", "expr": "vector(1)"}
+    return (
+        scaler["spec"]["minReplicaCount"] == 0
+        # The rule's own test has a request wait where there is no worker: rules/alerts.yml.
+        and series_of(trigger["metadata"]["query"]) == {"shaperouter:demand"}
+        and trigger["metadata"]["activationThreshold"] == "0"
+        # A missing rule is an error and not "no demand".
+        and trigger["metadata"]["ignoreNullValues"] == "false"
+        # Alerts know that workers may sleep here.
+        and sleeping | {"labels": {"namespace": scaler["metadata"]["namespace"]}}
+        in rules_of(manifests)
+        and all(each.name != scaled for each in serving(manifests))
+        and all(
+            each.probes["readinessProbe"]["grpc"]["service"] == "liveness"
+            for each in serving(manifests)
+        )
+    )
+
+
+def rules_of(manifests: Sequence[Manifest]) -> list[Manifest]:
+    groups = [
+        group for each in of_kind(manifests, "PrometheusRule") for group in each["spec"]["groups"]
+    ]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def sends_traces(manifests: Sequence[Manifest]) -> bool:
+    for workload in workloads_of(manifests):
+        if workload.options["tracing"] != "otlp":
+            return False
+        collector = urllib.parse.urlsplit(workload.environment["OTEL_EXPORTER_OTLP_ENDPOINT"])
+        allowed = {
+            port["port"]
+            for policy in of_kind(manifests, "NetworkPolicy")
+            if policy["spec"]["podSelector"]["matchLabels"].items() <= workload.labels.items()
+            for rule in policy["spec"].get("egress", [])
+            for port in rule["ports"]
+        }
+        if not {collector.port, 53} <= allowed:
+            return False
+    return True
+
+
+def is_monitored(manifests: Sequence[Manifest]) -> bool:
+    """Every pod is scraped once."""
+    monitors = of_kind(manifests, "ServiceMonitor")
+    if not monitors or not any("alert" in rule for rule in rules_of(manifests)):
+        return False
+    [monitor] = monitors
+    [endpoint] = monitor["spec"]["endpoints"]
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    selectors = [
+        service["spec"]["selector"]
+        for service in of_kind(manifests, "Service")
+        if wanted.items() <= service["metadata"]["labels"].items()
+        and endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    ]
+    return all(
+        sum(selector.items() <= workload.labels.items() for selector in selectors) == 1
+        for workload in workloads_of(manifests)
+    )
+
+
+def shares_its_cache(manifests: Sequence[Manifest]) -> bool:
+    claims = {each["metadata"]["name"] for each in of_kind(manifests, "PersistentVolumeClaim")}
+    for workload in computing(manifests):
+        volume = workload.volume_at(Path(workload.options["compile_cache"]))
+        claim = volume.get("persistentVolumeClaim", {"claimName": None})["claimName"]
+        if claim not in claims or "volumeClaimTemplates" in workload.spec:
+            return False
+    return True
+
+
+def reads_models(manifests: Sequence[Manifest]) -> bool:
+    try:
+        volumes = [each.volume_at(Path("/models/gpt2")) for each in workloads_of(manifests)]
+    except KeyError:
+        return False
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in volumes]
+    return set(claims) == {"shaperouter-models"}
+
+
+def has_whole_cores(manifests: Sequence[Manifest]) -> bool:
+    resources = [each.container["resources"] for each in computing(manifests)]
+    return all(each["requests"] == each["limits"] for each in resources)
+
+
+def has_gpus(manifests: Sequence[Manifest]) -> bool:
+    return all(
+        each.container["resources"]["limits"].get("nvidia.com/gpu") == 1
+        and "worker-gpu:" in each.container["image"]
+        and each.environment.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
+        for each in computing(manifests)
+    )
+
+
+PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
+    "cpu": has_whole_cores,
+    "gpu": has_gpus,
+    "keda": wakes_from_zero,
+    "models": reads_models,
+    "monitoring": is_monitored,
+    "shared-cache": shares_its_cache,
+    "tls": has_tls,
+    "tokens": has_tokens,
+    "tracing": sends_traces,
+}
+
+
+# Whether they keep it.
+
+
+@functools.cache
+def building(base: str, *components: str) -> Sequence[Manifest] | None:
+    """What they build; None if they don't."""
+    try:
+        return combined(KUBERNETES / base, components)
+    except BuildError:
+        return None
+
+
+def assert_kept(base: str, *components: str) -> None:
+    manifests = building(base, *components)
+    assert manifests is not None
+    for manifest in manifests:
+        check(manifest)
+    kept = {component for component, keeps in PROMISES.items() if keeps(manifests)}
+    assert kept == set(components)
+    for workload in computing(manifests):
+        # The cap follows the limit of the container, whatever component has set that.
+        assert workload.options["max_memory"].share is not None
+        assert "memory" in workload.container["resources"]["limits"]
+
+
+def test_every_component_is_in_the_table_and_promises_something() -> None:
+    names = {name for pair in TABLE for name in pair}
+    assert names - set(BASES) == set(PROMISES) == set(COMPONENTS)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_base_promises_nothing_of_components(base: str) -> None:
+    assert_kept(base)
+
+
+@pytest.mark.parametrize(("base", "component"), list(itertools.product(BASES, COMPONENTS)), ids=str)
+def test_a_component_keeps_its_promise_or_does_not_build(base: str, component: str) -> None:
+    if combine(base, component):
+        assert_kept(base, component)
+    else:
+        assert building(base, component) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "first", "second"),
+    [(base, *pair) for base, pair in itertools.product(BASES, PAIRS)],
+    ids=str,
+)
+def test_two_components_keep_their_promises_or_do_not_build(
+    base: str, first: str, second: str
+) -> None:
+    if combine(base, first, second):
+        assert_kept(base, first, second)
+    else:
+        assert building(base, first, second) is None
+        assert building(base, second, first) is None
+
+
+@pytest.mark.parametrize("parts", largest_sets(), ids="-".join)
+def test_all_that_combine_keep_their_promises_at_once_in_any_order(parts: tuple[str, ...]) -> None:
+    base, *components = parts
+    assert_kept(base, *components)
+    forward, backward = building(base, *components), building(base, *reversed(components))
+    assert forward is not None
+    assert backward is not None
+    assert in_order(forward) == in_order(backward)
+
+
+def in_order(manifests: Sequence[Manifest]) -> Any:
+    """The same for manifests that differ in the order of their lists alone."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return sorted((plain(each) for each in value), key=json.dumps)
+        return value
+
+    return plain(list(manifests))
+
+
+# Why nothing is skipped.
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A base in which there is nothing of ours but the namespace."""
+    shutil.copy(KUBERNETES / "base" / "namespace.yaml", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text("resources: [namespace.yaml]\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("component", sorted(set(COMPONENTS) - {"monitoring"}))
+def test_a_component_does_not_build_without_what_it_changes(component: str, empty: Path) -> None:
+    with pytest.raises(BuildError, match=r"no matches for Id|does not exist; cannot merge"):
+        combined(empty, [component])
+
+
+def test_monitoring_changes_nothing(empty: Path) -> None:
+    assert combined(empty, ["monitoring"])
+
+
+@pytest.mark.parametrize("name", [*BASES, *(f"components/{name}" for name in COMPONENTS)])
+def test_a_patch_names_its_object_so_that_it_is_never_skipped(name: str) -> None:
+    # Kustomize skips a patch with a target that selects nothing.
+    patches = kustomization(name).get("patches", [])
+    named = {
+        identity for each in patches if "target" not in each for identity in objects(name, each)
+    }
+    targeted = {
+        (each["target"]["kind"], each["target"]["name"]) for each in patches if "target" in each
+    }
+    if name == "components/models":
+        # Of routers, if there are any.
+        targeted -= {("Deployment", "shaperouter-router")}
+    assert targeted <= named
+
+
+def kustomization(name: str) -> Manifest:
+    text = (KUBERNETES / name / "kustomization.yaml").read_text(encoding="utf-8")
+    found: Manifest = yaml.safe_load(text)
+    return found
+
+
+def objects(name: str, patch: Manifest) -> list[tuple[str, str]]:
+    text = patch.get("patch") or (KUBERNETES / name / patch["path"]).read_text(encoding="utf-8")
+    return [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(text)]
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_settings_are_merged_into_what_is_there(component: str) -> None:
+    generators = kustomization(f"components/{component}").get("configMapGenerator", [])
+    assert {each["behavior"] for each in generators} <= {"merge"}

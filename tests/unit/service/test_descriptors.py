@@ -1,0 +1,92 @@
+"""File descriptors: a flood of connections leaves enough of them to replace a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shaperouter_service import descriptors
+
+# A server that has 128 descriptors, and starts a process when a line comes.
+SERVER = """
+import asyncio, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
+from shaperouter_service.descriptors import raise_limit
+from shaperouter_service.rpc.health import Health
+from shaperouter_service.rpc.server import listen, make_server
+
+async def main():
+    raise_limit()
+    health, server = Health(), make_server([])
+    health.begin()
+    health.add_to(server)
+    print(listen(server, "127.0.0.1:0"), flush=True)
+    await server.start()
+    await asyncio.to_thread(sys.stdin.readline)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "print('started', flush=True)", stdin=asyncio.subprocess.PIPE
+    )
+    await process.wait()
+
+asyncio.run(main())
+"""
+
+CONNECTIONS = 200
+
+
+def test_a_process_is_started_while_connections_take_all_they_get(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    with (
+        subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        assert server.stdin
+        assert server.stdout
+        port = int(server.stdout.readline())
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            for _ in range(CONNECTIONS)
+        ]
+        # The last one is beyond the limit: it is closed, and not kept waiting.
+        with contextlib.suppress(ConnectionResetError):
+            assert connections[-1].recv(1) == b""
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "started\n"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        (1024, 524_288, 65_536),
+        (1024, 4096, 4096),
+        (1024, resource.RLIM_INFINITY, 65_536),
+        (100_000, 524_288, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+    ],
+)
+def test_the_limit_is_raised_to_what_is_allowed_or_enough(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    descriptors.raise_limit()
+    assert limits == ([] if raised is None else [(raised, hard)])
+
+
+@pytest.mark.parametrize(("soft", "left"), [(1024, 768), (65_536, 65_280), (300, 150)])
+def test_connections_get_all_but_a_reserve(
+    monkeypatch: pytest.MonkeyPatch, soft: int, left: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert descriptors.for_connections() == left

@@ -1,0 +1,219 @@
+"""The thread that tokenizes: fair between clients, bounded, and of no work that nobody awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from shaperouter_service.errors import TextQueueFullError
+from shaperouter_service.fair_thread import FairThread
+from shaperouter_service.priority import NICE
+
+LIMIT = 1000
+# Seconds; only a failure waits so long.
+PATIENCE = 10.0
+
+
+class Work:
+    """Jobs that note when they run, behind one that runs until it is let go."""
+
+    def __init__(self, thread: FairThread) -> None:
+        self.done: list[str] = []
+        self._thread = thread
+        self._started, self._let_go = threading.Event(), threading.Event()
+
+    async def occupy(self, client: str = "occupant", size: int = 1) -> asyncio.Task[None]:
+        """Keeps the thread busy until `let_go`."""
+
+        def wait() -> None:
+            self._started.set()
+            assert self._let_go.wait(PATIENCE)
+
+        task = asyncio.create_task(self._thread.run(client, size, wait))
+        assert await asyncio.to_thread(self._started.wait, PATIENCE)
+        return task
+
+    async def ask(self, client: str, *sizes: int) -> list[asyncio.Task[None]]:
+        """Has jobs of a client wait, in order."""
+        tasks = [
+            asyncio.create_task(self._thread.run(client, size, lambda: self.done.append(client)))
+            for size in sizes
+        ]
+        await asyncio.sleep(0)
+        return tasks
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+
+@contextmanager
+def letting_go(work: Work) -> Iterator[Work]:
+    """Lets the thread go in the end, or a failed test would wait for it."""
+    try:
+        yield work
+    finally:
+        work.let_go()
+
+
+def run(scenario: Callable[[Work], Awaitable[None]], *, limit: int = LIMIT) -> None:
+    async def act() -> None:
+        with letting_go(Work(FairThread("test", limit=limit, gives_way=False))) as work:
+            async with asyncio.timeout(PATIENCE):
+                await scenario(work)
+
+    asyncio.run(act())
+
+
+async def finish(work: Work, *tasks: asyncio.Task[None]) -> Sequence[str]:
+    work.let_go()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return work.done
+
+
+def test_the_result_or_the_exception_of_work_is_its_callers() -> None:
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    async def act() -> None:
+        thread = FairThread("test", limit=LIMIT, gives_way=False)
+        assert await thread.run("a", 1, lambda: 42) == 42
+        with pytest.raises(ValueError, match="wrong"):
+            await thread.run("a", 1, fail)
+        assert await thread.run("a", 1, lambda: 43) == 43
+
+    asyncio.run(act())
+
+
+def test_a_client_with_much_work_waits_behind_one_with_little() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy("much", 100)
+        much = await work.ask("much", 100, 100)
+        little = await work.ask("little", 10, 10)
+        done = await finish(work, occupant, *much, *little)
+        assert done == ["little", "little", "much", "much"]
+
+    run(scenario)
+
+
+def test_clients_that_ask_for_the_same_are_served_in_turn() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        tasks = [*await work.ask("a", 10, 10, 10), *await work.ask("b", 10, 10, 10)]
+        assert await finish(work, occupant, *tasks) == ["a", "b"] * 3
+
+    run(scenario)
+
+
+def test_a_client_is_not_held_to_what_it_asked_for_long_ago() -> None:
+    async def scenario(work: Work) -> None:
+        for task in await work.ask("old", 400, 400):
+            await task
+        for task in await work.ask("other", 1, 1):
+            await task
+        occupant = await work.occupy()
+        tasks = [*await work.ask("old", 10), *await work.ask("new", 10)]
+        assert (await finish(work, occupant, *tasks))[-2:] == ["old", "new"]
+
+    run(scenario)
+
+
+def test_work_that_is_cancelled_while_it_waits_never_starts() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        (gone,) = await work.ask("a", 10)
+        (stays,) = await work.ask("b", 10)
+        gone.cancel()
+        assert await finish(work, occupant, gone, stays) == ["b"]
+
+    run(scenario)
+
+
+def test_the_thread_is_busy_until_work_ends_whose_caller_has_gone() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        (waits,) = await work.ask("a", 10)
+        occupant.cancel()
+        await asyncio.gather(occupant, return_exceptions=True)
+        assert occupant.cancelled()
+        assert work.done == []
+        assert await finish(work, waits) == ["a"]
+
+    run(scenario)
+
+
+def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        (first,) = await work.ask("a", 10)
+        (second,) = await work.ask("b", 10)
+        # As soon as the first has its turn, before it can use it.
+        occupant.add_done_callback(lambda _: first.cancel())
+        await finish(work, occupant, first, second)
+        assert work.done[-1] == "b"
+
+    run(scenario)
+
+
+def test_a_turn_for_which_there_is_no_thread_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        thread = FairThread("test", limit=LIMIT, gives_way=False)
+        with monkeypatch.context() as without_threads:
+            without_threads.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await thread.run("a", 1, int)
+        assert await asyncio.wait_for(thread.run("a", 1, lambda: 7), PATIENCE) == 7
+
+    asyncio.run(scenario())
+
+
+def test_a_client_alone_can_have_half_of_what_may_wait() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        tasks = await work.ask("a", 300, 200)
+        (refused,) = await work.ask("a", 1)
+        with pytest.raises(TextQueueFullError, match="limit 500 characters of one client"):
+            await refused
+        tasks += await work.ask("b", 10)
+        assert await finish(work, occupant, *tasks) == ["a", "b", "a"]
+
+    run(scenario)
+
+
+def test_beyond_the_limit_of_all_clients_work_is_refused() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        tasks = [*await work.ask("a", 500), *await work.ask("b", 500)]
+        (refused,) = await work.ask("c", 1)
+        with pytest.raises(TextQueueFullError, match="limit 1000 characters;"):
+            await refused
+        await finish(work, occupant, *tasks)
+
+    run(scenario)
+
+
+def test_work_that_is_larger_than_the_limit_is_done_when_nothing_waits() -> None:
+    async def scenario(work: Work) -> None:
+        occupant = await work.occupy()
+        tasks = await work.ask("a", LIMIT + 1)
+        assert await finish(work, occupant, *tasks) == ["a"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("gives_way", "nice"), [(False, 0), (True, NICE)])
+def test_the_thread_gives_way_if_it_is_told_to(gives_way: bool, nice: int) -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def act() -> int:
+        return await FairThread("test", limit=LIMIT, gives_way=gives_way).run("a", 1, priority)
+
+    assert asyncio.run(act()) == min(priority() + nice, 19)

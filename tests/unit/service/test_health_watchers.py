@@ -1,0 +1,75 @@
+"""Watchers of health: they are told of every change, and none can hold up others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpc import StatusCode
+from grpc_health.v1 import health_pb2
+
+from harness.raw_http2 import deaf_connection
+from harness.router import PATIENCE, wait_until
+
+if TYPE_CHECKING:
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
+
+WATCH = "/grpc.health.v1.Health/Watch"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def watch(router: Router, service: str = "") -> Any:
+    request = health_pb2.HealthCheckRequest(service=service)
+    return router.health.Watch(request, timeout=PATIENCE)
+
+
+def test_a_watcher_that_takes_no_data_delays_neither_others_nor_the_stop(
+    play: Play, sockets: Path
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        async with deaf_connection(f"unix:{sockets / 'router'}") as deaf:
+            deaf.call("/grpc.health.v1.Health/Watch")
+            # A connection's calls are taken in order: once this one has begun, so has the other.
+            deaf.call("/shaperouter.v1.ModelService/ListModels")
+            labels = {
+                "grpc_type": "unary",
+                "grpc_service": "shaperouter.v1.ModelService",
+                "grpc_method": "ListModels",
+            }
+            name = "grpc_server_started_total"
+            await wait_until(lambda: router.registry.get_sample_value(name, labels) == 1)
+            await worker.drain()
+            await router.wait_for_health("", NOT_SERVING)
+            router.stop.set()
+            await wait_until(lambda: not (sockets / "router").exists())
+
+    play(scenario)
+
+
+def test_all_watchers_that_stay_are_told_of_a_change(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        calls = [watch(router) for _ in range(20)]
+        for call in calls:
+            assert (await call.read()).status == SERVING
+        for call in calls[::2]:
+            call.cancel()
+        await worker.drain()
+        for call in calls[1::2]:
+            assert (await call.read()).status == NOT_SERVING
+
+    play(scenario)
+
+
+def test_an_unknown_service_is_watched_as_unknown_and_not_found(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        call = watch(router, "nothing")
+        assert (await call.read()).status == SERVICE_UNKNOWN
+        call.cancel()
+        request = health_pb2.HealthCheckRequest(service="nothing")
+        error = await router.error(router.health.Check(request, timeout=PATIENCE))
+        assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario)

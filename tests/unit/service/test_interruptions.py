@@ -1,0 +1,111 @@
+"""Ctrl-C ends `shaperouterd` with a line, whenever it comes; a second one does so at once."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shaperouter_service.exit_codes import EXIT_INTERRUPTED
+
+# Ctrl-C comes when a module is about to be imported.
+WHILE_STARTING = """
+import importlib.abc, os, signal, sys
+
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+        return None
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupting())
+from shaperouter_service.cli import main
+main()
+"""
+
+# A process that is asked to stop takes its time, and does not let its loop run.
+STOPPING = """
+import asyncio, sys
+from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.telemetry.logs import LogSettings, configure_logs
+
+configure_logs(LogSettings(format="json"))
+
+async def serve():
+    stop = stop_signal()
+    print("serving", flush=True)
+    await stop.wait()
+    print("stopping", flush=True)
+    sys.stdin.readline()
+
+asyncio.run(serve())
+print("stopped", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["click", "shaperouter_service.commands.group", "shaperouter_service.roles.router", "grpc"],
+)
+def test_an_interruption_of_the_start_is_a_line(module: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", WHILE_STARTING, module, "router", "--worker=unix:/nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.stderr == "shaperouterd: interrupted\n"
+    assert process.returncode == EXIT_INTERRUPTED
+
+
+def stopping() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", STOPPING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def test_a_second_interruption_ends_a_process_that_is_being_stopped_at_once() -> None:
+    with stopping() as process:
+        assert line(process) == "serving"
+        process.send_signal(signal.SIGINT)
+        assert line(process) == "stopping"
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == EXIT_INTERRUPTED
+        assert process.stderr
+        log = process.stderr.read()
+    assert "interrupted twice" in log
+    assert log.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, 0)]
+)
+def test_an_interruption_after_the_end_of_the_loop_leaves_no_traceback(
+    first: signal.Signals, code: int
+) -> None:
+    with stopping() as process:
+        assert line(process) == "serving"
+        process.send_signal(first)
+        assert line(process) == "stopping"
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert line(process) == "stopped"
+        process.send_signal(signal.SIGINT)
+        if first is signal.SIGTERM:
+            # The first interruption changes nothing: it ends by itself.
+            process.stdin.close()
+        assert process.wait() == code
+        assert "Traceback" not in process.stderr.read()
