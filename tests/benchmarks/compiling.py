@@ -102,7 +102,7 @@ def _measure(streams: int, nice: int) -> Found:
     from harness.engine import Bench
     from harness.tight import Case
     from harness.waiting import wait_until
-    from shaperouter_service import priority
+    from shaperouter_service.system import priority
     from shaperouter_service.worker.run import Ended, NewTokens
 
     priority.NICE = nice

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from common.checkpoint import VOCABULARY, make_checkpoint
-from shaperouter_service.cache import CompileCache
-from shaperouter_service.cache.flags import set_flags
+from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.compile_cache.flags import set_flags
 
 BUILD = Path(__file__).parents[2] / "build" / "bench"
 MODEL = "gpt2-small"

@@ -7,7 +7,7 @@ import pytest
 
 from harness.compiling import CACHE, CACHE_BYTES
 from harness.engine import CHECKPOINTS, TINY, Bench, Golden, few_rungs
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 
 # Tested on every graph there can be; the others on those their cases need. Families differ in
 # their forward pass alone: caches, padding, lanes and options are code that they share.

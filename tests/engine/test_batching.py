@@ -8,7 +8,7 @@ import pytest
 
 from harness.engine import GOLDENS, Bench, Collected
 from harness.waiting import wait_until
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.engine import GOLDENS, Bench
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.signatures import GraphKind
 

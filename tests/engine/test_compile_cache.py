@@ -14,13 +14,13 @@ import shaperouter_service
 from harness import cached_engine
 from harness.engine import GOLDENS, Bench, few_rungs
 from shaperouter_service import kernels
-from shaperouter_service.cache import CacheKey, CompileCache, Part, sealed
+from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, sealed
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
-from shaperouter_service.devices import usable_cores
 from shaperouter_service.graphs import CachedMaking, cache_key
 from shaperouter_service.graphs.keys import SOURCES
 from shaperouter_service.models import Model, load_model
+from shaperouter_service.system.devices import usable_cores
 
 GRAPHS = ("prefill1", "decode1", "decode2")
 

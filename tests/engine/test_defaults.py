@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 from harness.default_options import NEUTRAL, default_options
 from shaperouter.v1 import generation_pb2
 from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
+from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.loading import read_family
-from shaperouter_service.sources import parse_models
 
 VOCAB_SIZE = 100
 EOS = 99

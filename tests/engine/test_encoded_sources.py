@@ -12,7 +12,7 @@ import pytest
 from harness.engine import GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.run import Ended

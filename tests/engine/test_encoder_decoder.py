@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, cached, source_attention
 from harness.waiting import wait_until
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import Batch, Options
 from shaperouter_service.decoding.attention import StepAttention
 from shaperouter_service.graphs import Graph, GraphState

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.engine import GOLDENS, Bench, Collected, few_rungs
 from harness.waiting import wait_until
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import QueueFullError
 from shaperouter_service.worker.run import Ended
 

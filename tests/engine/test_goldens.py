@@ -5,9 +5,9 @@ import random
 import pytest
 
 from harness.engine import Bench, Golden, assert_equals, source_ladders
-from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.wire.messages import signature_from_proto
 
 
 def test_alone_every_greedy_case_equals_the_reference(

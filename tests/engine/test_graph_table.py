@@ -19,10 +19,10 @@ from shaperouter_service.graphs import (
     NoCover,
 )
 from shaperouter_service.graphs.graph import NEWEST_STEPS
-from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.traffic_record import TrafficRecorder
 
 
 class FakeProgram:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.engine import GOLDENS, SLOTS, TIMEOUT, Bench, Collected
 from harness.waiting import wait_until
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import Isolated, NewTokens, Run, Stalled

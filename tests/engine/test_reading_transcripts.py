@@ -14,7 +14,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.whisper import Whisper
-from shaperouter_service.transcription import Task
+from shaperouter_service.speech.transcription import Task
 
 
 def read(name: str, **changes: Any) -> Transcripts:

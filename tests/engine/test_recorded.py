@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.engine import CHECKPOINTS, Bench, few_rungs
-from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import PREFILL_PIECE
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.traffic_record import TrafficRecorder
 
 MODEL = "gpt2-odd-heads"
 

@@ -14,7 +14,7 @@ from shaperouter_service.decoding.options import NO_TOKEN, Options
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs
 from shaperouter_service.decoding.state import State
-from shaperouter_service.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 
 DRAWS = 20_000
 # One compiled function draws them all: so many rows, of the widest checkpoint's vocabulary.

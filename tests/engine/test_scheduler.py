@@ -7,7 +7,7 @@ import pytest
 from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
@@ -19,8 +19,8 @@ from shaperouter_service.errors import (
     StoppingError,
 )
 from shaperouter_service.graphs import GraphState
-from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.wire.messages import signature_from_proto
 from shaperouter_service.worker.run import NewTokens, Stalled
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.

@@ -21,8 +21,8 @@ from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import GraphState, TracingProcess, giving_way
 from shaperouter_service.models import Model, load_model
-from shaperouter_service.priority import NICE
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.system.priority import NICE
 from shaperouter_service.telemetry.logs import LogSettings
 
 LOWEST = 19  # Linux's lowest priority

@@ -11,7 +11,7 @@ from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import TranscriptRules
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.routing.signatures import GraphKind

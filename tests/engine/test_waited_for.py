@@ -9,7 +9,7 @@ import pytest
 from harness.engine import GOLDENS, TIMEOUT, Bench
 from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import DeadlinePassedError
 from shaperouter_service.worker.server import Changes, WorkerServicer
 

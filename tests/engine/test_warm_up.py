@@ -8,9 +8,9 @@ import pytest
 from harness.engine import GOLDENS, TIMEOUT, Bench
 from harness.waiting import wait_until
 from shaperouter.v1 import graph_pb2
-from shaperouter_service.cache import CompileCache
-from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.wire.messages import signature_from_proto
 from shaperouter_service.worker import warm_up
 
 MODEL = "gpt2-untied"

@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from shaperouter_service.audio.spectrum import HOP_SAMPLES, source
+from shaperouter_service.checkpoints.checkpoint import Checkpoint
 from shaperouter_service.decoding.alignment import alignment_scores
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.weights import DeviceKind, Weights
 from shaperouter_service.models.whisper import Whisper
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, source
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 UNEVEN = "whisper-uneven"

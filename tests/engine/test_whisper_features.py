@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 from transformers import WhisperFeatureExtractor
 
-from shaperouter_service.audio.spectrum import (
+from shaperouter_service.decoding.lowering import portable
+from shaperouter_service.models.whisper_features import features, log_mel
+from shaperouter_service.speech.audio.spectrum import (
     HOP_SAMPLES,
     SAMPLE_RATE,
     SAMPLES_BEFORE,
@@ -19,8 +21,6 @@ from shaperouter_service.audio.spectrum import (
     around,
     loudest,
 )
-from shaperouter_service.decoding.lowering import portable
-from shaperouter_service.models.whisper_features import features, log_mel
 
 TOLERANCE = 1e-4
 FRAMES = 3000

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shaperouter_service.cache import CompileCache
-from shaperouter_service.cache.flags import set_flags
+from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.compile_cache.flags import set_flags
 
 MODEL = "gpt2-odd-heads"
 

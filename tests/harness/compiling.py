@@ -6,7 +6,7 @@ TensorFlow reads what is set here when it is imported, so this module comes befo
 import os
 from pathlib import Path
 
-from shaperouter_service.cache.flags import set_flags
+from shaperouter_service.compile_cache.flags import set_flags
 
 # LLVM's optimizations are a third of compiling. The services of tests/integration have them: what
 # they run inherits no XLA_FLAGS.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shaperouter_service.xla_flags import xla_flags
+from shaperouter_service.worker.xla_flags import xla_flags
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # As a worker does.

@@ -20,10 +20,10 @@ from shaperouter.v1 import (
     worker_pb2_grpc,
 )
 from shaperouter_service.errors import StoppingError, UnknownModelError
-from shaperouter_service.messages import ladders_from_proto, signature_to_proto
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.wire.messages import ladders_from_proto, signature_to_proto
 
 VOCAB_SIZE = 320
 MAX_LENGTH, SLOTS = 64, 4

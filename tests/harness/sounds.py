@@ -11,8 +11,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from harness.engine import GOLDENS, Bench, Collected
-from shaperouter_service.audio.spectrum import HOP_SAMPLES, source
 from shaperouter_service.decoding import EarlyStopping, TranscriptRules
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, source
 
 Case = dict[str, Any]
 

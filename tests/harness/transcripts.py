@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shaperouter_service.transcription import Task, TranscriptTokens
+from shaperouter_service.speech.transcription import Task, TranscriptTokens
 
 END = 128
 TOKENS = TranscriptTokens(

@@ -4,7 +4,7 @@ from typing import Any
 
 from grpc import aio
 
-from shaperouter_service.access import current_account
+from shaperouter_service.auth import current_account
 
 # Metadata key with which a caller names itself; a gateway sets it for its own clients.
 CLIENT_ID_KEY = "x-client-id"

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.api.preparation import PreparedRequest
 from shaperouter_service.api.sequences import RunEnd
-from shaperouter_service.messages import route_to_proto
 from shaperouter_service.telemetry.requests import RequestRecord
+from shaperouter_service.wire.messages import route_to_proto
 
 
 def completion_of(

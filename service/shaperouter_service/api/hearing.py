@@ -22,15 +22,15 @@ from shaperouter_service.api.transcription_options import ResolvedTranscription
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.decision import Decision
-from shaperouter_service.telemetry.requests import RequestRecord
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
     Decoded,
     TranscriptSettings,
 )
-from shaperouter_service.transcription.segments import FRAMES_PER_TIMESTAMP
-from shaperouter_service.transcription.words import TimedWord, time_words
+from shaperouter_service.speech.transcription.segments import FRAMES_PER_TIMESTAMP
+from shaperouter_service.speech.transcription.words import TimedWord, time_words
+from shaperouter_service.telemetry.requests import RequestRecord
 
 # Seconds until a refused run is tried again, unless the refusal gives a time.
 REFUSED_PAUSE = 0.5

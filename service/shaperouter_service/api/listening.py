@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from shaperouter_service.api.transcription_options import ResolvedTranscription
-from shaperouter_service.audio.recording import Recording
-from shaperouter_service.audio.spectrum import HOP_SAMPLES, SAMPLE_RATE
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.audio.recording import Recording
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, SAMPLE_RATE
+from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
     Decoded,
@@ -20,8 +20,8 @@ from shaperouter_service.transcription import (
     Transcriber,
     TranscriptTokens,
 )
-from shaperouter_service.transcription.languages import ENGLISH
-from shaperouter_service.transcription.words import TimedWord
+from shaperouter_service.speech.transcription.languages import ENGLISH
+from shaperouter_service.speech.transcription.words import TimedWord
 
 FRAMES_PER_SECOND = SAMPLE_RATE / HOP_SAMPLES
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.limits import MAX_RETURN_SEQUENCES
+from shaperouter_service.generation.limits import MAX_RETURN_SEQUENCES
 
 # Bits of the seeds that the service chooses: in every language, JSON numbers hold such integers
 # exactly.

@@ -21,7 +21,7 @@ from shaperouter_service.api.validation import (
     word_violations,
 )
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.limits import MAX_BIASES
+from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.text import ClientTokenizer
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they

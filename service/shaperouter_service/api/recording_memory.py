@@ -4,8 +4,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from shaperouter_service.audio.violations import CONTENT, violation
 from shaperouter_service.errors import RecordingMemoryError
+from shaperouter_service.speech.audio.violations import CONTENT, violation
 
 
 class RecordingMemory:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.audio import Container, Encoding, PCMFormat, decode_file, decode_pcm
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.speech.audio import Container, Encoding, PCMFormat, decode_file, decode_pcm
 
 CONTAINERS: Mapping[int, Container] = {
     transcription_pb2.AUDIO_FORMAT_WAV: Container.WAV,

@@ -27,16 +27,16 @@ from shaperouter_service.api.transcription_options import (
 )
 from shaperouter_service.api.transcripts import language_message, progress_message, segment_message
 from shaperouter_service.api.whole_recordings import ClientDecoder, WholeRecording
-from shaperouter_service.audio.recording import Recording
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.fair_thread import FairThread
 from shaperouter_service.fleet import Fleet
-from shaperouter_service.messages import transcripts_from_proto
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
+from shaperouter_service.speech.audio.recording import Recording
+from shaperouter_service.speech.transcription import Segment
+from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads, language_names
-from shaperouter_service.transcription import Segment
+from shaperouter_service.wire.messages import transcripts_from_proto
 
 Response = transcription_pb2.TranscribeStreamResponse
 StreamRequest = transcription_pb2.TranscribeStreamRequest

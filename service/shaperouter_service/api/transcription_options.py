@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from shaperouter.v1 import model_pb2, transcription_pb2
-from shaperouter_service import limits
 from shaperouter_service.api.options import SEED_BITS
 from shaperouter_service.api.validation import TokenLimit, shown, text_violations
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.transcription import (
+from shaperouter_service.generation import limits
+from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,
     TranscriptionOptions,
     TranscriptTokens,
     resolve_language,
 )
-from shaperouter_service.transcription.segments import FRAMES_PER_SECOND
+from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
 
 TASKS: Mapping[int, Task] = {
     transcription_pb2.TRANSCRIPTION_TASK_UNSPECIFIED: Task.TRANSCRIBE,

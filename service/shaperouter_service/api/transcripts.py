@@ -2,7 +2,7 @@
 
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.api.listening import Language, Progress
-from shaperouter_service.transcription import Segment
+from shaperouter_service.speech.transcription import Segment
 
 
 def segment_message(segment: Segment) -> transcription_pb2.TranscribedSegment:

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from shaperouter.v1 import generation_pb2, model_pb2
-from shaperouter_service import limits
 from shaperouter_service.api.options import default_biases, widest_beams
 from shaperouter_service.errors import Violation
+from shaperouter_service.generation import limits
 
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
 Options = generation_pb2.GenerationOptions

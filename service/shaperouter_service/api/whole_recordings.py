@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from shaperouter_service.api.recording_memory import Share
-from shaperouter_service.audio.recording import Measure, Recording
-from shaperouter_service.fair_thread import FairThread
+from shaperouter_service.speech.audio.recording import Measure, Recording
+from shaperouter_service.system.fair_thread import FairThread
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from shaperouter_service.errors import (
     Violation,
     shortened,
 )
-from shaperouter_service.limits import MAX_WARM_SIGNATURES
-from shaperouter_service.messages import ladders_from_proto, signature_from_proto
+from shaperouter_service.generation.limits import MAX_WARM_SIGNATURES
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.wire.messages import ladders_from_proto, signature_from_proto
 
 _KINDS = {number: name for name, number in signature_pb2.GraphKind.items() if number}
 

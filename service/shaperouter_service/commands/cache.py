@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from shaperouter_service.cache.cache import CompileCache, Entry, least_valuable
-from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.options.numbers import Number
-from shaperouter_service.sizes import format_size, parse_size
+from shaperouter_service.compile_cache.cache import CompileCache, Entry, least_valuable
+from shaperouter_service.compile_cache.location import default_directory
+from shaperouter_service.system.sizes import format_size, parse_size
 
 DAY_SECONDS = 24 * 3600.0
 

@@ -19,9 +19,9 @@ from shaperouter_service.commands.options import (
     tls_options,
     workers_option,
 )
+from shaperouter_service.commands.options.lengths import lengths_of_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.exit_codes import EXIT_CONFIG
-from shaperouter_service.lengths import lengths_of_models
+from shaperouter_service.system.exit_codes import EXIT_CONFIG
 
 
 @click.command()

@@ -17,7 +17,7 @@ def convert(*, source: Path, target: Path) -> None:
     pytorch_model.bin; code in it is never run. Quantized weights of CTranslate2 become float32.
     """
     # Imported late: it needs the packages of workers, which routers do without.
-    from shaperouter_service.conversion import convert_directory
+    from shaperouter_service.checkpoints.conversion import convert_directory
 
     try:
         convert_directory(source, target)

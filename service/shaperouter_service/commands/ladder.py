@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from shaperouter_service.cache.cache import CompileCache
-from shaperouter_service.cache.location import default_directory, record_directory
+from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
-from shaperouter_service.lengths import ChosenLengths
-from shaperouter_service.record import read_record
+from shaperouter_service.compile_cache.cache import CompileCache
+from shaperouter_service.compile_cache.location import default_directory, record_directory
 from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
 from shaperouter_service.routing.fitting import Demand, fit_ladder
 from shaperouter_service.routing.ladders import Ladder
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
+from shaperouter_service.traffic_record import read_record
 
 # Requests below which a fitted ladder means little: each of some ten rungs serves some ten of them.
 ENOUGH_REQUESTS = 100

@@ -20,9 +20,9 @@ from shaperouter_service.commands.options import (
     tls_options,
     workers_option,
 )
-from shaperouter_service.devices import usable_cores, visible_gpus
-from shaperouter_service.lengths import lengths_of_models
-from shaperouter_service.memory_cap import MemoryCap
+from shaperouter_service.commands.options.lengths import lengths_of_models
+from shaperouter_service.system.devices import usable_cores, visible_gpus
+from shaperouter_service.system.memory_cap import MemoryCap
 
 
 @click.command()

@@ -4,7 +4,7 @@ import secrets
 
 import click
 
-from shaperouter_service.access import check_name, digest
+from shaperouter_service.auth import check_name, digest
 
 # Random bytes of a token: 256 bits, which nobody guesses, whatever they hash.
 _BYTES = 32

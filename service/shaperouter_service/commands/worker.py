@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from shaperouter_service.addresses import worker_name
-from shaperouter_service.cache.flags import set_flags
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -20,11 +18,13 @@ from shaperouter_service.commands.options import (
     parse_warm,
     tls_options,
 )
-from shaperouter_service.devices import usable_cores
+from shaperouter_service.commands.options.lengths import lengths_of_models
+from shaperouter_service.compile_cache.flags import set_flags
 from shaperouter_service.errors import StartupError
-from shaperouter_service.lengths import lengths_of_models
+from shaperouter_service.rpc.addresses import worker_name
+from shaperouter_service.system.devices import usable_cores
 from shaperouter_service.worker.config import EngineConfig
-from shaperouter_service.xla_flags import xla_flags
+from shaperouter_service.worker.xla_flags import xla_flags
 
 
 @click.command()

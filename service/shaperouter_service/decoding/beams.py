@@ -25,7 +25,7 @@ from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
 from shaperouter_service.decoding.state import LOWEST, Beams, State
 from shaperouter_service.decoding.warpers import warp
-from shaperouter_service.limits import MAX_EOS_TOKENS
+from shaperouter_service.generation.limits import MAX_EOS_TOKENS
 
 
 class BeamSearch(Search):

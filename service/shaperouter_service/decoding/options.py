@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.limits import (
+from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
     MAX_BIAS_TOKENS,
     MAX_BIASES,

@@ -9,7 +9,7 @@ from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
 from shaperouter_service.decoding.state import State
 from shaperouter_service.decoding.warpers import warp
-from shaperouter_service.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 
 
 class Sampling(Search):

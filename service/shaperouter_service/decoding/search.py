@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.options import NO_TOKEN, Options
 from shaperouter_service.decoding.state import State
-from shaperouter_service.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 
 
 class Logprobs(NamedTuple):

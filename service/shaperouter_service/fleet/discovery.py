@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from shaperouter_service.addresses import split_address
 from shaperouter_service.fleet.rounds import one_round
+from shaperouter_service.rpc.addresses import split_address
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,6 @@ from shaperouter_service.errors import (
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
-from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.routing.catalog import Catalog, WorkerId
 from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.signatures import Signature
@@ -27,6 +26,7 @@ from shaperouter_service.rpc.status import RelayedError
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
+from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 
 log = structlog.get_logger(__name__)
 

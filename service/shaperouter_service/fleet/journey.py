@@ -2,11 +2,11 @@
 
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.fleet.link import Loss
-from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.decision import Ask, Option
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.status import RelayedError
+from shaperouter_service.wire.messages import signature_from_proto
 
 # After so many workers are lost with a run at the same token, the run is a suspect. A run's tokens
 # are deterministic, so one that kills workers always does so at the same token; an innocent one

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from shaperouter_service.devices import memory_left
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.processes import WorkerProcesses
@@ -33,7 +32,8 @@ from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, WorkerView
-from shaperouter_service.sizes import format_size
+from shaperouter_service.system.devices import memory_left
+from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.fleet import FleetMetrics, Recycling
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from shaperouter_service.graphs.keys import cache_key
 from shaperouter_service.graphs.making import CachedMaking, Making, lower_here
 from shaperouter_service.graphs.table import GraphTable, NoCover
 from shaperouter_service.graphs.tracing import TracingProcess
-from shaperouter_service.priority import giving_way
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.system.priority import giving_way
 
 __all__ = [
     "CachedMaking",

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 import shaperouter_service
 from shaperouter_service import kernels
-from shaperouter_service.cache import CacheKey
-from shaperouter_service.cache.host import processor
-from shaperouter_service.devices import usable_cores
+from shaperouter_service.compile_cache import CacheKey
+from shaperouter_service.compile_cache.host import processor
 from shaperouter_service.models import DeviceKind, Model
+from shaperouter_service.system.devices import usable_cores
 
 # The code that makes graphs; a test holds it to importing nothing else of ours that matters.
-SOURCES = ("decoding", "kernels", "models", "audio", "limits.py")
+SOURCES = ("decoding", "generation", "kernels", "models", "speech/audio")
 
 
 def cache_key(model: Model) -> CacheKey:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from shaperouter_service.cache import Part, Sealed, Section
+from shaperouter_service.compile_cache import Part, Sealed, Section
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import staging

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from shaperouter_service.cache.flags import DIRECTORY, is_set
+from shaperouter_service.compile_cache.flags import DIRECTORY, is_set
 
 # Of a file, the function's name is among the first of these.
 _HEAD_BYTES = 4096

@@ -13,14 +13,14 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
-from shaperouter_service.priority import give_way
-from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.fading import FadingSum
 from shaperouter_service.routing.forecast import Forecast
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.system.priority import give_way
+from shaperouter_service.traffic_record import TrafficRecorder
 
 # XLA's recursive passes overflow the usual 8 MB of stack on large graphs.
 COMPILE_STACK_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
 from shaperouter_service.models import Model, make_hollow
-from shaperouter_service.parent import end_with_parent
+from shaperouter_service.system.parent import end_with_parent
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 

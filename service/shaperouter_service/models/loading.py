@@ -12,9 +12,9 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from shaperouter.v1 import generation_pb2
+from shaperouter_service.checkpoints.checkpoint import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned, pack
-from shaperouter_service.models.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter_service.limits import MAX_BEGIN_SUPPRESSED, MAX_BIASES
-from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.generation.limits import MAX_BEGIN_SUPPRESSED, MAX_BIASES
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start
 from shaperouter_service.models.whisper import FRAMES_PER_PLACE, Whisper
-from shaperouter_service.transcription import Task, TranscriptSettings, TranscriptTokens
+from shaperouter_service.speech.transcription import Task, TranscriptSettings, TranscriptTokens
 
 # Of a checkpoint that does not say: a second, in steps of a timestamp.
 MAX_INITIAL_TIMESTAMP = 50

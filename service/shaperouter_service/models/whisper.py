@@ -8,14 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.audio.spectrum import (
-    FRAME_SAMPLES,
-    HEADER,
-    HOP_SAMPLES,
-    SAMPLES_BEFORE,
-    SAMPLES_BEHIND,
-)
-from shaperouter_service.models.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.checkpoint import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder
 from shaperouter_service.models.layers import (
@@ -31,6 +24,13 @@ from shaperouter_service.models.layers import (
 )
 from shaperouter_service.models.weights import Role, Weights
 from shaperouter_service.models.whisper_features import features, log_mel
+from shaperouter_service.speech.audio.spectrum import (
+    FRAME_SAMPLES,
+    HEADER,
+    HOP_SAMPLES,
+    SAMPLES_BEFORE,
+    SAMPLES_BEHIND,
+)
 
 # Of PyTorch's `LayerNorm`; no config names another.
 LAYER_NORM_EPSILON = 1e-5

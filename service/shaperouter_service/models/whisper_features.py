@@ -6,7 +6,7 @@ Letters of shapes: R rows, F frames of a window, M mel bands.
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.audio.spectrum import (
+from shaperouter_service.speech.audio.spectrum import (
     FRAME_SAMPLES,
     HOP_SAMPLES,
     LEAST_POWER,

@@ -14,10 +14,9 @@ from typing import Literal
 import numpy as np
 import psutil
 
-from shaperouter_service.access import Clients
-from shaperouter_service.addresses import split_address
-from shaperouter_service.cache import CompileCache
-from shaperouter_service.devices import memory_limit
+from shaperouter_service.auth import Clients
+from shaperouter_service.checkpoints.sources import parse_models
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsChoice, choose
 from shaperouter_service.models import (
@@ -33,9 +32,10 @@ from shaperouter_service.models import (
 )
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.sizes import format_size
-from shaperouter_service.sources import parse_models
+from shaperouter_service.system.devices import memory_limit
+from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import structlog
 
-from shaperouter_service.addresses import is_public
+from shaperouter_service.rpc.addresses import is_public
 from shaperouter_service.rpc.tls import ServerTls
 
 log = structlog.get_logger(__name__)

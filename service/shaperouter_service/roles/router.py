@@ -21,14 +21,15 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
-from shaperouter_service.access import Authentication, CallPlaces, Clients, within_limits
 from shaperouter_service.api.clients import client_of
 from shaperouter_service.api.generation import GenerationServicer
 from shaperouter_service.api.graphs import GraphServicer
 from shaperouter_service.api.models import ModelServicer
 from shaperouter_service.api.recording_memory import RecordingMemory
 from shaperouter_service.api.transcription import TranscriptionServicer
-from shaperouter_service.descriptors import raise_limit
+from shaperouter_service.auth import Authentication, CallPlaces, Clients, within_limits
+from shaperouter_service.checkpoints.model_files import may_transcribe
+from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -39,8 +40,7 @@ from shaperouter_service.fleet import (
     telling_shared_names,
     telling_spent_budgets,
 )
-from shaperouter_service.limits import MAX_TEXT_REQUEST_BYTES
-from shaperouter_service.model_files import may_transcribe
+from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.roles.exposure import warn_of_public_server
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
@@ -57,7 +57,7 @@ from shaperouter_service.rpc.server import (
 )
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.sources import ModelSource
+from shaperouter_service.system.descriptors import raise_limit
 from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics

@@ -12,12 +12,9 @@ from typing import NoReturn
 import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
-from shaperouter_service.cache import CompileCache
-from shaperouter_service.cache.location import record_directory
-from shaperouter_service.descriptors import raise_limit
-from shaperouter_service.exit_codes import EXIT_DEFECT
+from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.compile_cache.location import record_directory
 from shaperouter_service.graphs import memory_bytes
-from shaperouter_service.parent import end_with_parent
 from shaperouter_service.roles.exposure import warn_of_public_worker
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.rpc.admission import Admission
@@ -25,7 +22,10 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.sizes import format_size
+from shaperouter_service.system.descriptors import raise_limit
+from shaperouter_service.system.exit_codes import EXIT_DEFECT
+from shaperouter_service.system.parent import end_with_parent
+from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
 from shaperouter_service.telemetry.workers import WorkerMetrics

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
-from shaperouter_service.messages import (
-    STATES_FROM_PROTO,
-    ladders_from_proto,
-    signature_from_proto,
-)
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.forecast import OVERDUE
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+from shaperouter_service.wire.messages import (
+    STATES_FROM_PROTO,
+    ladders_from_proto,
+    signature_from_proto,
+)
 
 # Maximum seconds until a request reaches its worker and a snapshot without it reaches the router. A
 # longer time would count many requests twice: a request at a worker is in its next snapshot, at

@@ -11,9 +11,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from shaperouter_service.addresses import split_address
-from shaperouter_service.descriptors import for_connections
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.heartbeat import (
     CALLER_PING_INTERVAL,
@@ -22,6 +21,7 @@ from shaperouter_service.rpc.heartbeat import (
 )
 from shaperouter_service.rpc.interceptor import ErrorInterceptor, OnError, ParsingInterceptor
 from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.system.descriptors import for_connections
 
 # gRPC's own default, said aloud: recordings come in pieces, and prompts are far below it.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.regular_files import read_regular
-from shaperouter_service.reloaded import Reloaded
+from shaperouter_service.system.regular_files import read_regular
+from shaperouter_service.system.reloaded import Reloaded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from prometheus_client import (
 )
 
 from shaperouter_service import __version__
-from shaperouter_service.addresses import split_address
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.addresses import split_address
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.rpc.call import current_call
@@ -32,6 +31,7 @@ from shaperouter_service.telemetry.payer import current_payer
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.refusals import LEVELS, RefusalLog
 from shaperouter_service.telemetry.tracing import start_span
+from shaperouter_service.wire.messages import signature_from_proto
 
 log = structlog.get_logger("shaperouter.request")
 

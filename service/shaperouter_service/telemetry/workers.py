@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.messages import STATES, signature_from_proto
 from shaperouter_service.routing.catalog import WorkerId, bearers
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.wire.messages import STATES, signature_from_proto
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 

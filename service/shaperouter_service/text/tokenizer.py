@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.limits import MIN_CHARACTERS_PER_TOKEN
+from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.vocabulary import Vocabulary

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from shaperouter_service.fair_thread import FairThread
-from shaperouter_service.limits import MAX_QUEUED_CHARACTERS
+from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
+from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ import structlog
 import tensorflow as tf
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
-from shaperouter_service.cache import CompileCache, Section
+from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import (
     AlignProgram,
     DecodeProgram,
@@ -37,11 +37,11 @@ from shaperouter_service.models import (
     load_model,
     resolve_dtype,
 )
-from shaperouter_service.record import TrafficRecorder, read_record
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.worth import worth_order
+from shaperouter_service.traffic_record import TrafficRecorder, read_record
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.encoded_sources import EncodedSources

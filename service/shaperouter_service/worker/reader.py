@@ -20,8 +20,8 @@ from shaperouter_service.decoding import (
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import Graph, GraphTable, NoCover
 from shaperouter_service.models import Model
-from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.placement import place

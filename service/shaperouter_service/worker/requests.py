@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.audio.spectrum import source_size
 from shaperouter_service.decoding import EarlyStopping, Options, TranscriptRules
 from shaperouter_service.decoding.options import NO_TOKEN
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.limits import (
+from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
     MAX_BIAS_TOKENS,
     MAX_BIASES,
@@ -21,7 +20,8 @@ from shaperouter_service.limits import (
     MAX_STOP_CHARACTERS,
     MAX_TOP_LOGPROBS,
 )
-from shaperouter_service.messages import transcripts_from_proto
+from shaperouter_service.speech.audio.spectrum import source_size
+from shaperouter_service.wire.messages import transcripts_from_proto
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.

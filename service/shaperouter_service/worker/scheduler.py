@@ -30,9 +30,9 @@ from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logpro
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.graphs import Graph, GraphTable
 from shaperouter_service.models import Model
-from shaperouter_service.record import TrafficRecorder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.early_ends import EarlyEnds
 from shaperouter_service.worker.encoded_sources import EncodedSources

@@ -9,10 +9,10 @@ from typing import Any
 from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import Aligned
 from shaperouter_service.errors import DeadlinePassedError
-from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
-from shaperouter_service.transcription.alignment import token_places
+from shaperouter_service.speech.transcription.alignment import token_places
+from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.held_tokens import HeldTokens
 from shaperouter_service.worker.requests import check, make_run

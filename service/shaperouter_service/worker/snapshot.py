@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 
 from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
-from shaperouter_service.messages import (
+from shaperouter_service.models import EncoderDecoder, Model
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.wire.messages import (
     STATES,
     ladders_to_proto,
     signature_to_proto,
     transcripts_to_proto,
 )
-from shaperouter_service.models import EncoderDecoder, Model
-from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 _MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {

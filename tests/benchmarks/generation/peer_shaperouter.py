@@ -13,7 +13,7 @@ from harness.engine import Bench
 from harness.tight import Case
 from harness.waiting import wait_until
 from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.messages import signature_from_proto
+from shaperouter_service.wire.messages import signature_from_proto
 
 from .contestant import Contestant, Generated, serve
 

@@ -44,7 +44,7 @@ from shaperouter_service.decoding import (
     PrefillProgram,
     Program,
 )
-from shaperouter_service.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 from shaperouter_service.models import DeviceKind, Model, Weights
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.gpt2 import GPT2

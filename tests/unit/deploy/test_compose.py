@@ -15,8 +15,8 @@ import yaml
 from harness.roles import options_of
 from harness.tools import tool
 from shaperouter_service import __version__
-from shaperouter_service.addresses import split_address
 from shaperouter_service.commands.group import cli
+from shaperouter_service.rpc.addresses import split_address
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILE = DEPLOY / "compose" / "compose.yaml"

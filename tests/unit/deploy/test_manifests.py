@@ -16,8 +16,8 @@ from harness.manifests import BUILDS, KUBERNETES, OVERLAYS, Workload, built, of_
 from harness.roles import options_of
 from shaperouter._channel import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
-from shaperouter_service.addresses import split_address
 from shaperouter_service.commands.group import cli
+from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import CONNECTION_AGE
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics

@@ -25,9 +25,9 @@ from tokenizers import decoders, pre_tokenizers, trainers
 
 from harness.fake_worker import SLOTS, VOCAB_SIZE, FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
+from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.sources import ModelSource
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
 # How long an example takes says something about the machine, and nothing about the code.

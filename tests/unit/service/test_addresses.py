@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from shaperouter_service.addresses import split_address, worker_name
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.addresses import split_address, worker_name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.logs import capture_logs
-from shaperouter_service.cache import CompileCache
+from shaperouter_service.compile_cache import CompileCache
 
 
 def opened(directory: Path) -> tuple[CompileCache | None, list[Any]]:

@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry
 from harness.fake_worker import SLOTS, FakeWorker
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.access import digest
+from shaperouter_service.auth import digest
 from shaperouter_service.fleet.link import Loss
-from shaperouter_service.messages import ladders_from_proto
 from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.views import GraphState
@@ -24,6 +23,7 @@ from shaperouter_service.telemetry.access import Refusal
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.fleet import Recycling
 from shaperouter_service.telemetry.refusals import REASONS
+from shaperouter_service.wire.messages import ladders_from_proto
 
 CLIENTS = ("search", "chat")
 

@@ -5,11 +5,11 @@ import pytest
 from harness.routing import LADDERS, SOURCE_LADDERS
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
-from shaperouter_service.messages import ladders_to_proto
 from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, WorkerId, view_of
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.views import LaneView
+from shaperouter_service.wire.messages import ladders_to_proto
 
 
 def snapshot(

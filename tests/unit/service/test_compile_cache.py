@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from harness.logs import capture_logs
-from shaperouter_service.cache import CacheKey, CompileCache, Part, Section, sealed
-from shaperouter_service.cache.cache import (
+from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, Section, sealed
+from shaperouter_service.compile_cache.cache import (
     HALF_LIFE_SECONDS,
     UNFINISHED_SECONDS,
     least_valuable,
 )
-from shaperouter_service.cache.disk import Disk
-from shaperouter_service.cache.host import processor
-from shaperouter_service.cache.location import default_directory
+from shaperouter_service.compile_cache.disk import Disk
+from shaperouter_service.compile_cache.host import processor
+from shaperouter_service.compile_cache.location import default_directory
 
 KEY = CacheKey(label="gpt2", parts={"n_layer": 2})
 GRAPH = "decode_1x128_beams1"

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 
+from shaperouter_service.checkpoints.conversion import convert_directory
 from shaperouter_service.commands.group import cli
-from shaperouter_service.conversion import convert_directory
 from shaperouter_service.errors import StartupError
 
 # Of each part; all different, so that none can be taken for another.

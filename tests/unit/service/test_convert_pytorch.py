@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file
 
 from harness.mutation import mutated
+from shaperouter_service.checkpoints.conversion import convert_directory
+from shaperouter_service.checkpoints.conversion.pytorch import read_state_dict
 from shaperouter_service.commands.group import cli
-from shaperouter_service.conversion import convert_directory
-from shaperouter_service.conversion.pytorch import read_state_dict
 from shaperouter_service.errors import StartupError
 
 PICKLES = Path(__file__).parents[2] / "goldens" / "pickles"

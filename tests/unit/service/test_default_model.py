@@ -17,9 +17,9 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
-from shaperouter_service.messages import ladders_to_proto, transcripts_to_proto
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.transcription import TranscriptSettings
+from shaperouter_service.speech.transcription import TranscriptSettings
+from shaperouter_service.wire.messages import ladders_to_proto, transcripts_to_proto
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shaperouter_service import descriptors
+from shaperouter_service.system import descriptors
 
 # A server that has 128 descriptors, and starts a process when a line comes.
 SERVER = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-from shaperouter_service.descriptors import raise_limit
+from shaperouter_service.system.descriptors import raise_limit
 from shaperouter_service.rpc.health import Health
 from shaperouter_service.rpc.server import listen, make_server
 

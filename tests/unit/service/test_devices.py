@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shaperouter_service.devices import memory_left, memory_limit, visible_gpus
+from shaperouter_service.system.devices import memory_left, memory_limit, visible_gpus
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from shaperouter_service.errors import TextQueueFullError
-from shaperouter_service.fair_thread import FairThread
-from shaperouter_service.priority import NICE
+from shaperouter_service.system.fair_thread import FairThread
+from shaperouter_service.system.priority import NICE
 
 LIMIT = 1000
 # Seconds; only a failure waits so long.

@@ -8,7 +8,7 @@ from harness.routing import LADDERS, MODEL, option
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss
-from shaperouter_service.messages import signature_to_proto
+from shaperouter_service.wire.messages import signature_to_proto
 
 EOS = 999
 NEW_TOKENS = 12

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2
 
 from harness.router import PATIENCE, wait_until
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
-from shaperouter_service.access import CallPlaces
+from shaperouter_service.auth import CallPlaces
 from shaperouter_service.errors import TooManyCallsError
 
 if TYPE_CHECKING:

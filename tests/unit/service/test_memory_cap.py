@@ -3,12 +3,12 @@
 import click
 import pytest
 
-from shaperouter_service.memory_cap import MemoryCap
+from shaperouter_service.system.memory_cap import MemoryCap
 
 
 @pytest.fixture
 def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shaperouter_service.memory_cap.memory_limit", lambda: request.param)
+    monkeypatch.setattr("shaperouter_service.system.memory_cap.memory_limit", lambda: request.param)
 
 
 @pytest.mark.parametrize("limit", [8_000], indirect=True)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.transcripts import TOKENS
-from shaperouter_service.messages import (
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.speech.transcription import TranscriptSettings
+from shaperouter_service.wire.messages import (
     ladders_from_proto,
     ladders_to_proto,
     transcripts_from_proto,
     transcripts_to_proto,
 )
-from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.transcription import TranscriptSettings
 
 
 @given(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shaperouter_service import model_files
+from shaperouter_service.checkpoints import model_files
+from shaperouter_service.checkpoints.model_files import check_model_directory
+from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.model_files import check_model_directory
-from shaperouter_service.sources import parse_models
 from shaperouter_service.text import load_tokenizer
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from harness.logs import capture_logs
 from harness.traffic import MODEL, decode, prefill
-from shaperouter_service.record import TrafficRecorder, read_record
-from shaperouter_service.record.files import LEFT_BEHIND, PILE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_text import to_text
+from shaperouter_service.traffic_record import TrafficRecorder, read_record
+from shaperouter_service.traffic_record.files import LEFT_BEHIND, PILE
 
 LADDERS = Ladders.default(max_length=128, slots=2)
 
@@ -103,7 +103,9 @@ def test_time_without_traffic_counts_with_what_follows_it(
 ) -> None:
     times = iter([0.0, 100.0])
     with monkeypatch.context() as patch:
-        patch.setattr("shaperouter_service.record.recorder.time.monotonic", lambda: next(times))
+        patch.setattr(
+            "shaperouter_service.traffic_record.recorder.time.monotonic", lambda: next(times)
+        )
         process = recorder()
         process.save()
         process.prompt(MODEL, 1)
@@ -227,7 +229,7 @@ def test_a_file_dated_in_the_future_makes_nothing_else_fade(
     ahead.prompt(MODEL, 13)
     years = time.time() + 1e8
     with monkeypatch.context() as patch:
-        patch.setattr("shaperouter_service.record.recorder.time.time", lambda: years)
+        patch.setattr("shaperouter_service.traffic_record.recorder.time.time", lambda: years)
         ahead.save()
     assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
 

@@ -11,8 +11,8 @@ from grpc import StatusCode, aio
 from harness.warming import DECODE, last, shape, states, warm
 from shaperouter.v1 import graph_pb2
 from shaperouter_service.fleet import link
-from shaperouter_service.messages import signature_from_proto
 from shaperouter_service.routing.rendezvous import named
+from shaperouter_service.wire.messages import signature_from_proto
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shaperouter.v1 import signature_pb2
-from shaperouter_service.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 
 # Few values of each dimension, so that pairs often cover one another.
 SIGNATURES = st.builds(

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
-from shaperouter_service import sources
+from shaperouter_service.checkpoints import sources
+from shaperouter_service.checkpoints.sources import ModelSource, parse_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.sources import ModelSource, parse_models
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, read_events, wait_until
 from shaperouter import AsyncClient, OverloadedError, UnauthenticatedError
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-from shaperouter_service.access import Clients, digest
-from shaperouter_service.access import accounts as accounts_module
+from shaperouter_service.auth import Clients, digest
+from shaperouter_service.auth import accounts as accounts_module
 from shaperouter_service.errors import StartupError
 
 TOKEN, OTHER_TOKEN = "a-token-of-search", "a-token-of-chat"

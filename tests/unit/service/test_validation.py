@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.requests import bias, prepared, run_of, violations, with_text
 from shaperouter.v1 import generation_pb2
-from shaperouter_service import limits
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation import limits
 from shaperouter_service.rpc.status import to_status
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import click
 
+from shaperouter_service.checkpoints.sources import ModelSource, parse_models
 from shaperouter_service.commands.options.config_file import config_option
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Number
 from shaperouter_service.commands.options.variables import warn_of_unknown_variables
-from shaperouter_service.sources import ModelSource, parse_models
 from shaperouter_service.telemetry.logs import LogFormat, LogSettings, configure_logs
 from shaperouter_service.telemetry.tracing import TracingChoice, configure_tracing
 

@@ -7,15 +7,15 @@ from typing import Any, Literal
 import click
 from click.types import StringParamType
 
-from shaperouter_service.cache.location import default_directory
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
+from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
+from shaperouter_service.compile_cache.location import default_directory
 from shaperouter_service.errors import StartupError
-from shaperouter_service.lengths import ChosenLengths
-from shaperouter_service.memory_cap import MemoryCap
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
-from shaperouter_service.sizes import parse_size
+from shaperouter_service.system.memory_cap import MemoryCap
+from shaperouter_service.system.sizes import parse_size
 
 CompileModeName = Literal["lazy", "warm", "frozen"]
 

@@ -7,7 +7,7 @@ import click
 
 from shaperouter_service.commands.options.declaring import option, options_of
 from shaperouter_service.commands.options.numbers import Integer, Number
-from shaperouter_service.sizes import parse_size
+from shaperouter_service.system.sizes import parse_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import click
 
 from shaperouter_service.commands.options.declaring import option
 from shaperouter_service.commands.options.numbers import Integer
-from shaperouter_service.devices import visible_gpus
+from shaperouter_service.system.devices import visible_gpus
 
 
 class _WorkerCount(Integer):

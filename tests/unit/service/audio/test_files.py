@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter_service.audio import SAMPLE_RATE, Container
-from shaperouter_service.audio import decode_file as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.speech.audio import SAMPLE_RATE, Container
+from shaperouter_service.speech.audio import decode_file as decode_blocks
 
 SECONDS = 1.5
 # Where a WAV of soundfile has its number of channels, its rate, and the size of its samples.
@@ -163,7 +163,7 @@ def test_nothing_is_refused() -> None:
 
 
 def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shaperouter_service.audio.violations.MAX_AUDIO_BYTES", 1000)
+    monkeypatch.setattr("shaperouter_service.speech.audio.violations.MAX_AUDIO_BYTES", 1000)
     assert refusal(WAV) == f"audio.content: must have 1 to 1000 bytes, got {len(WAV)}"
 
 

@@ -15,9 +15,9 @@ from shaperouter.v1 import transcription_pb2
 from shaperouter_service.api.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
 from shaperouter_service.api.recording_memory import RecordingMemory, Share
 from shaperouter_service.api.whole_recordings import ClientDecoder
-from shaperouter_service.audio.recording import Recording
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.fair_thread import FairThread
+from shaperouter_service.speech.audio.recording import Recording
+from shaperouter_service.system.fair_thread import FairThread
 
 Message = transcription_pb2.TranscribeStreamRequest
 PCM: dict[str, Any] = {"format": transcription_pb2.AUDIO_FORMAT_PCM_S16LE, "sample_rate": 16_000}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.audio import Encoding, PCMDecoder, PCMFormat
-from shaperouter_service.audio import decode_pcm as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.speech.audio import Encoding, PCMDecoder, PCMFormat
+from shaperouter_service.speech.audio import decode_pcm as decode_blocks
 
 RANDOM = np.random.default_rng(0)
 STEREO = PCMFormat(encoding=Encoding.S16LE, rate=44100, channels=2)
@@ -88,7 +88,7 @@ def test_what_is_over_a_limit_is_refused(content: bytes, form: PCMFormat, messag
 
 
 def test_a_stream_is_refused_once_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shaperouter_service.audio.violations.MAX_AUDIO_SECONDS", 1)
+    monkeypatch.setattr("shaperouter_service.speech.audio.violations.MAX_AUDIO_SECONDS", 1)
     decoder = PCMDecoder(MONO)
     decoder.feed(bytes(32000))
     with pytest.raises(InvalidRequestError, match=r"must last at most 1 seconds, got 1\.5"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shaperouter_service.audio.recording import Recording
-from shaperouter_service.audio.spectrum import (
+from shaperouter_service.speech.audio.recording import Recording
+from shaperouter_service.speech.audio.spectrum import (
     HEADER,
     HOP_SAMPLES,
     SAMPLES_BEFORE,

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.roles import Run, Started
+from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.commands.group import cli
-from shaperouter_service.sources import ModelSource
 from shaperouter_service.telemetry.logs import LogSettings
 
 

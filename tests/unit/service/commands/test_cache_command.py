@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from shaperouter_service.cache import CacheKey, CompileCache, Part
 from shaperouter_service.commands.cache import DAY_SECONDS
 from shaperouter_service.commands.group import cli
-from shaperouter_service.sizes import format_size, parse_size
+from shaperouter_service.compile_cache import CacheKey, CompileCache, Part
+from shaperouter_service.system.sizes import format_size, parse_size
 
 KEY = CacheKey(label="gpt2", parts={"dimensions": {"n_layer": 2}})
 GRAPHS = {"decode_1x128_beams1": 4.0, "decode_8x128_beams1": 8.0}
@@ -156,7 +156,7 @@ def test_a_cache_that_is_off_cannot_be_listed() -> None:
 
 def test_the_command_needs_no_tensorflow() -> None:
     code = (
-        "import sys, shaperouter_service.cache.flags, shaperouter_service.commands.cache;"
+        "import sys, shaperouter_service.compile_cache.flags, shaperouter_service.commands.cache;"
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

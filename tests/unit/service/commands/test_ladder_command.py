@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from harness.roles import options_of
 from harness.traffic import decode, encode, prefill
-from shaperouter_service.cache import CompileCache
 from shaperouter_service.commands.group import cli
-from shaperouter_service.lengths import ChosenLengths
+from shaperouter_service.commands.options.lengths import ChosenLengths
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.routing.traffic_text import to_text

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.roles import NEEDED, Run, Started
-from shaperouter_service.access import Clients
+from shaperouter_service.auth import Clients
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 

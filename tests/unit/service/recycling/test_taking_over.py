@@ -23,7 +23,7 @@ from harness.local_workers import (
 from harness.logs import capture_logs
 from harness.router import wait_until
 from shaperouter_service.fleet.processes import SUCCESSOR
-from shaperouter_service.messages import ladders_from_proto, signature_to_proto
+from shaperouter_service.wire.messages import ladders_from_proto, signature_to_proto
 
 
 def test_a_worker_with_room_is_left_alone(recycle: Recycle) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.transcription.alignment import median_filter, token_places, warp
+from shaperouter_service.speech.transcription.alignment import median_filter, token_places, warp
 
 SHAPES = [(1, 1), (1, 6), (6, 1), (3, 4), (4, 3), (5, 5)]
 

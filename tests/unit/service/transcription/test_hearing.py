@@ -17,9 +17,9 @@ from shaperouter_service.api import hearing
 from shaperouter_service.api.hearing import FleetHearer, Transcribing
 from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
+from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
-from shaperouter_service.transcription import Alignment, Attempt, TranscriptSettings
 
 WINDOW = np.arange(7, dtype=np.float32)
 SETTINGS = TranscriptSettings(

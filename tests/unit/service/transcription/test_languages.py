@@ -9,7 +9,7 @@ import pytest
 
 from harness.transcripts import TOKENS
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.transcription import (
     Task,
     likeliest_language,
     resolve_language,

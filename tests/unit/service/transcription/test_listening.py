@@ -14,16 +14,16 @@ from harness.transcripts import TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.api.listening import Language, Progress, listen
 from shaperouter_service.api.transcription_options import resolve_transcription
-from shaperouter_service.audio.recording import Recording
-from shaperouter_service.audio.spectrum import HEADER, HOP_SAMPLES
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.audio.recording import Recording
+from shaperouter_service.speech.audio.spectrum import HEADER, HOP_SAMPLES
+from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
     Decoded,
     Segment,
     TranscriptTokens,
 )
-from shaperouter_service.transcription.words import TimedWord
+from shaperouter_service.speech.transcription.words import TimedWord
 
 WINDOW = 100
 TEXT = "The quick brown fox jumps over the lazy dog."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shaperouter_service.transcription import Decoded, Thresholds
-from shaperouter_service.transcription.quality import Verdict, judge
+from shaperouter_service.speech.transcription import Decoded, Thresholds
+from shaperouter_service.speech.transcription.quality import Verdict, judge
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from harness.transcripts import END, TOKENS, transcript
-from shaperouter_service.transcription.segments import Division, Span, divide
+from shaperouter_service.speech.transcription.segments import Division, Span, divide
 
 # A window from second 10 on, of which 20 s are the recording's.
 FIRST, FRAMES = 1000, 2000

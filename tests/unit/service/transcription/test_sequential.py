@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from harness.transcripts import END, TOKENS, decode, transcript
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
     Decoded,
@@ -18,7 +18,7 @@ from shaperouter_service.transcription import (
     Transcriber,
     TranscriptionOptions,
 )
-from shaperouter_service.transcription.words import TimedWord
+from shaperouter_service.speech.transcription.words import TimedWord
 
 WINDOW = 3000
 START = TOKENS.start_sequence("en", Task.TRANSCRIBE)

@@ -14,7 +14,7 @@ from shaperouter_service.api.transcription_options import (
     resolve_transcription,
 )
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.transcription import (
+from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,
     TranscriptionOptions,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.transcripts import decode
-from shaperouter_service.transcription.segments import Word
-from shaperouter_service.transcription.words import (
+from shaperouter_service.speech.transcription.segments import Word
+from shaperouter_service.speech.transcription.words import (
     Pace,
     TimedWord,
     fit,

@@ -1,0 +1,137 @@
+"""Converting a directory."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from shaperouter_service.checkpoints.conversion import whisper
+from shaperouter_service.checkpoints.conversion.ctranslate2 import read_weights
+from shaperouter_service.checkpoints.conversion.pytorch import Layout, StateDict, read_state_dict
+from shaperouter_service.checkpoints.conversion.special_tokens import SpecialTokens
+from shaperouter_service.checkpoints.json_files import read_json
+from shaperouter_service.checkpoints.model_files import check_model_directory, weight_files
+from shaperouter_service.errors import StartupError
+
+CONFIG = "config.json"
+CTRANSLATE2 = "model.bin"
+PYTORCH = "pytorch_model.bin"
+PYTORCH_INDEX = "pytorch_model.bin.index.json"
+TOKENIZER = "tokenizer.json"
+
+# What lies beside the weights of PyTorch, and is the same in the Hugging Face layout.
+COPIED = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
+
+
+def convert_directory(source: Path, target: Path) -> None:
+    """Turns a directory of another layout into one in the Hugging Face layout.
+
+    Weights of PyTorch keep their types, but for bfloat16, which becomes float32. So do those of a
+    CTranslate2 Whisper, where integers become float32, too. The target appears when it is
+    complete, or not at all.
+
+    Args:
+        source: Has config.json, and weights in pytorch_model.bin, whole or in shards; or model.bin
+            of a CTranslate2 Whisper, and tokenizer.json.
+        target: Must not exist, or be empty.
+
+    Raises:
+        StartupError: A file is missing, damaged or of another model, or the target is not empty.
+        OSError: The target cannot be written.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StartupError(f"{target}: must be an empty directory or not exist")
+    check_model_directory(source)
+    if (source / PYTORCH).exists() or (source / PYTORCH_INDEX).exists():
+        convert = _convert_pytorch
+    elif (source / CTRANSLATE2).exists():
+        convert = _convert_ctranslate2
+    else:
+        raise StartupError(
+            f"{source}: has no weights to convert: expected {PYTORCH}, {PYTORCH_INDEX}, or "
+            f"{CTRANSLATE2} of CTranslate2"
+        )
+    with _complete_or_absent(target) as made:
+        convert(source, made)
+
+
+def _convert_pytorch(source: Path, made: Path) -> None:
+    ties = read_json(source / CONFIG).get("tie_word_embeddings") is not False
+    _save_tensors(made, _pytorch_tensors(source, skip_copies=ties))
+    for pattern in COPIED:
+        for path in source.glob(pattern):
+            if path.name != PYTORCH_INDEX:
+                shutil.copyfile(path, made / path.name)
+
+
+def _pytorch_tensors(source: Path, *, skip_copies: bool) -> dict[str, np.ndarray]:
+    """The tensors of all shards.
+
+    Args:
+        source: Directory of the checkpoint.
+        skip_copies: Leave out a tensor that a file has under an earlier name already, such as an
+            output projection that is the embedding.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for path in weight_files(source, PYTORCH, PYTORCH_INDEX):
+        state = read_state_dict(path)
+        for name, layout in _distinct(state) if skip_copies else state.layouts.items():
+            tensors[name] = state.tensor(layout)
+    return tensors
+
+
+def _distinct(state: StateDict) -> Iterator[tuple[str, Layout]]:
+    seen: set[Layout] = set()
+    for name, layout in state.layouts.items():
+        if layout not in seen:
+            seen.add(layout)
+            yield name, layout
+
+
+def _convert_ctranslate2(source: Path, made: Path) -> None:
+    if not (source / TOKENIZER).is_file():
+        raise StartupError(
+            f"{source}: has no {TOKENIZER}; copy it from the checkpoint that was converted to "
+            "CTranslate2"
+        )
+    weights = read_weights(source / CTRANSLATE2)
+    whisper.check_layout(weights)
+    special = SpecialTokens.read(source / TOKENIZER)
+    contents: Mapping[str, Mapping[str, Any]] = {
+        CONFIG: whisper.config(weights, special),
+        "generation_config.json": whisper.generation_config(
+            weights, special, read_json(source / CONFIG)
+        ),
+        "preprocessor_config.json": whisper.preprocessor_config(weights),
+        "tokenizer_config.json": whisper.tokenizer_config(special),
+    }
+    for name, content in contents.items():
+        (made / name).write_text(
+            json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+        )
+    shutil.copyfile(source / TOKENIZER, made / TOKENIZER)
+    _save_tensors(made, dict(whisper.tensors(weights)))
+
+
+def _save_tensors(made: Path, tensors: dict[str, np.ndarray]) -> None:
+    file = made / "model.safetensors"
+    save_file(tensors, file, metadata={"format": "pt"})
+    # safetensors makes it readable for its owner alone.
+    file.chmod(made.stat().st_mode & 0o666)
+
+
+@contextmanager
+def _complete_or_absent(target: Path) -> Iterator[Path]:
+    """A new directory beside the target, which takes its place unless something fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        yield made
+        made.rename(target)

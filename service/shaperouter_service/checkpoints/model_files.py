@@ -1,0 +1,110 @@
+"""Checks of model directories, which are untrusted input, before anything reads them.
+
+Weights are read only from safetensors files, which contain numbers and no code, and whose headers
+are checked against the file before memory is allocated. Tokenizers are loaded without running code
+from the directory. This module checks the rest: links that lead elsewhere, entries that are not
+files, and sizes.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from shaperouter_service.checkpoints.json_files import read_json
+from shaperouter_service.errors import StartupError
+
+# Maximum bytes of files that are read as a whole: first for a model's configuration, then for
+# tokenizers and lists of tensors. Large ones have 4 kB and 40 MB.
+MAX_CONFIG_BYTES = 2**20
+MAX_TEXT_BYTES = 2**27
+
+_CONFIG = "config.json"  # and generation_config.json, tokenizer_config.json, …
+# Families of models that transcribe recordings, by the `model_type` of their config.json.
+_TRANSCRIBERS = frozenset({"whisper"})
+# Files of tokenizers, and lists of shards.
+_WHOLE = (".json", ".jinja", ".model", ".tiktoken", ".txt")
+
+
+def check_model_directory(directory: Path) -> None:
+    """Checks everything in a model's directory.
+
+    Raises:
+        StartupError: A link leads out of it, an entry is neither a file nor a directory, or a file
+            that has to be read as a whole is too large.
+    """
+    root = _root(directory)
+    for path in _entries(directory):
+        real = path.resolve()
+        if not real.is_relative_to(root):
+            raise StartupError(f"{path}: points outside the model's directory, to {real}")
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # a broken link; its reader will report it
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise StartupError(f"{path}: is neither a file nor a directory")
+        limit = _most_bytes(path.name)
+        if limit is not None and status.st_size > limit:
+            raise StartupError(f"{path}: must have at most {limit} bytes, got {status.st_size}")
+
+
+def may_transcribe(directory: Path) -> bool:
+    """Whether a model may transcribe recordings, judged by its directory without loading it.
+
+    Raises:
+        StartupError: Its config.json cannot be read.
+    """
+    path = directory / _CONFIG
+    return not path.exists() or read_json(path).get("model_type") in _TRANSCRIBERS
+
+
+def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
+    """The files with a checkpoint's weights: one, or the shards that an index names.
+
+    Args:
+        directory: Directory of the checkpoint.
+        whole: Name of a single file.
+        index: Name of the index of shards.
+
+    Raises:
+        StartupError: There is neither, the index is damaged, or a shard is missing.
+    """
+    if (directory / whole).exists():
+        return [directory / whole]
+    if not (directory / index).exists():
+        raise StartupError(
+            f"{directory}: has neither {whole} nor {index}; `shaperouterd convert` converts "
+            "pytorch_model.bin, and Whisper in CTranslate2's layout"
+        )
+    weight_map = read_json(directory / index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise StartupError(f"{directory / index}: has no weight_map")
+    shards = sorted({str(shard) for shard in weight_map.values()})
+    for shard in shards:
+        # A checkpoint is untrusted input, so a shard must be beside its index.
+        if Path(shard).name != shard:
+            raise StartupError(f"{directory / index}: shard {shard!r} is outside the directory")
+        if not (directory / shard).exists():
+            raise StartupError(f"{directory / shard}: is missing, but named by {directory / index}")
+    return [directory / shard for shard in shards]
+
+
+def _root(directory: Path) -> Path:
+    """Where links may lead: the hub's cache has `snapshots/REVISION` with links into `blobs`."""
+    real = directory.resolve()
+    return real.parents[1] if real.parent.name == "snapshots" else real
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            yield Path(folder, name)
+
+
+def _most_bytes(name: str) -> int | None:
+    if name.endswith(_CONFIG):
+        return MAX_CONFIG_BYTES
+    return MAX_TEXT_BYTES if name.endswith(_WHOLE) else None

@@ -1,0 +1,86 @@
+"""Locations of models: built in, a directory, or a hub."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from shaperouter_service.checkpoints.model_files import check_model_directory
+from shaperouter_service.errors import StartupError
+from shaperouter_service.telemetry.logs import adopt_loggers
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model as named on the command line.
+
+    Attributes:
+        name: Name that requests use.
+        directory: Directory of its checkpoint.
+    """
+
+    name: str
+    directory: Path
+
+
+def parse_models(specs: Iterable[str]) -> list[ModelSource]:
+    """Parses `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, and downloads if needed.
+
+    Raises:
+        StartupError: A name is invalid or given twice, or its model is missing or unsafe.
+    """
+    sources: dict[str, ModelSource] = {}
+    for spec in specs:
+        name, equals, place = spec.partition("=")
+        if not _NAME.fullmatch(name):
+            raise StartupError(
+                "model: a name must begin with a letter or digit and have at most 64 letters, "
+                f"digits, dots, dashes and underscores, got {name!r}"
+            )
+        if name in sources:
+            raise StartupError(f"model: {name} is given twice")
+        directory = _locate(place) if equals else _built_in(name)
+        check_model_directory(directory)
+        sources[name] = ModelSource(name=name, directory=directory)
+    return list(sources.values())
+
+
+def _built_in(name: str) -> Path:
+    root = Path(str(files("shaperouter_service"))) / "builtin"
+    directory = root / name
+    if not directory.is_dir():
+        known = ", ".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
+        raise StartupError(
+            f"model: {name!r} is not a built-in model ({known}); for your own checkpoint, use "
+            f"{name}=DIRECTORY or {name}=HUB_ID"
+        )
+    return directory
+
+
+def _locate(place: str) -> Path:
+    path = Path(place).expanduser()
+    if place and path.is_dir():
+        return path.resolve()
+    # A hub id is `name` or `owner/name`; anything else must be a path.
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
+        raise StartupError(f"model: {place!r} is not a directory")
+    return _download(place)
+
+
+def _download(hub_id: str) -> Path:
+    # Imported here, because most services read local directories.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
+
+    adopt_loggers()
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+    except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise StartupError(
+            f"model: {hub_id!r} is not a directory, and could not be downloaded from the Hub: "
+            f"{error}"
+        ) from error

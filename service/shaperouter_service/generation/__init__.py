@@ -1,0 +1,1 @@
+"""What can be asked of a generation: its options and their limits. Pure Python."""

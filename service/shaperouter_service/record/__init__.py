@@ -1,6 +1,0 @@
-"""The record of traffic on disk: written by every worker process, read by whoever starts anew."""
-
-from shaperouter_service.record.files import read_record
-from shaperouter_service.record.recorder import TrafficRecorder
-
-__all__ = ["TrafficRecorder", "read_record"]

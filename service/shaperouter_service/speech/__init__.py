@@ -1,0 +1,1 @@
+"""Speech: audio files, windows, segments, words and languages."""

@@ -1,0 +1,169 @@
+"""File formats of recordings: detection and completeness checks.
+
+The decoder reads as much as there is of a truncated file, so these checks find missing parts.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.speech.audio.mp3 import first_frame
+from shaperouter_service.speech.audio.violations import (
+    CONTENT,
+    check_channels,
+    check_rate,
+    violation,
+)
+
+
+class Container(Enum):
+    """File formats; the value is the usual name."""
+
+    WAV = "WAV"
+    FLAC = "FLAC"
+    OGG = "OGG"
+    MP3 = "MP3"
+
+
+# Sizes that programs write into a WAV while its length is unknown.
+_UNKNOWN_SIZES = {0, 0x7FFFFFFF, 0x7FFFF000, 0xFFFFFFFE, 0xFFFFFFFF}
+# Maximum chunks of a WAV. Programs write a dozen; a large file of empty ones has millions.
+_MAX_CHUNKS = 1000
+# Maximum offset in an MP3 of the tag that gives its length.
+_TAG_WITHIN = 64
+# Flags of that tag: the fields that it has.
+_HAS_FRAMES, _HAS_BYTES = 1, 2
+# Offsets in an OGG page: its flags, and the number of its segments, whose sizes follow.
+_FLAGS_AT, _SEGMENTS_AT = 5, 26
+# Flag of a stream's last page.
+_LAST_PAGE = 4
+# First bytes of the first and of the last page of a stream.
+_FIRST_PAGE_BEGINS, _LAST_PAGE_BEGINS = b"OggS\0\2", b"OggS\0\4"
+# Bytes of the largest page: its header, the segments' sizes, and 255 segments of 255 bytes.
+_MAX_PAGE = 27 + 255 + 255 * 255
+
+
+def recognise(content: bytes, declared: Container | None) -> Container:
+    """Detects a file's format by its first bytes.
+
+    Raises:
+        InvalidRequestError: It is no known format, or not the declared one.
+    """
+    found = _found(content)
+    names = ", ".join(kind.value for kind in Container)
+    begins = content[:8].hex(" ")
+    if found is None:
+        raise violation(
+            CONTENT, f"must be in one of the formats {names}, got a file that begins with {begins}"
+        )
+    if declared not in (None, found):
+        raise violation(
+            "audio.format",
+            f"must match audio.content, which is {found.value}; got {declared.value}",
+        )
+    return found
+
+
+def _found(content: bytes) -> Container | None:
+    if content[:4] in (b"RIFF", b"RF64") and content[8:12] == b"WAVE":
+        return Container.WAV
+    if content.startswith(b"fLaC"):
+        return Container.FLAC
+    if content.startswith(b"OggS"):
+        return Container.OGG
+    # An ID3 tag, or the first eleven bits of a frame, all set, of layer III.
+    is_frame = content[:1] == b"\xff" and len(content) > 1 and content[1] & 0xE6 == 0xE2
+    return Container.MP3 if content.startswith(b"ID3") or is_frame else None
+
+
+def check_whole(content: bytes, container: Container) -> None:
+    """Checks that a file is complete and within limits, by its own headers.
+
+    Raises:
+        InvalidRequestError: It is truncated, or its rate or number of channels exceeds a limit.
+    """
+    if container is Container.WAV:
+        _check_wav(content)
+    elif container is Container.OGG:
+        _check_ogg(content)
+    elif container is Container.MP3:
+        _check_mp3(content)
+
+
+def cut_off(container: Container, detail: str) -> InvalidRequestError:
+    """The error for a truncated file."""
+    return violation(CONTENT, f"must be a complete {container.value} file: {detail}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chunk:
+    """A chunk of a WAV: its name, where its content begins, and its declared size in bytes."""
+
+    name: bytes
+    start: int
+    size: int
+
+
+def _chunks(content: bytes) -> Iterator[_Chunk]:
+    position = 12
+    while position + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, position)
+        yield _Chunk(name=name, start=position + 8, size=size)
+        # Chunks begin at even offsets.
+        position += 8 + size + size % 2
+
+
+def _check_wav(content: bytes) -> None:
+    has_samples = False
+    for number, chunk in enumerate(_chunks(content), 1):
+        if number > _MAX_CHUNKS:
+            raise violation(CONTENT, f"must have at most {_MAX_CHUNKS} chunks, got more")
+        there = len(content) - chunk.start
+        if chunk.name == b"fmt " and min(chunk.size, there) >= 8:
+            channels, rate = struct.unpack_from("<HI", content, chunk.start + 2)
+            check_channels(channels, CONTENT)
+            check_rate(rate, CONTENT)
+        if chunk.name == b"data":
+            has_samples = True
+            if chunk.size > there and chunk.size not in _UNKNOWN_SIZES:
+                raise cut_off(
+                    Container.WAV, f"its header declares {chunk.size} bytes of samples, got {there}"
+                )
+    if not has_samples:
+        raise cut_off(Container.WAV, f"it has no samples, got {len(content)} bytes")
+
+
+def _check_ogg(content: bytes) -> None:
+    start = content.rfind(b"OggS")
+    page = content[start : start + _MAX_PAGE]
+    is_last = len(page) > _SEGMENTS_AT and page[_FLAGS_AT] & _LAST_PAGE
+    if not is_last:
+        raise cut_off(Container.OGG, f"its last page is missing, got {len(content)} bytes")
+    body = _SEGMENTS_AT + 1 + page[_SEGMENTS_AT]
+    claimed = body + sum(page[_SEGMENTS_AT + 1 : body])
+    if len(page) < claimed:
+        raise cut_off(Container.OGG, f"its last page declares {claimed} bytes, got {len(page)}")
+    # The decoder would read only the first of several streams.
+    end = content.find(_LAST_PAGE_BEGINS)
+    if end >= 0 and (second := content.find(_FIRST_PAGE_BEGINS, end)) >= 0:
+        raise violation(
+            CONTENT, f"must have one stream, got an OGG file with another at byte {second}"
+        )
+
+
+def _check_mp3(content: bytes) -> None:
+    """Checks the Xing tag that encoders put into the first frame; some files have none."""
+    start = first_frame(content)
+    beginning = content[start : start + _TAG_WITHIN]
+    place = max(beginning.find(b"Xing"), beginning.find(b"Info"))
+    if place < 0 or len(beginning) < place + 16:
+        return
+    flags, *fields = struct.unpack_from(">III", beginning, place + 4)
+    if not flags & _HAS_BYTES:
+        return
+    claimed = fields[1] if flags & _HAS_FRAMES else fields[0]
+    there = len(content) - start
+    if there < claimed:
+        raise cut_off(Container.MP3, f"its header declares {claimed} bytes, got {there}")

@@ -1,0 +1,93 @@
+"""Decoding of recordings in files."""
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import soundfile
+
+from shaperouter_service.speech.audio.c_stderr import unprinted
+from shaperouter_service.speech.audio.containers import (
+    Container,
+    check_whole,
+    cut_off,
+    recognise,
+)
+from shaperouter_service.speech.audio.mp3 import file_of
+from shaperouter_service.speech.audio.pcm import audible
+from shaperouter_service.speech.audio.resampling import Resampler
+from shaperouter_service.speech.audio.violations import (
+    CONTENT,
+    check_bytes,
+    check_channels,
+    check_rate,
+    check_seconds,
+    violation,
+)
+
+# Samples of all channels, and seconds, to decode at once: a few milliseconds of work.
+BLOCK_SAMPLES = 2**16
+BLOCK_SECONDS = 2
+# libsndfile's length for a file that does not give one, such as a FLAC written to a pipe.
+_UNKNOWN_FRAMES = 2**63 - 1
+
+
+class _SequentialFile(soundfile.SoundFile):  # type: ignore[misc]  # it has no types
+    """A file that is read from beginning to end and whose length may be unknown."""
+
+    def seekable(self) -> bool:
+        """False; otherwise soundfile would seek to its own position after each read."""
+        return False
+
+
+def decode_file(content: bytes, declared: Container | None = None) -> Iterator[np.ndarray]:
+    """Decodes a WAV, FLAC, OGG or MP3 to mono at 16 kHz, block by block.
+
+    The file's headers are checked against the limits before decoding, and each decoded block again.
+
+    Args:
+        content: The file.
+        declared: The declared format; None to detect it.
+
+    Yields:
+        [N] float32. All blocks together are the recording.
+
+    Raises:
+        InvalidRequestError: The file is empty, too large, too long, of another format, truncated,
+            damaged, or silent; or its rate, channels or samples exceed a limit.
+    """
+    check_bytes(len(content))
+    container = recognise(content, declared)
+    check_whole(content, container)
+    try:
+        with unprinted():
+            file = _SequentialFile(_opened(content, container))
+        with file:
+            yield from audible(_read(file, container))
+    except soundfile.LibsndfileError as error:
+        raise violation(
+            CONTENT, f"must be a complete {container.value} file: {error.error_string}"
+        ) from error
+
+
+def _opened(content: bytes, container: Container) -> io.RawIOBase | io.BytesIO:
+    if container is Container.MP3:
+        return file_of(content)
+    return io.BytesIO(content)
+
+
+def _read(file: soundfile.SoundFile, container: Container) -> Iterator[np.ndarray]:
+    check_channels(file.channels, CONTENT)
+    check_rate(file.samplerate, CONTENT)
+    expected = 0 if file.frames == _UNKNOWN_FRAMES else file.frames
+    check_seconds(expected / file.samplerate)
+    resampler = Resampler(file.samplerate, file.channels)
+    frames = min(BLOCK_SAMPLES // file.channels, BLOCK_SECONDS * file.samplerate)
+    while True:
+        with unprinted():
+            block = file.read(frames, dtype="float32", always_2d=True)
+        yield resampler.feed(block, is_last=not len(block))
+        if not len(block):
+            break
+    if resampler.frames < expected:
+        raise cut_off(container, f"it should have {expected} frames, got {resampler.frames}")

@@ -1,0 +1,179 @@
+"""Length of an MP3.
+
+A file may give its length in a Xing tag in its first frame. Without one, libmpg123 estimates it
+from the size of the first frames and stops there: from a file of variable bitrate, or several files
+in one, it would silently drop the rest. So the frames are counted by their headers, and a new tag
+before them gives their number.
+"""
+
+import io
+import re
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+from shaperouter_service.speech.audio.violations import CONTENT, check_seconds, violation
+
+# Kilobits per second, by index in the header; 0 is unspecified and 15 is unused.
+_BITRATES_1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_BITRATES_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+_RATES_1 = (44_100, 48_000, 32_000)
+# Divisors of the sample rates by version bits in the header: MPEG-1, 2 and 2.5.
+_DIVISORS = {3: 1, 2: 2, 0: 4}
+_MONO = 3
+_HEADER_BYTES = 4
+# Header of an ID3 tag; its last four bytes are the tag's size.
+_ID3_BYTES = 10
+_SYNC = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")
+_TAGS = (b"Xing", b"Info")
+# Maximum number of offsets to search for a frame: a tenth of a second.
+_MAX_SEARCHES = 100_000
+# Flag of the Xing tag: it contains the number of frames.
+_HAS_FRAMES = 1
+
+
+def first_frame(content: bytes, start: int = 0) -> int:
+    """Offset of the first frame of an MP3, after an ID3 tag if there is one.
+
+    Args:
+        content: One or several files.
+        start: Where the file begins.
+    """
+    if not content.startswith(b"ID3", start) or len(content) < start + _ID3_BYTES:
+        return start
+    # Seven bits of each byte count.
+    size = 0
+    for byte in content[start + 6 : start + _ID3_BYTES]:
+        size = size << 7 | byte & 0x7F
+    return start + _ID3_BYTES + size
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """The properties of a frame from its header.
+
+    Attributes:
+        size: Size in bytes, including the header.
+        samples: Samples per channel.
+        rate: Samples per second.
+        tag_at: Offset of a Xing tag in the frame.
+    """
+
+    size: int
+    samples: int
+    rate: int
+    tag_at: int
+
+    @classmethod
+    def at(cls, content: bytes, place: int) -> Self | None:
+        """Reads the header at an offset; None if no layer III header of known size is there."""
+        if _SYNC.match(content, place) is None or len(content) < place + _HEADER_BYTES:
+            return None
+        version, bits = content[place + 1] >> 3 & 3, content[place + 2]
+        bitrate, rate, padding = bits >> 4, bits >> 2 & 3, bits >> 1 & 1
+        if not 0 < bitrate < len(_BITRATES_1) or rate == len(_RATES_1):
+            return None
+        is_first, is_mono = _DIVISORS[version] == 1, content[place + 3] >> 6 == _MONO
+        samples = 1152 if is_first else 576
+        hertz = _RATES_1[rate] // _DIVISORS[version]
+        bits_a_second = 1000 * (_BITRATES_1 if is_first else _BITRATES_2)[bitrate]
+        side = (17 if is_mono else 32) if is_first else (9 if is_mono else 17)
+        return cls(
+            size=samples // 8 * bits_a_second // hertz + padding,
+            samples=samples,
+            rate=hertz,
+            tag_at=_HEADER_BYTES + side,
+        )
+
+
+def file_of(content: bytes) -> io.RawIOBase | io.BytesIO:
+    """The file, with a new tag if its own does not count all frames.
+
+    Args:
+        content: The file.
+
+    Raises:
+        InvalidRequestError: The recording, or the data between its frames, is too long.
+    """
+    start = first_frame(content)
+    frame = _Frame.at(content, start)
+    if frame is None or _Frame.at(content, start + frame.size) is None:
+        # The decoder reports what is wrong with it.
+        return io.BytesIO(content)
+    tag = content[start + frame.tag_at : start + frame.tag_at + 12]
+    counted, told = _count(content, start), 0
+    if tag[:4] in _TAGS:
+        # The tag's own frame is not part of the recording.
+        counted -= 1
+        flags, frames = struct.unpack(">II", tag[4:])
+        told = frames if flags & _HAS_FRAMES else 0
+    if told >= counted:
+        return io.BytesIO(content)
+    own = bytearray(frame.size)
+    own[:_HEADER_BYTES] = content[start : start + _HEADER_BYTES]
+    # The tag has no checksum.
+    own[1] |= 1
+    struct.pack_into(">4sII", own, frame.tag_at, _TAGS[0], _HAS_FRAMES, counted)
+    whole = memoryview(content)
+    return _Joined(whole[:start], memoryview(own), whole[start:])
+
+
+def _count(content: bytes, start: int) -> int:
+    count, seconds, place = 0, 0.0, start
+    searches = 0
+    is_certain = True
+    while place < len(content):
+        frame = _Frame.at(content, place)
+        if frame and (is_certain or _Frame.at(content, place + frame.size)):
+            count += 1
+            seconds += frame.samples / frame.rate
+            check_seconds(seconds)
+            place += frame.size
+            is_certain = True
+            continue
+        # Other data between frames: continue where two frames follow each other.
+        searches += 1
+        if searches > _MAX_SEARCHES:
+            raise violation(
+                CONTENT,
+                f"must have at most {_MAX_SEARCHES} places that look like an MP3 frame but are "
+                "not, got more",
+            )
+        found = _SYNC.search(content, max(place + 1, first_frame(content, place)))
+        if found is None:
+            break
+        place, is_certain = found.start(), False
+    return count
+
+
+class _Joined(io.RawIOBase):
+    """Parts of a file, one after the other, without copying them."""
+
+    def __init__(self, *parts: memoryview) -> None:
+        self._parts = parts
+        self._size = sum(map(len, parts))
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        at, read = self._at, 0
+        for part in self._parts:
+            piece = part[at : at + len(buffer) - read]
+            buffer[read : read + len(piece)] = piece
+            read += len(piece)
+            at = max(0, at - len(part))
+        self._at += read
+        return read

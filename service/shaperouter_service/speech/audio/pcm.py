@@ -1,0 +1,133 @@
+"""Raw samples, complete or as they arrive."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from shaperouter_service.speech.audio.resampling import Resampler
+from shaperouter_service.speech.audio.violations import (
+    CONTENT,
+    check_bytes,
+    check_channels,
+    check_rate,
+    violation,
+)
+
+
+class Encoding(Enum):
+    """The format of a sample; the value is NumPy's name for it."""
+
+    S16LE = "<i2"
+    F32LE = "<f4"
+
+
+# Bytes of samples to decode at once: a few milliseconds of work.
+BLOCK_BYTES = 2**16
+
+# The 16-bit value that stands for 1.
+_FULL_SCALE = np.float32(2**15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCMFormat:
+    """The format of raw samples.
+
+    Attributes:
+        encoding: Format of a sample.
+        rate: Samples per second.
+        channels: Number of interleaved channels.
+    """
+
+    encoding: Encoding
+    rate: int
+    channels: int
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one sample of each channel."""
+        return np.dtype(self.encoding.value).itemsize * self.channels
+
+
+class PCMDecoder:
+    """Converts raw samples to mono at 16 kHz as they arrive, in pieces of any size."""
+
+    def __init__(self, form: PCMFormat) -> None:
+        """Starts a recording of the given format.
+
+        Raises:
+            InvalidRequestError: The rate or the number of channels exceeds a limit.
+        """
+        check_rate(form.rate, "audio.sample_rate")
+        check_channels(form.channels, "audio.channels")
+        self._form = form
+        self._resampler = Resampler(form.rate, form.channels)
+        # The beginning of a frame whose end has not arrived yet.
+        self._rest = b""
+
+    def feed(self, content: bytes) -> np.ndarray:
+        """Takes the next piece and returns [N] float32, as much as is final.
+
+        Raises:
+            InvalidRequestError: The recording has become too long, or a sample is invalid.
+        """
+        content = self._rest + content
+        whole = len(content) - len(content) % self._form.frame_bytes
+        self._rest = content[whole:]
+        return self._resampler.feed(self._frames(content[:whole]))
+
+    def finish(self) -> np.ndarray:
+        """Ends the recording and returns the rest of it.
+
+        Raises:
+            InvalidRequestError: The last frame is incomplete.
+        """
+        if self._rest:
+            size = self._form.frame_bytes
+            got = self._resampler.frames * size + len(self._rest)
+            raise violation(CONTENT, f"must be whole frames of {size} bytes each, got {got} bytes")
+        return self._resampler.feed(self._frames(b""), is_last=True)
+
+    def _frames(self, content: bytes) -> np.ndarray:
+        samples = np.frombuffer(content, self._form.encoding.value)
+        if self._form.encoding is Encoding.S16LE:
+            samples = samples.astype(np.float32) / _FULL_SCALE
+        return samples.reshape([-1, self._form.channels])
+
+
+def decode_pcm(content: bytes, form: PCMFormat) -> Iterator[np.ndarray]:
+    """Converts raw samples to mono at 16 kHz, block by block.
+
+    Yields:
+        [N] float32. All blocks together are the recording.
+
+    Raises:
+        InvalidRequestError: There are no samples or too many, the last is incomplete, or all are 0.
+    """
+    decoder = PCMDecoder(form)
+    check_bytes(len(content))
+    yield from audible(_blocks(decoder, content))
+
+
+def _blocks(decoder: PCMDecoder, content: bytes) -> Iterator[np.ndarray]:
+    for start in range(0, len(content), BLOCK_BYTES):
+        yield decoder.feed(content[start : start + BLOCK_BYTES])
+    yield decoder.finish()
+
+
+def audible(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Passes on the blocks of a recording that is not silent.
+
+    Raises:
+        InvalidRequestError: Every sample is 0, as from a microphone that was off.
+    """
+    samples, is_audible = 0, False
+    for block in blocks:
+        samples += len(block)
+        is_audible = is_audible or bool(block.any())
+        yield block
+    if not is_audible:
+        raise violation(
+            CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
+        )

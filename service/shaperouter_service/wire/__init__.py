@@ -1,0 +1,1 @@
+"""Translation between messages of the protocol and values of the service."""
