@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import grpc
-import hypothesis
 import pytest
 import tokenizers
 from google.protobuf.message import Message
@@ -29,10 +28,6 @@ from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.text import Tokenizer, load_tokenizer
-
-# How long an example takes says something about the machine, and nothing about the code.
-hypothesis.settings.register_profile("unhurried", deadline=None)
-hypothesis.settings.load_profile("unhurried")
 
 END = "<|endoftext|>"
 

@@ -22,7 +22,7 @@ from shaperouter_service.checkpoints.conversion.pytorch import read_state_dict
 from shaperouter_service.commands.group import cli
 from shaperouter_service.errors import StartupError
 
-PICKLES = Path(__file__).parents[2] / "goldens" / "pickles"
+PICKLES = Path(__file__).parents[3] / "goldens" / "pickles"
 LAYOUTS = ("archive", "legacy")
 
 
