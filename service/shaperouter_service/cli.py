@@ -5,7 +5,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from shaperouter_service.system.exit_codes import EXIT_CONFIG, EXIT_INTERRUPTED
+from shaperouter_service.system.process import EXIT_CONFIG, EXIT_INTERRUPTED
 
 
 def main() -> None:

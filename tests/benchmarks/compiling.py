@@ -102,10 +102,10 @@ def _measure(streams: int, nice: int) -> Found:
     from harness.engine import Bench
     from harness.tight import Case
     from harness.waiting import wait_until
-    from shaperouter_service.system import priority
+    from shaperouter_service.system import process
     from shaperouter_service.worker.run import Ended, NewTokens
 
-    priority.NICE = nice
+    process.NICE = nice
     bench = Bench({MODEL: BUILD / MODEL}, slots=8)
     case = Case(prompt_tokens=len(PROMPT), new_tokens=STREAM_TOKENS)
     bench.make_tight(MODEL, [case], [case] * streams)

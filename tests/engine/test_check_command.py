@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from harness.engine import GOLDENS
 from shaperouter_service.commands.group import cli
-from shaperouter_service.system.exit_codes import EXIT_CONFIG
+from shaperouter_service.system.process import EXIT_CONFIG
 
 
 def check(*arguments: str) -> Result:

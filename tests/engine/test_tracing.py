@@ -19,10 +19,10 @@ from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.decoding import AlignProgram, DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs import GraphState, TracingProcess, giving_way
+from shaperouter_service.graphs import GraphState, TracingProcess
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.system.priority import NICE
+from shaperouter_service.system.process import NICE, run_at_low_priority
 from shaperouter_service.telemetry.logs import LogSettings
 
 LOWEST = 19  # Linux's lowest priority
@@ -116,12 +116,12 @@ def test_it_is_started_when_it_is_needed_and_ended_when_it_is_not(
     wait_until(lambda: _children() == others)
 
 
-def test_it_gives_way_like_the_thread_that_starts_it(
+def test_it_has_the_priority_of_the_thread_that_starts_it(
     models: dict[str, Model], program: Program
 ) -> None:
     others = set(_children())
     tracing = TracingProcess(models.values())
-    giving_way(lambda: tracing.lower(program))
+    run_at_low_priority(lambda: tracing.lower(program))
     (child,) = set(_children()) - others
     assert psutil.Process(child).nice() == min(psutil.Process().nice() + NICE, LOWEST)
     tracing.end()

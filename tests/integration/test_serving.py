@@ -20,7 +20,7 @@ from harness.service import GOLDENS, Service, serving
 from harness.waiting import wait_until
 from shaperouter import Client, FinishReason, GenerationOptions
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
-from shaperouter_service.system.priority import NICE
+from shaperouter_service.system.process import NICE
 
 EXPECTED = json.loads((GOLDENS / "gpt2-many-eos.json").read_text())
 MAX_LENGTH = 128

@@ -77,7 +77,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         self._threads = threads
         self._memory = memory
         # Each waiting call holds one block, and the number of calls is limited.
-        self._decoding = FairThread("decode", limit=None, gives_way=True)
+        self._decoding = FairThread("decode", limit=None, low_priority=True)
         self._metrics = _Metrics(requests=request_metrics, transcription=transcription_metrics)
 
     async def Transcribe(  # noqa: N802 (gRPC's name)

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.regular_files import read_regular
-from shaperouter_service.system.reloaded import Reloaded
+from shaperouter_service.system.files import ReloadedFiles, read_regular
 
 # It is a label of metrics, and in each line of the log.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -64,7 +63,7 @@ class Clients:
         Raises:
             StartupError: It is not as it must be.
         """
-        self._reloaded = Reloaded([path], lambda: _read(path))
+        self._reloaded = ReloadedFiles([path], lambda: _read(path))
 
     def known(self) -> Iterable[Client]:
         """Those there are now."""

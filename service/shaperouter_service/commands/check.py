@@ -21,7 +21,7 @@ from shaperouter_service.commands.options import (
 )
 from shaperouter_service.commands.options.lengths import lengths_of_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.exit_codes import EXIT_CONFIG
+from shaperouter_service.system.process import EXIT_CONFIG
 
 
 @click.command()

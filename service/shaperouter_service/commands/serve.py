@@ -22,7 +22,7 @@ from shaperouter_service.commands.options import (
 )
 from shaperouter_service.commands.options.lengths import lengths_of_models
 from shaperouter_service.system.devices import usable_cores, visible_gpus
-from shaperouter_service.system.memory_cap import MemoryCap
+from shaperouter_service.system.sizes import MemoryCap
 
 
 @click.command()

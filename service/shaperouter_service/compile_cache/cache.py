@@ -17,7 +17,7 @@ from shaperouter_service.compile_cache.disk import Disk, DiskHangsError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.compile_cache.sealed import DamagedFileError
 from shaperouter_service.compile_cache.section import KEY_FILE, Part, Section, remove
-from shaperouter_service.system.regular_files import open_regular, read_regular
+from shaperouter_service.system.files import open_regular, read_regular
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from shaperouter_service.system.regular_files import open_regular
+from shaperouter_service.system.files import open_regular
 
 MAGIC = b"shaperouter\x00\x01"
 _PREFIX = struct.Struct(f"<{len(MAGIC)}s32sI")

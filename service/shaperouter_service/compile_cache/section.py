@@ -15,7 +15,7 @@ from shaperouter_service.compile_cache import sealed
 from shaperouter_service.compile_cache.disk import Disk, DiskHangsError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.compile_cache.sealed import DamagedFileError, Sealed
-from shaperouter_service.system.regular_files import read_regular
+from shaperouter_service.system.files import read_regular
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.exit_codes import EXIT_CONFIG
+from shaperouter_service.system.process import EXIT_CONFIG
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,6 @@ from shaperouter_service.graphs.making import CachedMaking, Making, lower_here
 from shaperouter_service.graphs.table import GraphTable, NoCover
 from shaperouter_service.graphs.tracing import TracingProcess
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.system.priority import giving_way
 
 __all__ = [
     "CachedMaking",
@@ -20,7 +19,6 @@ __all__ = [
     "NoCover",
     "TracingProcess",
     "cache_key",
-    "giving_way",
     "lower_here",
     "memory_bytes",
 ]

@@ -19,7 +19,7 @@ from shaperouter_service.routing.forecast import Forecast
 from shaperouter_service.routing.policy import WORTH
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.system.priority import give_way
+from shaperouter_service.system.process import lower_priority
 from shaperouter_service.traffic_record import TrafficRecorder
 
 # XLA's recursive passes overflow the usual 8 MB of stack on large graphs.
@@ -298,7 +298,7 @@ class GraphTable:
         return saved / self._costs.compile_seconds(signature)
 
     def _work(self) -> None:
-        give_way()
+        lower_priority()
         while True:
             graph = self._next()
             self._on_change()

@@ -9,13 +9,13 @@ from typing import NoReturn
 
 from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
 from shaperouter_service.models import Model, make_hollow
-from shaperouter_service.system.parent import end_with_parent
+from shaperouter_service.system.process import exit_with_parent
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 
 def main() -> NoReturn:
     """Traces what comes, until it is killed or its parent ends."""
-    end_with_parent()
+    exit_with_parent()
     configure_logs(LogSettings(**json.loads(sys.argv[2])))
     connection = Connection(int(sys.argv[1]))
     # Where the connection ends, so has the parent: perhaps while this process was starting.

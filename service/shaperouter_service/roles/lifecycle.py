@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from shaperouter_service.system.exit_codes import EXIT_INTERRUPTED
+from shaperouter_service.system.process import EXIT_INTERRUPTED
 
 log = structlog.get_logger(__name__)
 

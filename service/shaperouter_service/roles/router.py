@@ -57,7 +57,7 @@ from shaperouter_service.rpc.server import (
 )
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.system.descriptors import raise_limit
+from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
@@ -137,7 +137,7 @@ async def run_router(
     Raises:
         StartupError: A port, a tokenizer, or a file of certificates or tokens is unusable.
     """
-    raise_limit()
+    raise_descriptor_limit()
     stop = stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models])

@@ -22,9 +22,7 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.system.descriptors import raise_limit
-from shaperouter_service.system.exit_codes import EXIT_DEFECT
-from shaperouter_service.system.parent import end_with_parent
+from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
@@ -78,8 +76,8 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         StartupError: A port, a model or a file of certificates is unusable.
     """
     if config.exit_with_parent:
-        end_with_parent()
-    raise_limit()
+        exit_with_parent()
+    raise_descriptor_limit()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
     service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]

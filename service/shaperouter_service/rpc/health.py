@@ -15,7 +15,7 @@ from shaperouter_service.rpc.unix_sockets import claimed
 log = structlog.get_logger(__name__)
 
 # Connections to a port for health alone: probes have one for a moment each, and anybody can connect
-# there. More are closed at once, or they could take the descriptors that `for_connections` leaves.
+# there. More are closed at once, or they could take the descriptors that `max_connections` leaves.
 # And the seconds that one lasts: after that, it is told to end, and soon ended.
 MAX_CONNECTIONS, CONNECTION_AGE, CONNECTION_GRACE = 64, 30.0, 5.0
 

@@ -21,7 +21,7 @@ from shaperouter_service.rpc.heartbeat import (
 )
 from shaperouter_service.rpc.interceptor import ErrorInterceptor, OnError, ParsingInterceptor
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.system.descriptors import for_connections
+from shaperouter_service.system.process import max_connections
 
 # gRPC's own default, said aloud: recordings come in pieces, and prompts are far below it.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -110,7 +110,7 @@ def make_server(
             ("grpc.server_max_unrequested_time_in_server", MAX_PENDING_SECONDS),
             # Beyond this, connections are closed at once: without descriptors, no worker could be
             # replaced.
-            ("grpc.max_allowed_incoming_connections", for_connections()),
+            ("grpc.max_allowed_incoming_connections", max_connections()),
             ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_TIMEOUT * 1000)),
             *age,
         ],

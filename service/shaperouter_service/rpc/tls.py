@@ -15,8 +15,7 @@ from pathlib import Path
 import grpc
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.regular_files import read_regular
-from shaperouter_service.system.reloaded import Reloaded
+from shaperouter_service.system.files import ReloadedFiles, read_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class ServerTls:
             StartupError: A file cannot be used.
         """
         paths = [path for path in (self.cert, self.key, self.client_ca) if path]
-        reloaded = Reloaded(paths, self._read)
+        reloaded = ReloadedFiles(paths, self._read)
         given = reloaded.get()
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
@@ -86,9 +85,9 @@ class WorkerTls:
         return self._reloaded.get()
 
     @cached_property
-    def _reloaded(self) -> Reloaded[grpc.ChannelCredentials]:
+    def _reloaded(self) -> ReloadedFiles[grpc.ChannelCredentials]:
         paths = [path for path in (self.ca, self.cert, self.key) if path]
-        return Reloaded(paths, self._read)
+        return ReloadedFiles(paths, self._read)
 
     def _read(self) -> grpc.ChannelCredentials:
         roots = _read_ca("worker-tls-ca", self.ca)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shaperouter_service.errors import TextQueueFullError
-from shaperouter_service.system.priority import give_way
+from shaperouter_service.system.process import lower_priority
 
 T = TypeVar("T")
 
@@ -39,18 +39,18 @@ class FairThread:
     interrupted: the next job starts when the abandoned one has ended.
     """
 
-    def __init__(self, name: str, *, limit: int | None, gives_way: bool) -> None:
-        """Starts idle.
+    def __init__(self, name: str, *, limit: int | None, low_priority: bool) -> None:
+        """Creates the thread, idle.
 
         Args:
             name: Name of the thread.
             limit: Maximum size of all waiting jobs; None means no limit. A single client may use
                 half of it, two a third each, and so on, so there is always room for another client.
-            gives_way: Whether the thread runs at a lower priority than serving threads.
+            low_priority: Whether the thread runs at a lower priority than serving threads.
         """
         self._limit = limit
         self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix=name, initializer=give_way if gives_way else None
+            1, thread_name_prefix=name, initializer=lower_priority if low_priority else None
         )
         self._running = False
         # Waiting jobs by client, each list in order of arrival and never empty.
@@ -61,12 +61,12 @@ class FairThread:
         self._ends: dict[str, int] = {}
 
     async def run(self, client: str, size: int, work: Callable[[], T]) -> T:
-        """Does some work in the thread when it is the client's turn.
+        """Calls `work` in the thread when it is the client's turn, and returns its result.
 
         Args:
-            client: The client.
+            client: Name of the client.
             size: Size of the work, in characters of text or in blocks of sound.
-            work: The function to call.
+            work: What the thread calls.
 
         Raises:
             TextQueueFullError: Too much work is already waiting.

@@ -30,8 +30,8 @@ class TokenizerThreads:
 
     def __init__(self) -> None:
         """Starts idle. Threads start when they are first needed."""
-        self._short = FairThread("tokenize", limit=MAX_QUEUED_CHARACTERS, gives_way=False)
-        self._long = FairThread("tokenize-long", limit=MAX_QUEUED_CHARACTERS, gives_way=True)
+        self._short = FairThread("tokenize", limit=MAX_QUEUED_CHARACTERS, low_priority=False)
+        self._long = FairThread("tokenize-long", limit=MAX_QUEUED_CHARACTERS, low_priority=True)
 
     async def run(self, client: str, size: int, work: Callable[[], T]) -> T:
         """Tokenizes `size` characters for a client by calling `work`.

@@ -28,7 +28,7 @@ import structlog
 
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_text import TrafficFormatError, from_text, to_text
-from shaperouter_service.system.regular_files import read_regular
+from shaperouter_service.system.files import read_regular
 
 # Seconds without a change after which a file is taken for left behind. Living processes write
 # every half minute if there is anything to write; a wrong guess costs them a new file.

@@ -27,7 +27,6 @@ from shaperouter_service.graphs import (
     Making,
     TracingProcess,
     cache_key,
-    giving_way,
     lower_here,
 )
 from shaperouter_service.kernels import choose
@@ -41,6 +40,7 @@ from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.worth import worth_order
+from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
@@ -128,7 +128,7 @@ class Engine:
         # the first that this process compiles.
         tf.config.list_logical_devices()
         kernels = self._config.kernels
-        self._kernels = giving_way(lambda: choose(kernels)) if self._on_cpu else None
+        self._kernels = run_at_low_priority(lambda: choose(kernels)) if self._on_cpu else None
 
     def _load_models(self, compile_cache: CompileCache | None) -> None:
         """Reads all models into memory, and names what the cache has of each.

@@ -14,8 +14,7 @@ from shaperouter_service.compile_cache.location import default_directory
 from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
-from shaperouter_service.system.memory_cap import MemoryCap
-from shaperouter_service.system.sizes import parse_size
+from shaperouter_service.system.sizes import MemoryCap, parse_size
 
 CompileModeName = Literal["lazy", "warm", "frozen"]
 

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
 from shaperouter_service.commands.cache import DAY_SECONDS
 from shaperouter_service.commands.group import cli
 from shaperouter_service.compile_cache import CacheKey, CompileCache, Part
-from shaperouter_service.system.sizes import format_size, parse_size
+from shaperouter_service.system.sizes import format_size
 
 KEY = CacheKey(label="gpt2", parts={"dimensions": {"n_layer": 2}})
 GRAPHS = {"decode_1x128_beams1": 4.0, "decode_8x128_beams1": 8.0}
@@ -160,35 +159,3 @@ def test_the_command_needs_no_tensorflow() -> None:
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("0", 0),
-        ("123", 123),
-        ("5B", 5),
-        ("1.5kB", 1500),
-        ("500MB", 500_000_000),
-        ("10 GB", 10**10),
-        ("1g", 10**9),
-        ("2GiB", 2 * 1024**3),
-    ],
-)
-def test_sizes_are_read_with_units(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1", "1XB", "1 iB", "ten"])
-def test_what_is_no_size_is_refused_with_the_value(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="must be a number of bytes") as refused:
-        parse_size(text)
-    assert repr(text) in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (12.34e6, "12.3 MB"), (10**10, "10.0 GB")],
-)
-def test_sizes_are_written_with_units(size: float, text: str) -> None:
-    assert format_size(size) == text

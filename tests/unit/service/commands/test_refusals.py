@@ -9,7 +9,7 @@ import pytest
 from harness.roles import Run, Started
 from shaperouter_service.cli import main
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.exit_codes import EXIT_CONFIG
+from shaperouter_service.system.process import EXIT_CONFIG
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_workers_of_serve_compile_no_more_at_a_time_than_they_have_cores(
 def test_workers_of_serve_share_the_containers_memory(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, cap: int
 ) -> None:
-    monkeypatch.setattr("shaperouter_service.system.memory_cap.memory_limit", lambda: 10_000)
+    monkeypatch.setattr("shaperouter_service.system.sizes.memory_limit", lambda: 10_000)
     run("serve", f"--workers={workers}")
     assert f"--max-memory={cap}" in started.workers.arguments
 

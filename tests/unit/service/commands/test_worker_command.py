@@ -29,7 +29,7 @@ def test_a_worker_leaves_cores_to_requests_while_it_compiles(
 def test_a_worker_makes_graphs_within_its_containers_memory(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, limit: int | None, cap: int
 ) -> None:
-    monkeypatch.setattr("shaperouter_service.system.memory_cap.memory_limit", lambda: limit)
+    monkeypatch.setattr("shaperouter_service.system.sizes.memory_limit", lambda: limit)
     run("worker")
     assert started.config.engine.max_memory_bytes == cap
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shaperouter_service.system.exit_codes import EXIT_INTERRUPTED
+from shaperouter_service.system.process import EXIT_INTERRUPTED
 
 # Ctrl-C comes when a module is about to be imported.
 WHILE_STARTING = """

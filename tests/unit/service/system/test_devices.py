@@ -1,4 +1,4 @@
-"""What there is to compute with."""
+"""Detection of GPUs and of a container's memory limit."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ from shaperouter_service.system.devices import memory_left, memory_limit, visibl
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Path:
-    """A machine with two GPUs, and what else the driver puts beside them."""
+    """A machine with two GPUs, and the driver's other device files."""
     for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
     return tmp_path
 
 
-def test_gpus_are_those_the_driver_shows(devices: Path) -> None:
+def test_gpus_are_found_by_their_device_files(devices: Path) -> None:
     assert visible_gpus({}, devices) == ["0", "1"]
 
 
-def test_a_machine_without_a_driver_has_none(tmp_path: Path) -> None:
+def test_a_machine_without_a_driver_has_no_gpus(tmp_path: Path) -> None:
     assert visible_gpus({}, tmp_path) == []
 
 
@@ -27,7 +27,7 @@ def test_a_machine_without_a_driver_has_none(tmp_path: Path) -> None:
     ("variable", "gpus"),
     [("", []), ("-1", []), ("1", ["1"]), ("3, GPU-7f", ["3", "GPU-7f"]), ("0,-1,1", ["0"])],
 )
-def test_what_cuda_is_told_goes_before_what_there_is(
+def test_cuda_visible_devices_restricts_the_gpus(
     devices: Path, variable: str, gpus: list[str]
 ) -> None:
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": variable}, devices) == gpus
@@ -69,7 +69,7 @@ UNLIMITED_V1 = str(2**63 - 4096)
         ),
     ],
 )
-def test_a_containers_memory_limit_is_its_control_groups(
+def test_the_memory_limit_is_the_lowest_of_the_control_groups(
     tmp_path: Path, groups: str, files: dict[str, str], limit: int | None
 ) -> None:
     mount = tmp_path / "cgroup"
@@ -94,7 +94,7 @@ def test_a_containers_memory_limit_is_its_control_groups(
                 "memory.stat": "anon 400\nfile 300\nshmem 120\ninactive_file 80\nactive_file 100",
             },
             480,
-            id="cached files give way, and what is in shared memory does not",
+            id="cached files count as free, shared memory does not",
         ),
         pytest.param(
             "4:memory:/pod",
@@ -117,15 +117,15 @@ def test_a_containers_memory_limit_is_its_control_groups(
                 "pods/pod7/memory.stat": "anon 500",
             },
             10,
-            id="the least of the groups above",
+            id="the lowest of the groups above",
         ),
         pytest.param(
             "0::/", {"memory.max": "max", "memory.current": "7"}, None, id="without a limit"
         ),
-        pytest.param("0::/", {"memory.max": "1000"}, None, id="without a word of what is used"),
+        pytest.param("0::/", {"memory.max": "1000"}, None, id="without the memory in use"),
     ],
 )
-def test_what_is_left_of_a_containers_memory_is_what_processes_can_have(
+def test_the_memory_left_is_the_limit_less_the_memory_in_use(
     tmp_path: Path, groups: str, files: dict[str, str], left: int | None
 ) -> None:
     mount = tmp_path / "cgroup"

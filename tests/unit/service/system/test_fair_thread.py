@@ -1,4 +1,4 @@
-"""The thread that tokenizes: fair between clients, bounded, and of no work that nobody awaits."""
+"""FairThread: clients take turns, waiting work is bounded, and cancelled work never starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from shaperouter_service.errors import TextQueueFullError
 from shaperouter_service.system.fair_thread import FairThread
-from shaperouter_service.system.priority import NICE
+from shaperouter_service.system.process import NICE
 
 LIMIT = 1000
 # Seconds; only a failure waits so long.
@@ -20,26 +20,26 @@ PATIENCE = 10.0
 
 
 class Work:
-    """Jobs that note when they run, behind one that runs until it is let go."""
+    """Jobs that note when they run, behind one that blocks the thread until it is released."""
 
     def __init__(self, thread: FairThread) -> None:
         self.done: list[str] = []
         self._thread = thread
-        self._started, self._let_go = threading.Event(), threading.Event()
+        self._started, self._released = threading.Event(), threading.Event()
 
     async def occupy(self, client: str = "occupant", size: int = 1) -> asyncio.Task[None]:
-        """Keeps the thread busy until `let_go`."""
+        """Keeps the thread busy until `release`."""
 
         def wait() -> None:
             self._started.set()
-            assert self._let_go.wait(PATIENCE)
+            assert self._released.wait(PATIENCE)
 
         task = asyncio.create_task(self._thread.run(client, size, wait))
         assert await asyncio.to_thread(self._started.wait, PATIENCE)
         return task
 
     async def ask(self, client: str, *sizes: int) -> list[asyncio.Task[None]]:
-        """Has jobs of a client wait, in order."""
+        """Queues jobs of a client, in order."""
         tasks = [
             asyncio.create_task(self._thread.run(client, size, lambda: self.done.append(client)))
             for size in sizes
@@ -47,22 +47,22 @@ class Work:
         await asyncio.sleep(0)
         return tasks
 
-    def let_go(self) -> None:
-        self._let_go.set()
+    def release(self) -> None:
+        self._released.set()
 
 
 @contextmanager
-def letting_go(work: Work) -> Iterator[Work]:
-    """Lets the thread go in the end, or a failed test would wait for it."""
+def releasing(work: Work) -> Iterator[Work]:
+    """Releases the thread at the end, or a failed test would wait for it."""
     try:
         yield work
     finally:
-        work.let_go()
+        work.release()
 
 
 def run(scenario: Callable[[Work], Awaitable[None]], *, limit: int = LIMIT) -> None:
     async def act() -> None:
-        with letting_go(Work(FairThread("test", limit=limit, gives_way=False))) as work:
+        with releasing(Work(FairThread("test", limit=limit, low_priority=False))) as work:
             async with asyncio.timeout(PATIENCE):
                 await scenario(work)
 
@@ -70,17 +70,17 @@ def run(scenario: Callable[[Work], Awaitable[None]], *, limit: int = LIMIT) -> N
 
 
 async def finish(work: Work, *tasks: asyncio.Task[None]) -> Sequence[str]:
-    work.let_go()
+    work.release()
     await asyncio.gather(*tasks, return_exceptions=True)
     return work.done
 
 
-def test_the_result_or_the_exception_of_work_is_its_callers() -> None:
+def test_the_caller_gets_the_result_or_the_exception() -> None:
     def fail() -> None:
         raise ValueError("wrong")
 
     async def act() -> None:
-        thread = FairThread("test", limit=LIMIT, gives_way=False)
+        thread = FairThread("test", limit=LIMIT, low_priority=False)
         assert await thread.run("a", 1, lambda: 42) == 42
         with pytest.raises(ValueError, match="wrong"):
             await thread.run("a", 1, fail)
@@ -89,7 +89,7 @@ def test_the_result_or_the_exception_of_work_is_its_callers() -> None:
     asyncio.run(act())
 
 
-def test_a_client_with_much_work_waits_behind_one_with_little() -> None:
+def test_a_heavy_client_waits_behind_a_light_one() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy("much", 100)
         much = await work.ask("much", 100, 100)
@@ -100,7 +100,7 @@ def test_a_client_with_much_work_waits_behind_one_with_little() -> None:
     run(scenario)
 
 
-def test_clients_that_ask_for_the_same_are_served_in_turn() -> None:
+def test_equal_clients_take_turns() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         tasks = [*await work.ask("a", 10, 10, 10), *await work.ask("b", 10, 10, 10)]
@@ -109,7 +109,7 @@ def test_clients_that_ask_for_the_same_are_served_in_turn() -> None:
     run(scenario)
 
 
-def test_a_client_is_not_held_to_what_it_asked_for_long_ago() -> None:
+def test_work_of_long_ago_does_not_count_against_a_client() -> None:
     async def scenario(work: Work) -> None:
         for task in await work.ask("old", 400, 400):
             await task
@@ -122,7 +122,7 @@ def test_a_client_is_not_held_to_what_it_asked_for_long_ago() -> None:
     run(scenario)
 
 
-def test_work_that_is_cancelled_while_it_waits_never_starts() -> None:
+def test_work_cancelled_while_it_waits_never_starts() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         (gone,) = await work.ask("a", 10)
@@ -133,7 +133,7 @@ def test_work_that_is_cancelled_while_it_waits_never_starts() -> None:
     run(scenario)
 
 
-def test_the_thread_is_busy_until_work_ends_whose_caller_has_gone() -> None:
+def test_the_thread_stays_busy_until_abandoned_work_ends() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         (waits,) = await work.ask("a", 10)
@@ -146,7 +146,7 @@ def test_the_thread_is_busy_until_work_ends_whose_caller_has_gone() -> None:
     run(scenario)
 
 
-def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+def test_a_turn_granted_to_a_cancelled_caller_passes_on() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         (first,) = await work.ask("a", 10)
@@ -159,12 +159,12 @@ def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
     run(scenario)
 
 
-def test_a_turn_for_which_there_is_no_thread_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_passes_on_if_the_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     async def scenario() -> None:
-        thread = FairThread("test", limit=LIMIT, gives_way=False)
+        thread = FairThread("test", limit=LIMIT, low_priority=False)
         with monkeypatch.context() as without_threads:
             without_threads.setattr(threading.Thread, "start", fail)
             with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -174,7 +174,7 @@ def test_a_turn_for_which_there_is_no_thread_is_passed_on(monkeypatch: pytest.Mo
     asyncio.run(scenario())
 
 
-def test_a_client_alone_can_have_half_of_what_may_wait() -> None:
+def test_one_client_alone_may_use_half_of_the_queue() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         tasks = await work.ask("a", 300, 200)
@@ -187,7 +187,7 @@ def test_a_client_alone_can_have_half_of_what_may_wait() -> None:
     run(scenario)
 
 
-def test_beyond_the_limit_of_all_clients_work_is_refused() -> None:
+def test_work_over_the_limit_of_all_clients_is_refused() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         tasks = [*await work.ask("a", 500), *await work.ask("b", 500)]
@@ -199,7 +199,7 @@ def test_beyond_the_limit_of_all_clients_work_is_refused() -> None:
     run(scenario)
 
 
-def test_work_that_is_larger_than_the_limit_is_done_when_nothing_waits() -> None:
+def test_work_larger_than_the_limit_runs_if_nothing_waits() -> None:
     async def scenario(work: Work) -> None:
         occupant = await work.occupy()
         tasks = await work.ask("a", LIMIT + 1)
@@ -208,12 +208,13 @@ def test_work_that_is_larger_than_the_limit_is_done_when_nothing_waits() -> None
     run(scenario)
 
 
-@pytest.mark.parametrize(("gives_way", "nice"), [(False, 0), (True, NICE)])
-def test_the_thread_gives_way_if_it_is_told_to(gives_way: bool, nice: int) -> None:
+@pytest.mark.parametrize(("low_priority", "nice"), [(False, 0), (True, NICE)])
+def test_the_thread_has_the_requested_priority(low_priority: bool, nice: int) -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     async def act() -> int:
-        return await FairThread("test", limit=LIMIT, gives_way=gives_way).run("a", 1, priority)
+        thread = FairThread("test", limit=LIMIT, low_priority=low_priority)
+        return await thread.run("a", 1, priority)
 
     assert asyncio.run(act()) == min(priority() + nice, 19)

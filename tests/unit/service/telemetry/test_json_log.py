@@ -15,7 +15,7 @@ import pytest
 from harness.certificates import Authority
 from harness.service import Daemon, daemon
 from harness.waiting import TIMEOUT
-from shaperouter_service.system.exit_codes import EXIT_CONFIG
+from shaperouter_service.system.process import EXIT_CONFIG
 
 COMMAND = Path(sys.executable).with_name("shaperouter")
 ROUTER = ("router", "--metrics-listen=127.0.0.1:0", "--worker=127.0.0.1:1")

@@ -34,7 +34,7 @@ def begun(
     first: bytes = b"",
     memory: RecordingMemory | None = None,
 ) -> Incoming:
-    decoder = ClientDecoder(FairThread("test", limit=None, gives_way=False), "client")
+    decoder = ClientDecoder(FairThread("test", limit=None, low_priority=False), "client")
     share = Share(memory or RecordingMemory(10**9), "client")
     return Incoming(recording, audio, first, decoder, share)
 

@@ -37,7 +37,7 @@ def wav(samples: np.ndarray) -> bytes:
 
 
 def thread() -> FairThread:
-    return FairThread("test", limit=None, gives_way=False)
+    return FairThread("test", limit=None, low_priority=False)
 
 
 def whole(

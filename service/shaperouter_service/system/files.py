@@ -1,9 +1,12 @@
-"""Files that are read again after a change: certificates and tokens that are rotated."""
+"""Reading files that others may write to: without blocking, and again after a change."""
 
+import errno
+import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 import structlog
 
@@ -14,8 +17,33 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-class Reloaded(Generic[T]):
-    """The content of some files, or the previous content while they are invalid. Thread-safe.
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file for reading. Opening a pipe without a writer would block forever.
+
+    Raises:
+        OSError: It cannot be opened, or is a directory, a pipe, a socket or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path) -> bytes:
+    """Reads a whole file that `open_regular` opens.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+class ReloadedFiles(Generic[T]):
+    """The parsed content of files that may change, such as certificates. Thread-safe.
+
+    While the files are invalid, the previous content stays in use.
 
     Each access checks for changes, which takes microseconds. So changes need no notification, and a
     revocation holds from the next call on.

@@ -1,4 +1,4 @@
-"""File descriptors: a flood of connections leaves enough of them to replace a worker."""
+"""File descriptors of a process: a flood of connections leaves enough to replace a worker."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from shaperouter_service.system import descriptors
+from shaperouter_service.system import process
 
-# A server that has 128 descriptors, and starts a process when a line comes.
+# A server that has 128 descriptors and starts a process when it reads a line.
 SERVER = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-from shaperouter_service.system.descriptors import raise_limit
+from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.rpc.health import Health
 from shaperouter_service.rpc.server import listen, make_server
 
 async def main():
-    raise_limit()
+    raise_descriptor_limit()
     health, server = Health(), make_server([])
     health.begin()
     health.add_to(server)
@@ -40,7 +40,7 @@ asyncio.run(main())
 CONNECTIONS = 200
 
 
-def test_a_process_is_started_while_connections_take_all_they_get(tmp_path: Path) -> None:
+def test_a_process_starts_during_a_flood_of_connections(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text(SERVER)
     with (
@@ -56,7 +56,7 @@ def test_a_process_is_started_while_connections_take_all_they_get(tmp_path: Path
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
             for _ in range(CONNECTIONS)
         ]
-        # The last one is beyond the limit: it is closed, and not kept waiting.
+        # The last one is over the limit, so the server closes it.
         with contextlib.suppress(ConnectionResetError):
             assert connections[-1].recv(1) == b""
         server.stdin.write("\n")
@@ -74,13 +74,13 @@ def test_a_process_is_started_while_connections_take_all_they_get(tmp_path: Path
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
     ],
 )
-def test_the_limit_is_raised_to_what_is_allowed_or_enough(
+def test_the_limit_is_raised_to_enough_or_to_the_hard_limit(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None
 ) -> None:
     limits: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
-    descriptors.raise_limit()
+    process.raise_descriptor_limit()
     assert limits == ([] if raised is None else [(raised, hard)])
 
 
@@ -89,4 +89,4 @@ def test_connections_get_all_but_a_reserve(
     monkeypatch: pytest.MonkeyPatch, soft: int, left: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert descriptors.for_connections() == left
+    assert process.max_connections() == left

@@ -1,0 +1,78 @@
+"""This process: its exit codes, its priority, its file descriptors and its parent."""
+
+import os
+import resource
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# EX_SOFTWARE of sysexits.h: a defect; the process should be started again.
+EXIT_DEFECT = 70
+
+# EX_CONFIG of sysexits.h: starting again helps only after a change of configuration.
+EXIT_CONFIG = 78
+
+# Exit code after Ctrl-C, as shells report it: 128 plus the number of SIGINT.
+EXIT_INTERRUPTED = 130
+
+# A tenth of the weight of a serving thread when both need a core: a compilation slows serving less,
+# and still finishes under any load.
+NICE = 10
+
+# More descriptors than the connections of any router need. Some systems allow a billion, and
+# programs that visit all of them take minutes.
+ENOUGH_DESCRIPTORS = 65_536
+
+# Descriptors reserved for other uses than incoming connections: connections to workers, pipes of a
+# starting worker, files that are reloaded.
+RESERVED_DESCRIPTORS = 256
+
+
+def lower_priority() -> None:
+    """Lowers the priority of this thread, and of threads that it starts, below serving threads.
+
+    XLA generates code on its own threads, one for each core. It starts them at a process's first
+    compilation, from the requesting thread, so that thread must have the low priority.
+    """
+    thread = threading.get_native_id()
+    # Relative, because the service may have started with a lower priority, which only the superuser
+    # may raise. The system limits it to the lowest one.
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
+
+
+def run_at_low_priority(work: Callable[[], T]) -> T:
+    """Runs `work` on a low-priority thread and returns its result."""
+    with ThreadPoolExecutor(1, initializer=lower_priority) as threads:
+        return threads.submit(work).result()
+
+
+def raise_descriptor_limit() -> None:
+    """Raises this process's limit of descriptors, often 1024, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(ENOUGH_DESCRIPTORS, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def max_connections() -> int:
+    """Descriptors for incoming connections: all but the reserved ones, or half if there are few."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    return max(limit - RESERVED_DESCRIPTORS, limit // 2)
+
+
+def exit_with_parent() -> None:
+    """Ends this process as soon as standard input, a pipe from its parent, is closed.
+
+    This works however the parent ends, including SIGKILL, and whatever this process is doing.
+    """
+    threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
+
+
+def _exit_at_end_of_input() -> None:
+    # Not with Python's own stdin, whose lock this thread would hold while the interpreter exits.
+    os.read(0, 1)
+    os._exit(0)
