@@ -29,11 +29,11 @@ from hypothesis import strategies as st
 from harness.engine import Bench, Collected, few_rungs
 from harness.waiting import wait_until
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.api.preparation import prepare
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation import limits
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.worker.config import HANG_TIMEOUT
 from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Event

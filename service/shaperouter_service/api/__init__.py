@@ -1,1 +1,1 @@
-"""The gRPC services of the router, one module each, and the validation of requests."""
+"""Validation and defaults of options."""

@@ -21,15 +21,14 @@ from shaperouter.v1 import (
     transcription_pb2,
     transcription_pb2_grpc,
 )
-from shaperouter_service.api.clients import client_of
-from shaperouter_service.api.generation import GenerationServicer
-from shaperouter_service.api.graphs import GraphServicer
-from shaperouter_service.api.models import ModelServicer
-from shaperouter_service.api.recording_memory import RecordingMemory
-from shaperouter_service.api.transcription import TranscriptionServicer
 from shaperouter_service.auth import Authentication, CallPlaces, Clients, within_limits
 from shaperouter_service.checkpoints.model_files import may_transcribe
 from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.edge.grpc.clients import client_of
+from shaperouter_service.edge.grpc.generation import GenerationServicer
+from shaperouter_service.edge.grpc.graphs import GraphServicer
+from shaperouter_service.edge.grpc.models import ModelServicer
+from shaperouter_service.edge.grpc.transcription import TranscriptionServicer
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -57,6 +56,7 @@ from shaperouter_service.rpc.server import (
 )
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.rpc.unix_sockets import claimed
+from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.calls import CallMetrics

@@ -10,8 +10,8 @@ from grpc import StatusCode
 
 from harness.router import agreed, read_events
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.api.preparation import sequence_seed
 from shaperouter_service.errors import QueueFullError
+from shaperouter_service.serving.generation.preparation import sequence_seed
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

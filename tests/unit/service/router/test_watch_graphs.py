@@ -11,7 +11,7 @@ from grpc import StatusCode, aio
 
 from harness.router import PATIENCE
 from shaperouter.v1 import graph_pb2
-from shaperouter_service.api import graphs as graphs_module
+from shaperouter_service.edge.grpc import graphs as graphs_module
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shaperouter_service.api.merging import merged
+from shaperouter_service.serving.merging import merged
 
 PATIENCE = 10.0
 

@@ -9,8 +9,8 @@ import pytest
 
 from harness.requests import MODEL, MUTE_MODEL, Letters, prepared, violations, with_ids, with_text
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.api.preparation import prepare
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.text import ClientTokenizer
 
 # Request, field that is blamed, what the description must hold: the limit and the value.

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-from shaperouter_service.api.models import ModelServicer
 from shaperouter_service.auth import digest
+from shaperouter_service.edge.grpc.models import ModelServicer
 from shaperouter_service.telemetry import refusals
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 

@@ -12,10 +12,10 @@ import pytest
 import soundfile
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
-from shaperouter_service.api.recording_memory import RecordingMemory, Share
-from shaperouter_service.api.whole_recordings import ClientDecoder
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.serving.transcription.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
+from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
+from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.system.fair_thread import FairThread
 

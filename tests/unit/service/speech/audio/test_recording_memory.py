@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shaperouter_service.api.recording_memory import RecordingMemory
 from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
+from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 
 LIMIT = 1200
 

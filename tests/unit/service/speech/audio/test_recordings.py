@@ -10,8 +10,8 @@ import pytest
 import soundfile
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.recordings import decode_audio as decode_blocks
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.wire.recordings import decode_audio as decode_blocks
 
 SAMPLES = np.array([0, 2**14] * 50, "<i2").tobytes()
 PCM = transcription_pb2.AUDIO_FORMAT_PCM_S16LE

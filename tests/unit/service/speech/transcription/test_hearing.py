@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from harness.transcripts import END, TOKENS, decode, transcript
 from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
-from shaperouter_service.api import hearing
-from shaperouter_service.api.hearing import FleetHearer, Transcribing
 from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
+from shaperouter_service.serving.transcription import fleet_decoder as hearing
+from shaperouter_service.serving.transcription.fleet_decoder import FleetHearer, Transcribing
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord

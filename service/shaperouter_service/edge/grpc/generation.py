@@ -8,18 +8,18 @@ from typing import Any
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2, worker_pb2
-from shaperouter_service.api.calls import deadline_of, recorded_end
-from shaperouter_service.api.clients import client_of
-from shaperouter_service.api.completion import completion_of
-from shaperouter_service.api.merging import merged
-from shaperouter_service.api.models import takes_text
-from shaperouter_service.api.preparation import PreparedRequest, prepare
-from shaperouter_service.api.sequences import RunEnd, SequenceWriter, run_events
-from shaperouter_service.api.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.api.validation import GenerateAny
+from shaperouter_service.edge.grpc.clients import client_of
+from shaperouter_service.edge.grpc.models import takes_text
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
+from shaperouter_service.serving.calls import deadline_of, recorded_end
+from shaperouter_service.serving.generation.completion import completion_of
+from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
+from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
+from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
 

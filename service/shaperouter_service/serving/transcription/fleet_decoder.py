@@ -16,12 +16,12 @@ import grpc
 import numpy as np
 
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.api.merging import merged
-from shaperouter_service.api.preparation import UNREAD_INTERVAL, sequence_seed
 from shaperouter_service.api.transcription_options import ResolvedTranscription
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.decision import Decision
+from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
+from shaperouter_service.serving.merging import merged
 from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.api.preparation import PreparedRequest
-from shaperouter_service.api.sequences import RunEnd
+from shaperouter_service.serving.generation.preparation import PreparedRequest
+from shaperouter_service.serving.generation.sequences import RunEnd
 from shaperouter_service.telemetry.requests import RequestRecord
 from shaperouter_service.wire.messages import route_to_proto
 

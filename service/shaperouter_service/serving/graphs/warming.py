@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from shaperouter.v1 import graph_pb2
-from shaperouter_service.api.wishes import Wish
 from shaperouter_service.errors import ServiceError, WorkerLostError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.serving.graphs.compile_requests import Wish
 from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 
 ENDS = {graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_FAILED}

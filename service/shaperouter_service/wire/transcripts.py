@@ -1,7 +1,7 @@
 """Parts of transcripts as messages."""
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.listening import Language, Progress
+from shaperouter_service.serving.transcription.loop import Language, Progress
 from shaperouter_service.speech.transcription import Segment
 
 

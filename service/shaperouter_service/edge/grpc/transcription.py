@@ -10,26 +10,24 @@ from typing import Any, TypeAlias
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.api.calls import deadline_of, recorded_end
-from shaperouter_service.api.clients import client_of
-from shaperouter_service.api.completion import graph_uses
-from shaperouter_service.api.hearing import FleetHearer, Transcribing
-from shaperouter_service.api.incoming import Incoming
-from shaperouter_service.api.listening import Language, Progress, Take, listen
-from shaperouter_service.api.merging import merged
-from shaperouter_service.api.models import transcribes
-from shaperouter_service.api.recording_memory import RecordingMemory
-from shaperouter_service.api.recordings import decode_audio
-from shaperouter_service.api.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.api.transcription_options import (
     initial_prompt_violations,
     resolve_transcription,
 )
-from shaperouter_service.api.transcripts import language_message, progress_message, segment_message
-from shaperouter_service.api.whole_recordings import ClientDecoder, WholeRecording
+from shaperouter_service.edge.grpc.clients import client_of
+from shaperouter_service.edge.grpc.models import transcribes
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
+from shaperouter_service.serving.calls import deadline_of, recorded_end
+from shaperouter_service.serving.generation.completion import graph_uses
+from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
+from shaperouter_service.serving.transcription.fleet_decoder import FleetHearer, Transcribing
+from shaperouter_service.serving.transcription.incoming import Incoming
+from shaperouter_service.serving.transcription.loop import Language, Progress, Take, listen
+from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
+from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.transcription import Segment
 from shaperouter_service.system.fair_thread import FairThread
@@ -37,6 +35,8 @@ from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads, language_names
 from shaperouter_service.wire.messages import transcripts_from_proto
+from shaperouter_service.wire.recordings import decode_audio
+from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message
 
 Response = transcription_pb2.TranscribeStreamResponse
 StreamRequest = transcription_pb2.TranscribeStreamRequest

@@ -9,15 +9,19 @@ from functools import partial
 import numpy as np
 
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.recording_memory import Share
-from shaperouter_service.api.recordings import audio_violations, decode_audio, pcm_format
-from shaperouter_service.api.whole_recordings import ClientDecoder, WholeRecording, add_next
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.serving.transcription.recording_memory import Share
+from shaperouter_service.serving.transcription.whole_recordings import (
+    ClientDecoder,
+    WholeRecording,
+    add_next,
+)
 from shaperouter_service.speech.audio import SAMPLE_RATE, PCMDecoder
 from shaperouter_service.speech.audio.pcm import BLOCK_BYTES
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES
 from shaperouter_service.speech.audio.violations import check_bytes
+from shaperouter_service.wire.recordings import audio_violations, decode_audio, pcm_format
 
 # Maximum messages and bytes that are received ahead of use; then the caller must wait.
 MESSAGES_AHEAD = 64

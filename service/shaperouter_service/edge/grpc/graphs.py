@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from shaperouter.v1 import graph_pb2, graph_pb2_grpc
-from shaperouter_service.api.clients import client_of
-from shaperouter_service.api.warming import ENDS, Warming
-from shaperouter_service.api.wishes import wishes_of
 from shaperouter_service.auth import CallPlaces
+from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.serving.graphs.compile_requests import wishes_of
+from shaperouter_service.serving.graphs.warming import ENDS, Warming
 from shaperouter_service.wire.messages import (
     ladders_from_proto,
     signature_from_proto,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shaperouter.v1 import model_pb2, model_pb2_grpc
-from shaperouter_service.api.tokenizers import describe_tokenizer
 from shaperouter_service.errors import ModelLoadingError
 from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.serving.tokenizers import describe_tokenizer
 from shaperouter_service.text import Tokenizer
 
 

@@ -1,0 +1,1 @@
+"""Doors: one folder for each protocol, which translates calls to `serving` and its events back."""

@@ -1,0 +1,1 @@
+"""The gRPC services of `shaperouter.v1`, one module each."""

@@ -1,0 +1,1 @@
+"""Graphs of the workers: what there is, and requests to compile more."""

@@ -1,0 +1,1 @@
+"""Transcriptions: from a recording to windows, runs on the fleet, and segments."""
