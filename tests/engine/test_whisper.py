@@ -19,7 +19,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.weights import DeviceKind, Weights
 from shaperouter_service.models.whisper import Whisper
-from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, source
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, window_source
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 UNEVEN = "whisper-uneven"
@@ -40,7 +40,7 @@ class Loaded:
     def source(self) -> tf.Tensor:
         window = self.family.window_samples
         sound = self.arrays["sounds"][0].astype(np.float32) / 2**15
-        made = source(sound, 0, window, loudest=-np.inf, frames=window // HOP_SAMPLES)
+        made = window_source(sound, 0, window, peak=-np.inf, frames=window // HOP_SAMPLES)
         return tf.constant(made[np.newaxis])
 
     @property

@@ -16,16 +16,16 @@ from shaperouter_service.models.whisper_features import features, log_mel
 from shaperouter_service.speech.audio.spectrum import (
     HOP_SAMPLES,
     SAMPLE_RATE,
+    SAMPLES_AFTER,
     SAMPLES_BEFORE,
-    SAMPLES_BEHIND,
-    around,
-    loudest,
+    cut_window,
+    peak_log_power,
 )
 
 TOLERANCE = 1e-4
 FRAMES = 3000
 WINDOW_SAMPLES = FRAMES * HOP_SAMPLES
-INPUT_SAMPLES = SAMPLES_BEFORE + WINDOW_SAMPLES + SAMPLES_BEHIND
+INPUT_SAMPLES = SAMPLES_BEFORE + WINDOW_SAMPLES + SAMPLES_AFTER
 UNKNOWN = -np.inf
 
 SECONDS = np.arange(WINDOW_SAMPLES) / SAMPLE_RATE
@@ -67,13 +67,13 @@ def compute(bands: int) -> Compute:
             tf.TensorSpec([1], tf.int32),
         ],
     )
-    def compiled(samples: tf.Tensor, loudest: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
-        return features(log_mel(samples, bands), loudest, frames)
+    def compiled(samples: tf.Tensor, peak: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
+        return features(log_mel(samples, bands), peak, frames)
 
-    def compute(samples: np.ndarray, loudest: float, frames: int) -> np.ndarray:
+    def compute(samples: np.ndarray, peak: float, frames: int) -> np.ndarray:
         result = compiled(
             tf.constant(samples[np.newaxis]),
-            tf.constant([loudest], tf.float32),
+            tf.constant([peak], tf.float32),
             tf.constant([frames]),
         )
         return result.numpy()[0].T
@@ -90,7 +90,7 @@ def reference(recording: np.ndarray, bands: int, **options: object) -> np.ndarra
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_recording_of_one_window(bands: int, compute: Compute, name: str) -> None:
     recording = SIGNALS[name].astype(np.float32)
-    made = compute(around(recording, 0, WINDOW_SAMPLES), UNKNOWN, FRAMES)
+    made = compute(cut_window(recording, 0, WINDOW_SAMPLES), UNKNOWN, FRAMES)
     assert np.abs(made - reference(recording, bands)).max() < TOLERANCE
 
 
@@ -102,15 +102,17 @@ def test_a_window_of_a_longer_recording(bands: int, compute: Compute, frame: int
     ).astype(np.float32)
     expected = reference(recording, bands, truncation=False, padding="longest")
     frames = min(FRAMES, expected.shape[1] - frame)
-    window = around(recording, frame * HOP_SAMPLES, WINDOW_SAMPLES)
-    made = compute(window, loudest(recording, bands), frames)
+    window = cut_window(recording, frame * HOP_SAMPLES, WINDOW_SAMPLES)
+    made = compute(window, peak_log_power(recording, bands), frames)
     assert np.abs(made[:, :frames] - expected[:, frame : frame + frames]).max() < TOLERANCE
     assert not made[:, frames:].any()
 
 
 def test_rows_do_not_mix() -> None:
     recordings = [SIGNALS["noise"], SIGNALS["clicks"]]
-    samples = np.stack([around(one.astype(np.float32), 0, WINDOW_SAMPLES) for one in recordings])
+    samples = np.stack(
+        [cut_window(one.astype(np.float32), 0, WINDOW_SAMPLES) for one in recordings]
+    )
     alone = [log_mel(tf.constant(row[np.newaxis]), 80).numpy()[0] for row in samples]
     assert np.allclose(log_mel(tf.constant(samples), 80), alone, atol=1e-6)
 

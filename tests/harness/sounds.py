@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from harness.engine import GOLDENS, Bench, Collected
 from shaperouter_service.decoding import EarlyStopping, TranscriptRules
-from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, source
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, window_source
 
 Case = dict[str, Any]
 
@@ -50,7 +50,7 @@ class GoldenSounds:
         """A source."""
         drawn = self.arrays["sounds"][number].astype(np.float32) / 2**15
         frames = 2 * self.places
-        return source(drawn, 0, frames * HOP_SAMPLES, loudest=-np.inf, frames=frames)
+        return window_source(drawn, 0, frames * HOP_SAMPLES, peak=-np.inf, frames=frames)
 
     def submit(self, bench: Bench, sound: int, prompt: list[int], **options: Any) -> Collected:
         """Runs something on a sound."""

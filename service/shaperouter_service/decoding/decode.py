@@ -12,11 +12,11 @@ from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import SourceAttention, StepAttention
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.beams import BeamSearch
+from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
-from shaperouter_service.decoding.silence import no_speech_probability, reads_silence
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
 
@@ -214,7 +214,7 @@ class DecodeProgram(Program):
                 return self._forward(weights, state, visible, values, source)
 
             logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
-            state = _with_silence(state, logits, options, alive)
+            state = _with_no_speech(state, logits, options, alive)
             after, made = search.advance(logits, state, options, alive)
             return (
                 index + 1,
@@ -276,12 +276,12 @@ class DecodeProgram(Program):
         return family.logits(weights, hidden), [*attend.keys, *attend.values]
 
 
-def _with_silence(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
-    """Takes note whether anybody speaks, where the newest tokens tell."""
+def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
+    """Records the probability that nobody speaks, in the rows that can tell now."""
     rules = options.transcript
     if not rules:
         return state
-    reads = reads_silence(rules, state.lengths - 1, 1, alive)
+    reads = reads_no_speech(rules, state.lengths - 1, 1, alive)
     # At the end of a prompt all hypotheses are alike.
     found = no_speech_probability(state.no_speech, reads, rules, lambda: logits[:, 0])
     return state._replace(no_speech=found)

@@ -39,7 +39,7 @@ class TranscriptRules(NamedTuple):
         first_token: [R, 2] int32, the least and the largest id that the first token may be;
             NO_TOKEN, and it may be any.
         no_speech_token: [R] int32, the id whose probability is that nobody speaks; NO_TOKEN, and it
-            is not told. See `silence`.
+            is not told. See `no_speech`.
         no_speech_place: [R] int32, the place of the token that it would follow.
     """
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.decoding.silence import no_speech_probability, reads_silence
 from shaperouter_service.models import Model
 
 
@@ -206,7 +206,7 @@ class PrefillProgram(Program):
                 made = made._replace(logits=logits_after(lengths - 1))
             if family.has_transcript:
                 # What lies behind a prompt's end is padding, and nobody's place.
-                reads = reads_silence(rules, start, self.piece, active)
+                reads = reads_no_speech(rules, start, self.piece, active)
                 reads &= rules.no_speech_place < lengths
                 found = no_speech_probability(
                     made.no_speech, reads, rules, lambda: logits_after(rules.no_speech_place)

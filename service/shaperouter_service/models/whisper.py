@@ -28,8 +28,8 @@ from shaperouter_service.speech.audio.spectrum import (
     FRAME_SAMPLES,
     HEADER,
     HOP_SAMPLES,
+    SAMPLES_AFTER,
     SAMPLES_BEFORE,
-    SAMPLES_BEHIND,
 )
 
 # Of PyTorch's `LayerNorm`; no config names another.
@@ -219,7 +219,7 @@ class Whisper(EncoderDecoder):
 
     def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
         samples = length * FRAMES_PER_PLACE * HOP_SAMPLES
-        numbers = HEADER + SAMPLES_BEFORE + samples + SAMPLES_BEHIND
+        numbers = HEADER + SAMPLES_BEFORE + samples + SAMPLES_AFTER
         return tf.TensorSpec([rows, numbers], tf.float32)
 
     def encode(
@@ -249,7 +249,7 @@ class Whisper(EncoderDecoder):
         activation = self.activation_function
         spectrogram = features(
             log_mel(source[:, HEADER:], self.num_mel_bins),
-            loudest=source[:, 0],
+            peak=source[:, 0],
             frames=tf.cast(source[:, 1], tf.int32),
         )
         x = tf.cast(spectrogram, weights["encoder.conv1.bias"].dtype)

@@ -1,7 +1,6 @@
 """Tokenizers, detokenization of growing sequences, and stop texts."""
 
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
-from shaperouter_service.text.languages import language_names
 from shaperouter_service.text.stop_tokens import StopTokens
 from shaperouter_service.text.stopping import StopMatcher
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
@@ -17,6 +16,5 @@ __all__ = [
     "Tokenizer",
     "TokenizerThreads",
     "Vocabulary",
-    "language_names",
     "load_tokenizer",
 ]

@@ -20,7 +20,7 @@ from shaperouter_service.generation.limits import (
     MAX_STOP_CHARACTERS,
     MAX_TOP_LOGPROBS,
 )
-from shaperouter_service.speech.audio.spectrum import source_size
+from shaperouter_service.speech.audio.spectrum import window_source_size
 from shaperouter_service.wire.messages import transcripts_from_proto
 from shaperouter_service.worker.run import Event, Run, Timings
 
@@ -166,7 +166,7 @@ def _of_transcript(
     """Fields of a request to hear something, with their values and limits."""
     rules, sound, tokens = request.options.transcript, request.sound, len(request.token_ids)
     window_frames = transcripts_from_proto(model.transcripts).window_frames
-    size = source_size(window_frames) * _NUMBERS.itemsize
+    size = window_source_size(window_frames) * _NUMBERS.itemsize
     last_token = model.vocab_size - 1
     yield "sound.numbers", len(sound.numbers), size, size
     yield "sound.places", sound.places, 0, model.max_source_length

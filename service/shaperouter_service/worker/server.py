@@ -11,7 +11,7 @@ from shaperouter_service.decoding import Aligned
 from shaperouter_service.errors import DeadlinePassedError
 from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
-from shaperouter_service.speech.transcription.alignment import token_places
+from shaperouter_service.speech.transcription.alignment import token_positions
 from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.held_tokens import HeldTokens
@@ -233,6 +233,6 @@ def _aligned(request: worker_pb2.RunRequest, aligned: Aligned) -> worker_pb2.Ali
     """When the tokens behind the prefix were said, from attention."""
     # What is known of a token stands in the row of the one before it.
     first = request.alignment.prefix_tokens - 1
-    places = token_places(aligned.scores[:, first:-1], request.sound.places)
+    places = token_positions(aligned.scores[:, first:-1], request.sound.places)
     # The end token is none that is said.
     return worker_pb2.AlignedTokens(places=places, logprobs=aligned.logprobs[first:-1])

@@ -29,11 +29,11 @@ from shaperouter_service.serving.transcription.loop import Language, Progress, T
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.recording import Recording
-from shaperouter_service.speech.transcription import Segment
+from shaperouter_service.speech.transcription import Segment, language_names
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
-from shaperouter_service.text import Tokenizer, TokenizerThreads, language_names
+from shaperouter_service.text import Tokenizer, TokenizerThreads
 from shaperouter_service.wire.messages import transcripts_from_proto
 from shaperouter_service.wire.recordings import decode_audio
 from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message

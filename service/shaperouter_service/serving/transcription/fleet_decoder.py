@@ -153,7 +153,7 @@ class FleetHearer:
         run.alignment.prefix_tokens = len(alignment.prefix)
         (heard,) = await self._hear([run])
         aligned = heard.completion.aligned
-        return time_words(alignment.words, places=aligned.places, logprobs=aligned.logprobs)
+        return time_words(alignment.words, positions=aligned.places, logprobs=aligned.logprobs)
 
     def _decoding_options(self, attempt: Attempt) -> worker_pb2.RunOptions:
         settings, resolved = self._of.settings, self._of.resolved

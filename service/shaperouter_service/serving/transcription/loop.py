@@ -9,7 +9,6 @@ import numpy as np
 
 from shaperouter_service.api.transcription_options import ResolvedTranscription
 from shaperouter_service.speech.audio.recording import Recording
-from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, SAMPLE_RATE
 from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
@@ -21,9 +20,8 @@ from shaperouter_service.speech.transcription import (
     TranscriptTokens,
 )
 from shaperouter_service.speech.transcription.languages import ENGLISH
+from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
 from shaperouter_service.speech.transcription.words import TimedWord
-
-FRAMES_PER_SECOND = SAMPLE_RATE / HOP_SAMPLES
 
 
 class Hearer(Protocol):
@@ -121,7 +119,7 @@ async def listen(
     while True:
         needed = transcriber.next_frame + window_frames
         await take(until=needed, wait=False)
-        transcriber.hear(recording.frames, is_complete=recording.is_complete)
+        transcriber.feed(recording.frames, is_complete=recording.is_complete)
         asked = transcriber.next()
         match asked:
             case Finished():
@@ -131,13 +129,13 @@ async def listen(
                 continue
             case Attempt():
                 window = await _window(recording, asked)
-                segments = transcriber.judge(await hearer.decode(window, asked))
+                segments = transcriber.accept(await hearer.decode(window, asked))
             case Alignment():
                 window = await _window(recording, asked)
                 segments = transcriber.align(await hearer.align(window, asked))
         for segment in segments:
             yield segment
-        recording.forget(transcriber.next_frame)
+        recording.drop_before(transcriber.next_frame)
         yield Progress(
             transcribed=min(transcriber.next_frame / FRAMES_PER_SECOND, recording.seconds),
             received=recording.seconds,

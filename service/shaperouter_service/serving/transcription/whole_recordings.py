@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from shaperouter_service.serving.transcription.recording_memory import Share
-from shaperouter_service.speech.audio.recording import Measure, Recording
+from shaperouter_service.speech.audio.recording import Recording, RecordingStats
 from shaperouter_service.system.fair_thread import FairThread
 
 T = TypeVar("T")
@@ -75,13 +75,13 @@ class WholeRecording:
         """
         if self._blocks is None:
             self._share.resize(self._size)
-            self._recording.know(await self._measured())
+            self._recording.set_stats(await self._measured())
             self._blocks = self._decode()
         while not _has(self._recording, until):
             await self._decoder.run(partial(_add_until, self._recording, self._blocks, until))
         self._share.resize(self._size + self._recording.kept_bytes, begun=True)
 
-    async def _measured(self) -> Measure:
+    async def _measured(self) -> RecordingStats:
         measured, blocks = self._recording.empty_copy(), self._decode()
         while True:
             measure = await self._decoder.run(partial(_measure_more, measured, blocks))
@@ -109,12 +109,12 @@ def _add_until(recording: Recording, blocks: Iterator[np.ndarray], frames: int) 
             recording.finish()
 
 
-def _measure_more(measured: Recording, blocks: Iterator[np.ndarray]) -> Measure:
+def _measure_more(measured: Recording, blocks: Iterator[np.ndarray]) -> RecordingStats:
     """Measures the blocks that one turn decodes."""
     end = time.monotonic() + TURN_SECONDS
     while not measured.is_complete and time.monotonic() < end:
         if not add_next(measured, blocks):
             measured.finish()
         measured.measure()
-        measured.forget(measured.frames)
+        measured.drop_before(measured.frames)
     return measured.measure()

@@ -1,7 +1,7 @@
-"""What C libraries print, which would stand between the lines of the log.
+"""Discarding what C libraries print to standard error.
 
-libmpg123 prints a line for each frame that it cannot read, and libsndfile gives no way to turn that
-off. A caller could fill the log with it.
+libmpg123 prints a line for each frame that it cannot read, and libsndfile has no setting to turn
+that off. A caller could fill the log with such lines.
 """
 
 import contextlib
@@ -10,35 +10,35 @@ import os
 from collections.abc import Iterator
 
 
-def _find() -> ctypes.c_void_p | None:
-    """The variable of the C library that points to its standard error; None but in glibc."""
+def _find_stderr() -> ctypes.c_void_p | None:
+    """The C library's `stderr` variable; None if the library is not glibc."""
     with contextlib.suppress(ValueError):
         return ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stderr")
     return None
 
 
-def _open_nowhere() -> int | None:
+def _open_devnull() -> int | None:
     library = ctypes.CDLL(None)
     library.fopen.restype = ctypes.c_void_p
-    nowhere: int | None = library.fopen(os.devnull.encode(), b"w")
-    return nowhere
+    devnull: int | None = library.fopen(os.devnull.encode(), b"w")
+    return devnull
 
 
-_STDERR = _find()
-_NOWHERE = _open_nowhere() if _STDERR else None
+_STDERR = _find_stderr()
+_DEVNULL = _open_devnull() if _STDERR else None
 
 
 @contextlib.contextmanager
-def unprinted() -> Iterator[None]:
-    """Drops what C code prints to the standard error inside of the context, in any thread.
+def c_stderr_discarded() -> Iterator[None]:
+    """Discards what C code of any thread prints to standard error in this context.
 
-    The file descriptor stays what it is: Python, child processes and messages of crashes write to
-    that. Contexts of several threads must not overlap.
+    The file descriptor does not change, because Python, child processes and crash messages write to
+    it. Contexts of several threads must not overlap.
     """
-    if _STDERR is None or _NOWHERE is None:
+    if _STDERR is None or _DEVNULL is None:
         yield
         return
-    before, _STDERR.value = _STDERR.value, _NOWHERE
+    before, _STDERR.value = _STDERR.value, _DEVNULL
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """File formats of recordings: detection and completeness checks.
 
-The decoder reads as much as there is of a truncated file, so these checks find missing parts.
+The decoder reads a truncated file without an error, so these checks look for missing parts.
 """
 
 import struct
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.speech.audio.mp3 import first_frame
+from shaperouter_service.speech.audio.mp3 import first_frame_offset
 from shaperouter_service.speech.audio.violations import (
     CONTENT,
     check_channels,
@@ -45,16 +45,16 @@ _FIRST_PAGE_BEGINS, _LAST_PAGE_BEGINS = b"OggS\0\2", b"OggS\0\4"
 _MAX_PAGE = 27 + 255 + 255 * 255
 
 
-def recognise(content: bytes, declared: Container | None) -> Container:
+def detect_container(content: bytes, declared: Container | None) -> Container:
     """Detects a file's format by its first bytes.
 
     Raises:
         InvalidRequestError: It is no known format, or not the declared one.
     """
-    found = _found(content)
-    names = ", ".join(kind.value for kind in Container)
-    begins = content[:8].hex(" ")
+    found = _detect(content)
     if found is None:
+        names = ", ".join(kind.value for kind in Container)
+        begins = content[:8].hex(" ")
         raise violation(
             CONTENT, f"must be in one of the formats {names}, got a file that begins with {begins}"
         )
@@ -66,19 +66,19 @@ def recognise(content: bytes, declared: Container | None) -> Container:
     return found
 
 
-def _found(content: bytes) -> Container | None:
+def _detect(content: bytes) -> Container | None:
     if content[:4] in (b"RIFF", b"RF64") and content[8:12] == b"WAVE":
         return Container.WAV
     if content.startswith(b"fLaC"):
         return Container.FLAC
     if content.startswith(b"OggS"):
         return Container.OGG
-    # An ID3 tag, or the first eleven bits of a frame, all set, of layer III.
+    # An ID3 tag, or a frame of layer III, which begins with eleven set bits.
     is_frame = content[:1] == b"\xff" and len(content) > 1 and content[1] & 0xE6 == 0xE2
     return Container.MP3 if content.startswith(b"ID3") or is_frame else None
 
 
-def check_whole(content: bytes, container: Container) -> None:
+def check_complete(content: bytes, container: Container) -> None:
     """Checks that a file is complete and within limits, by its own headers.
 
     Raises:
@@ -92,7 +92,7 @@ def check_whole(content: bytes, container: Container) -> None:
         _check_mp3(content)
 
 
-def cut_off(container: Container, detail: str) -> InvalidRequestError:
+def truncated(container: Container, detail: str) -> InvalidRequestError:
     """The error for a truncated file."""
     return violation(CONTENT, f"must be a complete {container.value} file: {detail}")
 
@@ -107,12 +107,12 @@ class _Chunk:
 
 
 def _chunks(content: bytes) -> Iterator[_Chunk]:
-    position = 12
-    while position + 8 <= len(content):
-        name, size = struct.unpack_from("<4sI", content, position)
-        yield _Chunk(name=name, start=position + 8, size=size)
+    offset = 12
+    while offset + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, offset)
+        yield _Chunk(name=name, start=offset + 8, size=size)
         # Chunks begin at even offsets.
-        position += 8 + size + size % 2
+        offset += 8 + size + size % 2
 
 
 def _check_wav(content: bytes) -> None:
@@ -120,19 +120,20 @@ def _check_wav(content: bytes) -> None:
     for number, chunk in enumerate(_chunks(content), 1):
         if number > _MAX_CHUNKS:
             raise violation(CONTENT, f"must have at most {_MAX_CHUNKS} chunks, got more")
-        there = len(content) - chunk.start
-        if chunk.name == b"fmt " and min(chunk.size, there) >= 8:
+        available = len(content) - chunk.start
+        if chunk.name == b"fmt " and min(chunk.size, available) >= 8:
             channels, rate = struct.unpack_from("<HI", content, chunk.start + 2)
             check_channels(channels, CONTENT)
             check_rate(rate, CONTENT)
         if chunk.name == b"data":
             has_samples = True
-            if chunk.size > there and chunk.size not in _UNKNOWN_SIZES:
-                raise cut_off(
-                    Container.WAV, f"its header declares {chunk.size} bytes of samples, got {there}"
+            if chunk.size > available and chunk.size not in _UNKNOWN_SIZES:
+                raise truncated(
+                    Container.WAV,
+                    f"its header declares {chunk.size} bytes of samples, got {available}",
                 )
     if not has_samples:
-        raise cut_off(Container.WAV, f"it has no samples, got {len(content)} bytes")
+        raise truncated(Container.WAV, f"it has no samples, got {len(content)} bytes")
 
 
 def _check_ogg(content: bytes) -> None:
@@ -140,11 +141,11 @@ def _check_ogg(content: bytes) -> None:
     page = content[start : start + _MAX_PAGE]
     is_last = len(page) > _SEGMENTS_AT and page[_FLAGS_AT] & _LAST_PAGE
     if not is_last:
-        raise cut_off(Container.OGG, f"its last page is missing, got {len(content)} bytes")
+        raise truncated(Container.OGG, f"its last page is missing, got {len(content)} bytes")
     body = _SEGMENTS_AT + 1 + page[_SEGMENTS_AT]
-    claimed = body + sum(page[_SEGMENTS_AT + 1 : body])
-    if len(page) < claimed:
-        raise cut_off(Container.OGG, f"its last page declares {claimed} bytes, got {len(page)}")
+    declared = body + sum(page[_SEGMENTS_AT + 1 : body])
+    if len(page) < declared:
+        raise truncated(Container.OGG, f"its last page declares {declared} bytes, got {len(page)}")
     # The decoder would read only the first of several streams.
     end = content.find(_LAST_PAGE_BEGINS)
     if end >= 0 and (second := content.find(_FIRST_PAGE_BEGINS, end)) >= 0:
@@ -155,15 +156,15 @@ def _check_ogg(content: bytes) -> None:
 
 def _check_mp3(content: bytes) -> None:
     """Checks the Xing tag that encoders put into the first frame; some files have none."""
-    start = first_frame(content)
+    start = first_frame_offset(content)
     beginning = content[start : start + _TAG_WITHIN]
-    place = max(beginning.find(b"Xing"), beginning.find(b"Info"))
-    if place < 0 or len(beginning) < place + 16:
+    offset = max(beginning.find(b"Xing"), beginning.find(b"Info"))
+    if offset < 0 or len(beginning) < offset + 16:
         return
-    flags, *fields = struct.unpack_from(">III", beginning, place + 4)
+    flags, *fields = struct.unpack_from(">III", beginning, offset + 4)
     if not flags & _HAS_BYTES:
         return
-    claimed = fields[1] if flags & _HAS_FRAMES else fields[0]
-    there = len(content) - start
-    if there < claimed:
-        raise cut_off(Container.MP3, f"its header declares {claimed} bytes, got {there}")
+    declared = fields[1] if flags & _HAS_FRAMES else fields[0]
+    available = len(content) - start
+    if available < declared:
+        raise truncated(Container.MP3, f"its header declares {declared} bytes, got {available}")

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import soundfile
 
-from shaperouter_service.speech.audio.c_stderr import unprinted
+from shaperouter_service.speech.audio.c_stderr import c_stderr_discarded
 from shaperouter_service.speech.audio.containers import (
     Container,
-    check_whole,
-    cut_off,
-    recognise,
+    check_complete,
+    detect_container,
+    truncated,
 )
-from shaperouter_service.speech.audio.mp3 import file_of
-from shaperouter_service.speech.audio.pcm import audible
+from shaperouter_service.speech.audio.mp3 import open_mp3
+from shaperouter_service.speech.audio.pcm import refuse_silence
 from shaperouter_service.speech.audio.resampling import Resampler
 from shaperouter_service.speech.audio.violations import (
     CONTENT,
@@ -54,25 +54,25 @@ def decode_file(content: bytes, declared: Container | None = None) -> Iterator[n
 
     Raises:
         InvalidRequestError: The file is empty, too large, too long, of another format, truncated,
-            damaged, or silent; or its rate, channels or samples exceed a limit.
+            damaged, or silent, or its rate, channels or samples exceed a limit.
     """
     check_bytes(len(content))
-    container = recognise(content, declared)
-    check_whole(content, container)
+    container = detect_container(content, declared)
+    check_complete(content, container)
     try:
-        with unprinted():
-            file = _SequentialFile(_opened(content, container))
+        with c_stderr_discarded():
+            file = _SequentialFile(_open(content, container))
         with file:
-            yield from audible(_read(file, container))
+            yield from refuse_silence(_read(file, container))
     except soundfile.LibsndfileError as error:
         raise violation(
             CONTENT, f"must be a complete {container.value} file: {error.error_string}"
         ) from error
 
 
-def _opened(content: bytes, container: Container) -> io.RawIOBase | io.BytesIO:
+def _open(content: bytes, container: Container) -> io.RawIOBase | io.BytesIO:
     if container is Container.MP3:
-        return file_of(content)
+        return open_mp3(content)
     return io.BytesIO(content)
 
 
@@ -84,10 +84,10 @@ def _read(file: soundfile.SoundFile, container: Container) -> Iterator[np.ndarra
     resampler = Resampler(file.samplerate, file.channels)
     frames = min(BLOCK_SAMPLES // file.channels, BLOCK_SECONDS * file.samplerate)
     while True:
-        with unprinted():
+        with c_stderr_discarded():
             block = file.read(frames, dtype="float32", always_2d=True)
         yield resampler.feed(block, is_last=not len(block))
         if not len(block):
             break
     if resampler.frames < expected:
-        raise cut_off(container, f"it should have {expected} frames, got {resampler.frames}")
+        raise truncated(container, f"it should have {expected} frames, got {resampler.frames}")

@@ -1,4 +1,4 @@
-"""Length of an MP3.
+"""Opening an MP3 file so that all of it is decoded.
 
 A file may give its length in a Xing tag in its first frame. Without one, libmpg123 estimates it
 from the size of the first frames and stops there: from a file of variable bitrate, or several files
@@ -32,16 +32,16 @@ _MAX_SEARCHES = 100_000
 _HAS_FRAMES = 1
 
 
-def first_frame(content: bytes, start: int = 0) -> int:
-    """Offset of the first frame of an MP3, after an ID3 tag if there is one.
+def first_frame_offset(content: bytes, start: int = 0) -> int:
+    """Offset of the first frame of an MP3, after its ID3 tag if it has one.
 
     Args:
-        content: One or several files.
-        start: Where the file begins.
+        content: One file, or several joined together.
+        start: Offset of the file.
     """
     if not content.startswith(b"ID3", start) or len(content) < start + _ID3_BYTES:
         return start
-    # Seven bits of each byte count.
+    # Each byte holds seven bits of the size.
     size = 0
     for byte in content[start + 6 : start + _ID3_BYTES]:
         size = size << 7 | byte & 0x7F
@@ -65,15 +65,15 @@ class _Frame:
     tag_at: int
 
     @classmethod
-    def at(cls, content: bytes, place: int) -> Self | None:
-        """Reads the header at an offset; None if no layer III header of known size is there."""
-        if _SYNC.match(content, place) is None or len(content) < place + _HEADER_BYTES:
+    def at(cls, content: bytes, offset: int) -> Self | None:
+        """Reads the header at an offset; None without a layer III header of known size there."""
+        if _SYNC.match(content, offset) is None or len(content) < offset + _HEADER_BYTES:
             return None
-        version, bits = content[place + 1] >> 3 & 3, content[place + 2]
+        version, bits = content[offset + 1] >> 3 & 3, content[offset + 2]
         bitrate, rate, padding = bits >> 4, bits >> 2 & 3, bits >> 1 & 1
         if not 0 < bitrate < len(_BITRATES_1) or rate == len(_RATES_1):
             return None
-        is_first, is_mono = _DIVISORS[version] == 1, content[place + 3] >> 6 == _MONO
+        is_first, is_mono = _DIVISORS[version] == 1, content[offset + 3] >> 6 == _MONO
         samples = 1152 if is_first else 576
         hertz = _RATES_1[rate] // _DIVISORS[version]
         bits_a_second = 1000 * (_BITRATES_1 if is_first else _BITRATES_2)[bitrate]
@@ -86,8 +86,8 @@ class _Frame:
         )
 
 
-def file_of(content: bytes) -> io.RawIOBase | io.BytesIO:
-    """The file, with a new tag if its own does not count all frames.
+def open_mp3(content: bytes) -> io.RawIOBase | io.BytesIO:
+    """Opens a file, with a new tag if its own does not count all frames.
 
     Args:
         content: The file.
@@ -95,43 +95,43 @@ def file_of(content: bytes) -> io.RawIOBase | io.BytesIO:
     Raises:
         InvalidRequestError: The recording, or the data between its frames, is too long.
     """
-    start = first_frame(content)
+    start = first_frame_offset(content)
     frame = _Frame.at(content, start)
     if frame is None or _Frame.at(content, start + frame.size) is None:
         # The decoder reports what is wrong with it.
         return io.BytesIO(content)
     tag = content[start + frame.tag_at : start + frame.tag_at + 12]
-    counted, told = _count(content, start), 0
+    counted, tagged = _count_frames(content, start), 0
     if tag[:4] in _TAGS:
         # The tag's own frame is not part of the recording.
         counted -= 1
         flags, frames = struct.unpack(">II", tag[4:])
-        told = frames if flags & _HAS_FRAMES else 0
-    if told >= counted:
+        tagged = frames if flags & _HAS_FRAMES else 0
+    if tagged >= counted:
         return io.BytesIO(content)
-    own = bytearray(frame.size)
-    own[:_HEADER_BYTES] = content[start : start + _HEADER_BYTES]
+    tag_frame = bytearray(frame.size)
+    tag_frame[:_HEADER_BYTES] = content[start : start + _HEADER_BYTES]
     # The tag has no checksum.
-    own[1] |= 1
-    struct.pack_into(">4sII", own, frame.tag_at, _TAGS[0], _HAS_FRAMES, counted)
+    tag_frame[1] |= 1
+    struct.pack_into(">4sII", tag_frame, frame.tag_at, _TAGS[0], _HAS_FRAMES, counted)
     whole = memoryview(content)
-    return _Joined(whole[:start], memoryview(own), whole[start:])
+    return _ConcatenatedFile(whole[:start], memoryview(tag_frame), whole[start:])
 
 
-def _count(content: bytes, start: int) -> int:
-    count, seconds, place = 0, 0.0, start
+def _count_frames(content: bytes, start: int) -> int:
+    count, seconds, offset = 0, 0.0, start
     searches = 0
-    is_certain = True
-    while place < len(content):
-        frame = _Frame.at(content, place)
-        if frame and (is_certain or _Frame.at(content, place + frame.size)):
+    is_aligned = True
+    while offset < len(content):
+        frame = _Frame.at(content, offset)
+        if frame and (is_aligned or _Frame.at(content, offset + frame.size)):
             count += 1
             seconds += frame.samples / frame.rate
             check_seconds(seconds)
-            place += frame.size
-            is_certain = True
+            offset += frame.size
+            is_aligned = True
             continue
-        # Other data between frames: continue where two frames follow each other.
+        # Skip other data between frames, up to two frames in a row.
         searches += 1
         if searches > _MAX_SEARCHES:
             raise violation(
@@ -139,15 +139,15 @@ def _count(content: bytes, start: int) -> int:
                 f"must have at most {_MAX_SEARCHES} places that look like an MP3 frame but are "
                 "not, got more",
             )
-        found = _SYNC.search(content, max(place + 1, first_frame(content, place)))
+        found = _SYNC.search(content, max(offset + 1, first_frame_offset(content, offset)))
         if found is None:
             break
-        place, is_certain = found.start(), False
+        offset, is_aligned = found.start(), False
     return count
 
 
-class _Joined(io.RawIOBase):
-    """Parts of a file, one after the other, without copying them."""
+class _ConcatenatedFile(io.RawIOBase):
+    """A file made of parts, without copying them."""
 
     def __init__(self, *parts: memoryview) -> None:
         self._parts = parts

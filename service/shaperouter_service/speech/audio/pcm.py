@@ -1,4 +1,4 @@
-"""Raw samples, complete or as they arrive."""
+"""Decoding of raw samples, complete or as they arrive."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -53,27 +53,27 @@ class PCMFormat:
 class PCMDecoder:
     """Converts raw samples to mono at 16 kHz as they arrive, in pieces of any size."""
 
-    def __init__(self, form: PCMFormat) -> None:
+    def __init__(self, pcm_format: PCMFormat) -> None:
         """Starts a recording of the given format.
 
         Raises:
             InvalidRequestError: The rate or the number of channels exceeds a limit.
         """
-        check_rate(form.rate, "audio.sample_rate")
-        check_channels(form.channels, "audio.channels")
-        self._form = form
-        self._resampler = Resampler(form.rate, form.channels)
+        check_rate(pcm_format.rate, "audio.sample_rate")
+        check_channels(pcm_format.channels, "audio.channels")
+        self._format = pcm_format
+        self._resampler = Resampler(pcm_format.rate, pcm_format.channels)
         # The beginning of a frame whose end has not arrived yet.
         self._rest = b""
 
     def feed(self, content: bytes) -> np.ndarray:
-        """Takes the next piece and returns [N] float32, as much as is final.
+        """Converts the next piece; returns the final samples so far, [N] float32.
 
         Raises:
             InvalidRequestError: The recording has become too long, or a sample is invalid.
         """
         content = self._rest + content
-        whole = len(content) - len(content) % self._form.frame_bytes
+        whole = len(content) - len(content) % self._format.frame_bytes
         self._rest = content[whole:]
         return self._resampler.feed(self._frames(content[:whole]))
 
@@ -84,19 +84,19 @@ class PCMDecoder:
             InvalidRequestError: The last frame is incomplete.
         """
         if self._rest:
-            size = self._form.frame_bytes
+            size = self._format.frame_bytes
             got = self._resampler.frames * size + len(self._rest)
             raise violation(CONTENT, f"must be whole frames of {size} bytes each, got {got} bytes")
         return self._resampler.feed(self._frames(b""), is_last=True)
 
     def _frames(self, content: bytes) -> np.ndarray:
-        samples = np.frombuffer(content, self._form.encoding.value)
-        if self._form.encoding is Encoding.S16LE:
+        samples = np.frombuffer(content, self._format.encoding.value)
+        if self._format.encoding is Encoding.S16LE:
             samples = samples.astype(np.float32) / _FULL_SCALE
-        return samples.reshape([-1, self._form.channels])
+        return samples.reshape([-1, self._format.channels])
 
 
-def decode_pcm(content: bytes, form: PCMFormat) -> Iterator[np.ndarray]:
+def decode_pcm(content: bytes, pcm_format: PCMFormat) -> Iterator[np.ndarray]:
     """Converts raw samples to mono at 16 kHz, block by block.
 
     Yields:
@@ -105,9 +105,9 @@ def decode_pcm(content: bytes, form: PCMFormat) -> Iterator[np.ndarray]:
     Raises:
         InvalidRequestError: There are no samples or too many, the last is incomplete, or all are 0.
     """
-    decoder = PCMDecoder(form)
+    decoder = PCMDecoder(pcm_format)
     check_bytes(len(content))
-    yield from audible(_blocks(decoder, content))
+    yield from refuse_silence(_blocks(decoder, content))
 
 
 def _blocks(decoder: PCMDecoder, content: bytes) -> Iterator[np.ndarray]:
@@ -116,18 +116,18 @@ def _blocks(decoder: PCMDecoder, content: bytes) -> Iterator[np.ndarray]:
     yield decoder.finish()
 
 
-def audible(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Passes on the blocks of a recording that is not silent.
+def refuse_silence(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Passes blocks on, and refuses the recording at its end if it was silent.
 
     Raises:
         InvalidRequestError: Every sample is 0, as from a microphone that was off.
     """
-    samples, is_audible = 0, False
+    samples, is_silent = 0, True
     for block in blocks:
         samples += len(block)
-        is_audible = is_audible or bool(block.any())
+        is_silent = is_silent and not block.any()
         yield block
-    if not is_audible:
+    if is_silent:
         raise violation(
             CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
         )

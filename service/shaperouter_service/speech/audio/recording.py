@@ -1,4 +1,4 @@
-"""A recording that arrives in pieces, and its windows."""
+"""A recording whose samples arrive block by block, and its windows."""
 
 import math
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from shaperouter_service.speech.audio.spectrum import (
     HOP_SAMPLES,
     SAMPLE_RATE,
     SAMPLES_BEFORE,
-    loudest,
-    source,
+    peak_log_power,
+    window_source,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """Properties of a whole recording that must be known before its first window.
+class RecordingStats:
+    """Properties of a whole recording that its first window may need.
 
     Attributes:
         seconds: Length of the recording.
-        loudest: See `spectrum.loudest`.
+        peak: See `spectrum.peak_log_power`.
     """
 
     seconds: float
-    loudest: float
+    peak: float
 
 
 class Recording:
-    """A recording at 16 kHz that drops the samples that have been transcribed.
+    """A recording at 16 kHz, which drops samples once they are transcribed.
 
     Not thread-safe.
 
     Attributes:
-        is_complete: Whether no more will arrive.
+        is_complete: Whether all samples have arrived.
     """
 
     def __init__(self, *, bands: int, window_frames: int) -> None:
@@ -44,33 +44,33 @@ class Recording:
             window_frames: Frames of a window.
         """
         self._bands, self._window = bands, window_frames * HOP_SAMPLES
-        # The remaining samples, and how many were dropped before them: a multiple of the hop.
+        # The samples kept, and how many were dropped before them, a multiple of the hop.
         self._samples = np.zeros([0], np.float32)
-        self._forgotten = 0
-        # The level of so many first frames.
-        self._loudest, self._measured = -math.inf, 0
+        self._dropped = 0
+        # The peak of the first `_measured` frames.
+        self._peak, self._measured = -math.inf, 0
         # Properties of the whole recording, if it was measured before.
-        self._known: Measure | None = None
+        self._stats: RecordingStats | None = None
         self.is_complete = False
 
     @property
     def seconds(self) -> float:
-        """Length of the recording, or of the part that has arrived if the whole is unknown."""
-        return self._known.seconds if self._known else self._size / SAMPLE_RATE
+        """Length of the recording, or of what has arrived if the whole is unknown."""
+        return self._stats.seconds if self._stats else self._size / SAMPLE_RATE
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the samples that have not been dropped."""
+        """Bytes of the samples that are not dropped yet."""
         return self._samples.nbytes
 
     @property
     def frames(self) -> int:
-        """Number of final frames of its spectrogram."""
-        certain = self._size if self.is_complete else max(0, self._size - SAMPLES_BEFORE)
-        return certain // HOP_SAMPLES
+        """Number of frames of its spectrogram that later samples will not change."""
+        final = self._size if self.is_complete else max(0, self._size - SAMPLES_BEFORE)
+        return final // HOP_SAMPLES
 
     def append(self, samples: np.ndarray) -> None:
-        """Takes the next samples, [N] float32."""
+        """Appends the next samples, [N] float32."""
         self._samples = np.concatenate([self._samples, samples])
 
     def finish(self) -> None:
@@ -78,51 +78,53 @@ class Recording:
         self.is_complete = True
 
     def empty_copy(self) -> "Recording":
-        """Begins another recording for the same model."""
+        """Creates an empty recording for the same model."""
         return Recording(bands=self._bands, window_frames=self._window // HOP_SAMPLES)
 
-    def measure(self) -> "Measure":
-        """Measures the samples; dropped ones have been measured before."""
-        return Measure(seconds=self.seconds, loudest=self._level())
+    def measure(self) -> RecordingStats:
+        """Measures all samples so far; dropped ones have been measured before."""
+        return RecordingStats(seconds=self.seconds, peak=self._current_peak())
 
-    def know(self, measure: "Measure") -> None:
-        """Stores the properties of the whole recording while most of it is still to arrive."""
-        self._known = measure
+    def set_stats(self, stats: RecordingStats) -> None:
+        """Sets the properties of the whole recording before all of it has arrived."""
+        self._stats = stats
 
     def window(self, first_frame: int, frames: int) -> np.ndarray:
         """Returns a window as input of Whisper's encoder.
 
         Args:
-            first_frame: First frame of the window; must not have been dropped.
+            first_frame: First frame of the window; must not be dropped.
             frames: Frames of the recording in the window.
 
         Returns:
-            The result of `spectrum.source`.
+            The result of `spectrum.window_source`.
         """
-        start = first_frame * HOP_SAMPLES - self._forgotten
-        return source(self._samples, start, self._window, loudest=self._level(), frames=frames)
+        start = first_frame * HOP_SAMPLES - self._dropped
+        return window_source(
+            self._samples, start, self._window, peak=self._current_peak(), frames=frames
+        )
 
-    def forget(self, before_frame: int) -> None:
-        """Drops the samples before a frame, except those that the frame's own spectrum needs."""
+    def drop_before(self, frame: int) -> None:
+        """Drops the samples before a frame, except those that its own spectrum needs."""
         # A model's last timestamp may be after the end of the samples.
-        keep_from = min(before_frame * HOP_SAMPLES - SAMPLES_BEFORE, self._size)
-        # Drop a window's worth at a time, because the rest is moved.
+        keep_from = min(frame * HOP_SAMPLES - SAMPLES_BEFORE, self._size)
+        # Drop at least a window at a time, because the rest is copied.
         keep_from -= keep_from % HOP_SAMPLES
-        if keep_from - self._forgotten >= self._window:
-            self._level()
-            self._samples = self._samples[keep_from - self._forgotten :].copy()
-            self._forgotten = keep_from
+        if keep_from - self._dropped >= self._window:
+            self._current_peak()
+            self._samples = self._samples[keep_from - self._dropped :].copy()
+            self._dropped = keep_from
 
     @property
     def _size(self) -> int:
-        return self._forgotten + len(self._samples)
+        return self._dropped + len(self._samples)
 
-    def _level(self) -> float:
-        """The recording's level as far as it is known. Each frame is measured once."""
-        if self._known:
-            return self._known.loudest
-        gone = self._forgotten // HOP_SAMPLES
-        first, end = self._measured - gone, self.frames - gone
-        self._loudest = max(self._loudest, loudest(self._samples, self._bands, first, end))
+    def _current_peak(self) -> float:
+        """The peak of the recording as far as it is known; measures each frame once."""
+        if self._stats:
+            return self._stats.peak
+        dropped = self._dropped // HOP_SAMPLES
+        first, end = self._measured - dropped, self.frames - dropped
+        self._peak = max(self._peak, peak_log_power(self._samples, self._bands, first, end))
         self._measured = self.frames
-        return self._loudest
+        return self._peak

@@ -16,7 +16,7 @@ class Resampler:
     """
 
     def __init__(self, rate: int, channels: int) -> None:
-        """Starts with the recording's rate and number of channels, which have been checked."""
+        """Starts a recording of the given rate and number of channels, which are within limits."""
         self.frames = 0
         self._rate, self._channels = rate, channels
         self._stream = (
@@ -24,14 +24,14 @@ class Resampler:
         )
 
     def feed(self, block: np.ndarray, *, is_last: bool = False) -> np.ndarray:
-        """Takes the next block.
+        """Resamples the next block.
 
         Args:
             block: [N, channels] float32.
             is_last: Whether it is the last block, which may be empty.
 
         Returns:
-            [M] float32, as much as is final.
+            [M] float32, the samples that later blocks will not change.
 
         Raises:
             InvalidRequestError: The recording has become too long, or a sample is invalid.

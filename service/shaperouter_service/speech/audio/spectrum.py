@@ -14,25 +14,25 @@ HOP_SAMPLES = 160
 
 # A frame is centred on its time, so the first begins before its window and the last ends after it.
 SAMPLES_BEFORE = FRAME_SAMPLES // 2
-SAMPLES_BEHIND = FRAME_SAMPLES - HOP_SAMPLES - SAMPLES_BEFORE
+SAMPLES_AFTER = FRAME_SAMPLES - HOP_SAMPLES - SAMPLES_BEFORE
 
 # Smallest power of a band.
-LEAST_POWER = 1e-10
+MIN_POWER = 1e-10
 
 # Slaney's mel scale: linear up to 1000 Hz, which is 15 mels, and logarithmic above.
 _LINEAR_HERTZ, _LINEAR_MELS = 1000.0, 15.0
 _LOG_STEP = np.log(6.4) / 27
 
-# Numbers before a window's samples in a source: the loudness of the recording, and how many of the
-# window's frames belong to the recording.
+# Values before a window's samples in its source: the recording's peak, and how many frames of the
+# window belong to the recording.
 HEADER = 2
 
-# Frames that `loudest` computes at once: a few megabytes.
+# Frames that `peak_log_power` computes at once: a few megabytes.
 _FRAMES_AT_ONCE = 1000
 
 
-def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
-    """Cuts a window out of a recording, with the samples around it that its edge frames need.
+def cut_window(recording: np.ndarray, start: int, window: int) -> np.ndarray:
+    """Cuts out a window, with the samples around it that its first and last frame need.
 
     As in Transformers, the recording is mirrored before its first sample and after its last. A
     recording shorter than a window is first extended with silence.
@@ -43,17 +43,17 @@ def around(recording: np.ndarray, start: int, window: int) -> np.ndarray:
         window: Number of samples of the window.
 
     Returns:
-        [SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
+        [SAMPLES_BEFORE + window + SAMPLES_AFTER] float32.
     """
     size = max(len(recording), window)
-    places = np.abs(np.arange(start - SAMPLES_BEFORE, start + window + SAMPLES_BEHIND))
-    places = np.minimum(places, 2 * (size - 1) - places)
-    there = (places >= 0) & (places < len(recording))
-    return np.where(there, recording[places * there], np.float32(0))
+    indices = np.abs(np.arange(start - SAMPLES_BEFORE, start + window + SAMPLES_AFTER))
+    indices = np.minimum(indices, 2 * (size - 1) - indices)
+    exists = (indices >= 0) & (indices < len(recording))
+    return np.where(exists, recording[indices * exists], np.float32(0))
 
 
-def source(
-    recording: np.ndarray, start: int, window: int, *, loudest: float, frames: int
+def window_source(
+    recording: np.ndarray, start: int, window: int, *, peak: float, frames: int
 ) -> np.ndarray:
     """Builds the input of Whisper's encoder from a window of a recording.
 
@@ -61,22 +61,24 @@ def source(
         recording: [N] float32 at 16 kHz.
         start: Start of the window, in samples; a multiple of HOP_SAMPLES below N.
         window: Number of samples of the window.
-        loudest: See `models.whisper_features`.
+        peak: See `models.whisper_features`.
         frames: See `models.whisper_features`.
 
     Returns:
-        [HEADER + SAMPLES_BEFORE + window + SAMPLES_BEHIND] float32.
+        [HEADER + SAMPLES_BEFORE + window + SAMPLES_AFTER] float32.
     """
-    header = np.array([loudest, frames], np.float32)
-    return np.concatenate([header, around(recording, start, window)])
+    header = np.array([peak, frames], np.float32)
+    return np.concatenate([header, cut_window(recording, start, window)])
 
 
-def source_size(window_frames: int) -> int:
-    """How many numbers the source of a window has."""
-    return HEADER + SAMPLES_BEFORE + window_frames * HOP_SAMPLES + SAMPLES_BEHIND
+def window_source_size(window_frames: int) -> int:
+    """Number of values of a window's source."""
+    return HEADER + SAMPLES_BEFORE + window_frames * HOP_SAMPLES + SAMPLES_AFTER
 
 
-def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None = None) -> float:
+def peak_log_power(
+    recording: np.ndarray, bands: int, first: int = 0, end: int | None = None
+) -> float:
     """The largest decimal logarithm of power in any band and frame of a recording.
 
     Whisper's features are relative to it, so the windows of a long recording need it for the whole.
@@ -96,10 +98,10 @@ def loudest(recording: np.ndarray, bands: int, first: int = 0, end: int | None =
     largest = -np.inf
     for start in range(first, end, _FRAMES_AT_ONCE):
         count = min(_FRAMES_AT_ONCE, end - start)
-        samples = around(recording, start * HOP_SAMPLES, count * HOP_SAMPLES)
+        samples = cut_window(recording, start * HOP_SAMPLES, count * HOP_SAMPLES)
         frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
         power = np.square(np.abs(np.fft.rfft(frames * hann)))
-        in_bands = max(LEAST_POWER, float((power @ filters).max()))
+        in_bands = max(MIN_POWER, float((power @ filters).max()))
         largest = max(largest, float(np.log10(in_bands)))
     return largest
 

@@ -1,4 +1,4 @@
-"""Token times: the best path through the attention of a transcript to its window.
+"""When tokens are spoken: the best path through the attention from a transcript to its window.
 
 Letters of shapes: A heads, P tokens, S positions of the source.
 """
@@ -9,18 +9,18 @@ import numpy as np
 MEDIAN_WIDTH = 7
 
 
-def token_places(scores: np.ndarray, places: int) -> np.ndarray:
-    """The position where each token begins.
+def token_positions(scores: np.ndarray, positions: int) -> np.ndarray:
+    """Finds the position of the source where each token begins.
 
     Args:
         scores: [A, P, S] float32, attention before its softmax; each row is about the token after
             it.
-        places: Number of positions that belong to the recording; later ones are ignored.
+        positions: Number of positions that belong to the recording; later ones are ignored.
 
     Returns:
         [P] int: the first position of each row on the path.
     """
-    weights = _softmax(scores[:, :, :places])
+    weights = _softmax(scores[:, :, :positions])
     deviation = weights.std(axis=1, keepdims=True)
     # A position that all tokens attend to equally has no information.
     centred = weights - weights.mean(axis=1, keepdims=True)
@@ -31,7 +31,7 @@ def token_places(scores: np.ndarray, places: int) -> np.ndarray:
 
 
 def warp(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The cheapest path from the first corner to the last, by dynamic time warping.
+    """Finds the cheapest path from the first corner to the last, by dynamic time warping.
 
     The costs of an anti-diagonal are summed at once, because they do not depend on each other.
 
@@ -42,7 +42,7 @@ def warp(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Rows and columns of the path's points, in order. Each step goes down, right, or both.
     """
     count, length = costs.shape
-    # An additional first row and column are infinite, so that no path comes from outside.
+    # An extra first row and column of infinite cost keep paths inside.
     totals = np.full([count + 1, length + 1], np.inf, np.float32)
     totals[0, 0] = 0
     for diagonal in range(2, count + length + 1):
@@ -71,7 +71,7 @@ def warp(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def median_filter(values: np.ndarray, width: int) -> np.ndarray:
-    """Medians of `width` values along the last axis, which is mirrored at its ends.
+    """Computes medians of `width` values along the last axis, which is mirrored at its ends.
 
     Args:
         values: [..., S]; unchanged if S is at most half of the width.

@@ -1,7 +1,7 @@
-"""The spoken language, given by the request or detected by the model."""
+"""Spoken languages, by code and by name."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.speech.transcription.tokens import TranscriptTokens
@@ -10,10 +10,19 @@ from shaperouter_service.speech.transcription.tokens import TranscriptTokens
 ENGLISH = "en"
 
 
+@cache
+def language_names() -> Mapping[str, str]:
+    """English names in lower case, by code. The first call takes a moment."""
+    # Imported on first use, because only requests that name a language need it.
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES
+
+    return dict(LANGUAGES)
+
+
 def resolve_language(
     given: str, tokens: TranscriptTokens, *, field: str, names: Mapping[str, str]
 ) -> str:
-    """The code of a language.
+    """Returns the code of a language that a request names.
 
     Args:
         given: A code or a name, in any case.
@@ -37,22 +46,3 @@ def resolve_language(
             )
         )
     return str(code)
-
-
-def likeliest_language(
-    logits: Sequence[float], tokens: TranscriptTokens
-) -> tuple[str, Mapping[str, float]]:
-    """Detects the language with a multilingual model.
-
-    Args:
-        logits: Logits of all ids after the start token.
-        tokens: Special tokens of the model.
-
-    Returns:
-        Code of the likeliest language, and the probabilities of all, which sum to 1.
-    """
-    largest = max(logits[token] for token in tokens.languages.values())
-    weights = {code: math.exp(logits[token] - largest) for code, token in tokens.languages.items()}
-    total = sum(weights.values())
-    probabilities = {code: weight / total for code, weight in weights.items()}
-    return max(probabilities, key=probabilities.__getitem__), probabilities

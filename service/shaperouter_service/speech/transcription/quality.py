@@ -12,8 +12,8 @@ class Decoded:
 
     Attributes:
         token_ids: New tokens, without the end token.
-        sum_logprob: Sum of the log-probabilities of these and of the end token, among the tokens
-            that the rules of transcripts allow, whatever the temperature.
+        sum_logprob: Sum of the log-probabilities of these and of the end token at temperature 1,
+            among the tokens that the rules of transcripts allow.
         text: The text of the tokens.
         no_speech_probability: Probability that nobody speaks in the window; the same for all its
             transcripts.
@@ -43,12 +43,12 @@ class Decoded:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Limits that an acceptable transcript keeps; None means no limit.
+    """Limits of an acceptable transcript; None means no limit.
 
     Attributes:
-        compression_ratio: A text above it repeats itself.
-        mean_logprob: A text below it is improbable.
-        no_speech_probability: An improbable text above it is silence.
+        compression_ratio: A transcript above it is repetitive.
+        mean_logprob: A transcript below it is improbable.
+        no_speech_probability: An improbable transcript above it is no speech.
     """
 
     compression_ratio: float | None = 2.4
@@ -57,33 +57,33 @@ class Thresholds:
 
 
 class Verdict(Enum):
-    """What happens to a transcript."""
+    """What to do with a transcript."""
 
-    TAKE = auto()
+    ACCEPT = auto()
     # The window has no speech.
     SKIP = auto()
     # The window is decoded again at a higher temperature.
     RETRY = auto()
 
 
-def judge(decoded: Decoded, thresholds: Thresholds) -> Verdict:
-    """Judges a transcript of a window that can be decoded again."""
-    if is_silence(decoded, thresholds):
+def assess(decoded: Decoded, thresholds: Thresholds) -> Verdict:
+    """Decides what to do with a transcript while its window can be decoded again."""
+    if is_no_speech(decoded, thresholds):
         return Verdict.SKIP
-    if repeats_itself(decoded, thresholds) or _is_improbable(decoded, thresholds):
+    if is_repetitive(decoded, thresholds) or _is_improbable(decoded, thresholds):
         return Verdict.RETRY
-    return Verdict.TAKE
+    return Verdict.ACCEPT
 
 
-def is_silence(decoded: Decoded, thresholds: Thresholds) -> bool:
-    """Whether nobody speaks: silence is likely and the transcript is improbable."""
+def is_no_speech(decoded: Decoded, thresholds: Thresholds) -> bool:
+    """Whether nobody speaks: no speech is likely, and the transcript is improbable."""
     limit = thresholds.no_speech_probability
     if limit is None or decoded.no_speech_probability <= limit:
         return False
     return thresholds.mean_logprob is None or _is_improbable(decoded, thresholds)
 
 
-def repeats_itself(decoded: Decoded, thresholds: Thresholds) -> bool:
+def is_repetitive(decoded: Decoded, thresholds: Thresholds) -> bool:
     """Whether the text's compression ratio is too high."""
     limit = thresholds.compression_ratio
     return limit is not None and decoded.compression_ratio > limit

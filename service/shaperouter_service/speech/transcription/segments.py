@@ -1,13 +1,14 @@
-"""Segments: the parts of a window's transcript with their times."""
+"""Segments and words of a transcript, and the timestamps that separate segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, SAMPLE_RATE
 from shaperouter_service.speech.transcription.tokens import SECONDS_PER_TIMESTAMP, TranscriptTokens
 
-# Frames of a spectrogram. A timestamp's step has two.
-FRAMES_PER_SECOND = 100
+FRAMES_PER_SECOND = SAMPLE_RATE // HOP_SAMPLES
+# A timestamp's step has two frames.
 FRAMES_PER_TIMESTAMP = round(SECONDS_PER_TIMESTAMP * FRAMES_PER_SECOND)
 
 
@@ -71,14 +72,14 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Division:
-    """The tokens of a window, divided into spans.
+class SplitWindow:
+    """The tokens of a window, split into spans.
 
     Attributes:
         spans: The spans, in order.
         next_frame: Where the next window begins.
-        reaches_end: Whether the tokens cover the window to its end: there is no speech after the
-            last timestamp, or the end of speech cannot be found.
+        reaches_end: Whether the tokens cover the window to its end: no speech follows the last
+            timestamp, or no timestamp says where speech ends.
     """
 
     spans: Sequence[Span]
@@ -86,14 +87,14 @@ class Division:
     reaches_end: bool
 
 
-def divide(
+def split_at_timestamps(
     token_ids: Sequence[int], tokens: TranscriptTokens, *, first_frame: int, frames: int
-) -> Division:
-    """Divides the tokens of a window where two timestamps meet.
+) -> SplitWindow:
+    """Splits the tokens of a window at each pair of adjacent timestamps.
 
-    The window's end cuts off what follows the last such pair, so the next window begins there.
-    Tokens without any pair are one span. Its times are the first and the last timestamp, as in
-    Transformers; openai/whisper starts it with the window, whatever the first timestamp.
+    The end of the window cuts off the speech after the last pair, so the next window begins there.
+    Tokens without a pair are one span, from the first to the last timestamp, as in Transformers;
+    openai/whisper starts it at the beginning of the window.
 
     Args:
         token_ids: New tokens, without the end token.
@@ -106,34 +107,34 @@ def divide(
         return first_frame + FRAMES_PER_TIMESTAMP * tokens.steps(timestamp)
 
     window_end = first_frame + frames
-    places = [place for place, token in enumerate(token_ids) if tokens.is_timestamp(token)]
+    timestamps = [index for index, token in enumerate(token_ids) if tokens.is_timestamp(token)]
     # Indices of the second timestamps of pairs.
-    cuts = [second for first, second in pairwise(places) if second == first + 1]
+    cuts = [second for first, second in pairwise(timestamps) if second == first + 1]
     if not cuts:
-        times = [frame(token_ids[place]) for place in places]
+        times = [frame(token_ids[index]) for index in timestamps]
         span = Span(
             start=times[0] if times else first_frame,
             end=times[-1] if len(times) > 1 else window_end,
             token_ids=token_ids,
         )
-        return Division(spans=[span], next_frame=window_end, reaches_end=True)
+        return SplitWindow(spans=[span], next_frame=window_end, reaches_end=True)
     last = len(token_ids) - 1
-    ends_with_one = places[-1] == last and cuts[-1] != last
-    if ends_with_one:
+    ends_with_single = timestamps[-1] == last and cuts[-1] != last
+    if ends_with_single:
         cuts.append(len(token_ids))
     spans = [
         Span(
-            # Only a model that was not held to the rules begins without a timestamp.
-            start=frame(token_ids[start]) if start in places else first_frame,
+            # Only a transcript that breaks the rules begins without a timestamp.
+            start=frame(token_ids[start]) if start in timestamps else first_frame,
             end=frame(token_ids[end - 1]),
             token_ids=token_ids[start:end],
         )
         for start, end in pairwise([0, *cuts])
     ]
-    # Likewise, only such a model ends where it began.
-    stuck = spans[-1].end <= first_frame
-    return Division(
+    # Likewise, only such a transcript ends where its window begins.
+    is_stuck = spans[-1].end <= first_frame
+    return SplitWindow(
         spans=spans,
-        next_frame=window_end if ends_with_one or stuck else spans[-1].end,
-        reaches_end=ends_with_one,
+        next_frame=window_end if ends_with_single or is_stuck else spans[-1].end,
+        reaches_end=ends_with_single,
     )

@@ -1,4 +1,4 @@
-"""Whisper's special tokens and the prompts made from them."""
+"""A Whisper model's special tokens, the prompts made from them, and its settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ SECONDS_PER_TIMESTAMP = 0.02
 
 
 class Task(StrEnum):
-    """Whether to transcribe or to translate."""
+    """Transcribe in the spoken language, or translate to English."""
 
     TRANSCRIBE = "transcribe"
     TRANSLATE = "translate"
@@ -20,13 +20,13 @@ class TranscriptTokens:
     """Ids of a model's special tokens.
 
     Attributes:
-        end: Ends a text; all ids below it are text.
+        end: Ends a text; all smaller ids are text.
         start: The decoder's first token.
         languages: Languages by code, e.g. `en`; empty for an English-only model.
         tasks: Tasks; empty for an English-only model.
         previous: Precedes the text of previous windows.
         no_speech: Its probability right after `start` is the probability that nobody speaks.
-        no_timestamps: Begins a transcript without timestamps; all ids above it are timestamps.
+        no_timestamps: Begins a transcript without timestamps; all larger ids are timestamps.
     """
 
     end: int
@@ -72,3 +72,24 @@ class TranscriptTokens:
         if not self.is_multilingual:
             return [self.start]
         return [self.start, self.languages[str(language)], self.tasks[task]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptSettings:
+    """A transcribing model's windows, special tokens and token rules.
+
+    Attributes:
+        tokens: Its special tokens.
+        suppressed: Ids that a transcript never contains.
+        begin_suppressed: Ids that a transcript never begins with.
+        last_initial_timestamp: The largest id that a transcript with timestamps may begin with.
+        mel_bands: Number of mel bands of its spectrograms.
+        window_frames: Frames of a whole window.
+    """
+
+    tokens: TranscriptTokens
+    suppressed: Sequence[int]
+    begin_suppressed: Sequence[int]
+    last_initial_timestamp: int
+    mel_bands: int
+    window_frames: int

@@ -17,16 +17,16 @@ WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 # A tokenizer's text for part of a character.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-# Marks that belong to the following word, and marks that belong to the previous one.
+# Punctuation that belongs to the following word, and to the previous one.
 OPENING = "\"'“¿([{-"
 CLOSING = "\"'.。,，!！?？:：”)]}、"
 SENTENCE_ENDS = ".。!！?？"
 
-# Cap of the median duration of words, in seconds. A word lasts at most twice the median.
-LONGEST_MEDIAN = 0.7
-# Length of a pause, in medians.
+# Maximum of the median duration of words, in seconds.
+MAX_MEDIAN = 0.7
+# Minimum length of a pause, in medians.
 PAUSE = 4
-# Maximum time that a word may extend beyond its segment, in seconds.
+# How far a word may extend beyond its segment, in seconds.
 SLACK = 0.5
 
 
@@ -54,21 +54,21 @@ class Pace:
     """The pace of speech in a window, in seconds.
 
     Attributes:
-        median: Median duration of the words, at most LONGEST_MEDIAN.
+        median: Median duration of the words, at most MAX_MEDIAN.
     """
 
     median: float
 
     @property
-    def longest(self) -> float:
-        """Maximum duration of a word where there are signs against a longer one."""
+    def max_duration(self) -> float:
+        """Maximum duration of a word beside a pause."""
         return 2 * self.median
 
 
 def split_words(
     token_ids: Sequence[int], decode: Decode, language: str | None
 ) -> list[tuple[str, Sequence[int]]]:
-    """Splits text into words and single marks.
+    """Splits text into words and punctuation.
 
     Args:
         token_ids: Tokens of text only.
@@ -104,8 +104,8 @@ def _split_characters(
         run.append(token)
         text = decode(run)
         # The text itself may contain a replacement character.
-        at = text.find(REPLACEMENT)
-        if at < 0 or whole[offset + at : offset + at + 1] == REPLACEMENT:
+        index = text.find(REPLACEMENT)
+        if index < 0 or whole[offset + index : offset + index + 1] == REPLACEMENT:
             yield text, run
             offset += len(text)
             run = []
@@ -116,40 +116,40 @@ def _split_characters(
 def time_words(
     words: Sequence[tuple[str, Sequence[int]]],
     *,
-    places: Sequence[int] | np.ndarray,
+    positions: Sequence[int] | np.ndarray,
     logprobs: Sequence[float] | np.ndarray,
 ) -> list[TimedWord]:
     """Computes the times of words.
 
     Args:
         words: Texts and tokens; N tokens in all.
-        places: [N + 1], positions where the words' tokens and the end token begin; see
-            `alignment.token_places`.
+        positions: [N + 1], where the words' tokens and the end token begin; see
+            `alignment.token_positions`.
         logprobs: [N], log-probabilities of the words' tokens.
     """
-    times = np.asarray(places) * SECONDS_PER_TIMESTAMP
+    times = np.asarray(positions) * SECONDS_PER_TIMESTAMP
     probabilities = np.exp(logprobs)
     timed = []
     first = 0
     for text, token_ids in words:
-        behind = first + len(token_ids)
+        end = first + len(token_ids)
         timed.append(
             TimedWord(
                 text=text,
                 token_ids=token_ids,
                 start=float(times[first]),
-                end=float(times[behind]),
-                probability=float(probabilities[first:behind].mean()),
+                end=float(times[end]),
+                probability=float(probabilities[first:end].mean()),
             )
         )
-        first = behind
+        first = end
     return timed
 
 
-def pace(words: Iterable[TimedWord]) -> Pace:
-    """The pace of the words."""
+def measure_pace(words: Iterable[TimedWord]) -> Pace:
+    """Computes the pace of a window from its words."""
     durations = [word.end - word.start for word in words if word.end != word.start]
-    return Pace(median=min(LONGEST_MEDIAN, statistics.median(durations)) if durations else 0.0)
+    return Pace(median=min(MAX_MEDIAN, statistics.median(durations)) if durations else 0.0)
 
 
 def shorten_at_sentence_ends(words: Sequence[TimedWord], pace: Pace) -> list[TimedWord]:
@@ -157,34 +157,34 @@ def shorten_at_sentence_ends(words: Sequence[TimedWord], pace: Pace) -> list[Tim
     result = list(words)
     for index in range(1, len(result)):
         before, word = result[index - 1], result[index]
-        if word.end - word.start <= pace.longest or not pace.median:
+        if word.end - word.start <= pace.max_duration or not pace.median:
             continue
         if word.text in SENTENCE_ENDS:
-            result[index] = replace(word, end=word.start + pace.longest)
+            result[index] = replace(word, end=word.start + pace.max_duration)
         elif before.text in SENTENCE_ENDS:
-            result[index] = replace(word, start=word.end - pace.longest)
+            result[index] = replace(word, start=word.end - pace.max_duration)
     return result
 
 
 def merge_punctuation(words: Sequence[TimedWord]) -> list[TimedWord]:
-    """Merges marks into their words. A word's times and probability do not change."""
+    """Merges punctuation into its words, whose times and probabilities do not change."""
     opened: list[TimedWord] = []
     for word in reversed(words):
         opens = word.text.startswith(" ") and word.text.strip() in OPENING
         if opens and opened:
-            opened[-1] = _joined(opened[-1], word, opened[-1])
+            opened[-1] = _join(opened[-1], word, opened[-1])
         else:
             opened.append(word)
     closed: list[TimedWord] = []
     for word in reversed(opened):
         if closed and not closed[-1].text.endswith(" ") and word.text in CLOSING:
-            closed[-1] = _joined(closed[-1], closed[-1], word)
+            closed[-1] = _join(closed[-1], closed[-1], word)
         else:
             closed.append(word)
     return closed
 
 
-def _joined(timed: TimedWord, first: TimedWord, second: TimedWord) -> TimedWord:
+def _join(timed: TimedWord, first: TimedWord, second: TimedWord) -> TimedWord:
     return replace(
         timed, text=first.text + second.text, token_ids=[*first.token_ids, *second.token_ids]
     )
@@ -200,15 +200,15 @@ def words_of_segments(
         text_tokens: Number of text tokens of each segment.
         offset: Start of the window in the recording, in seconds.
     """
-    left = list(reversed(words))
-    dealt = []
+    remaining = list(reversed(words))
+    segments = []
     for count in text_tokens:
-        mine: list[Word] = []
+        segment: list[Word] = []
         taken = 0
-        while left and taken < count:
-            word = left.pop()
+        while remaining and taken < count:
+            word = remaining.pop()
             taken += len(word.token_ids)
-            mine.append(
+            segment.append(
                 Word(
                     text=word.text,
                     start=round(offset + word.start, 2),
@@ -216,14 +216,14 @@ def words_of_segments(
                     probability=word.probability,
                 )
             )
-        dealt.append(mine)
-    return dealt
+        segments.append(segment)
+    return segments
 
 
-def fit(
+def fit_to_segment(
     words: Sequence[Word], *, start: float, end: float, last_end: float, pace: Pace
 ) -> tuple[list[Word], float, float]:
-    """Makes the times of a segment and of its words agree.
+    """Reconciles the times of a segment with those of its words.
 
     Attention is least certain beside pauses, so words there are shortened if they are too long.
 
@@ -240,14 +240,14 @@ def fit(
     first, *rest = words
     second = rest[0] if rest else None
     if first.end - last_end > PAUSE * pace.median and (
-        first.end - first.start > pace.longest
-        or (second is not None and second.end - first.start > 2 * pace.longest)
+        first.end - first.start > pace.max_duration
+        or (second is not None and second.end - first.start > 2 * pace.max_duration)
     ):
-        if second is not None and second.end - second.start > pace.longest:
-            boundary = max(second.end / 2, second.end - pace.longest)
+        if second is not None and second.end - second.start > pace.max_duration:
+            boundary = max(second.end / 2, second.end - pace.max_duration)
             first = replace(first, end=boundary)
             rest[0] = replace(second, start=boundary)
-        first = replace(first, start=max(0.0, first.end - pace.longest))
+        first = replace(first, start=max(0.0, first.end - pace.max_duration))
     if start < first.end and start - SLACK > first.start:
         first = replace(first, start=max(0.0, min(first.end - pace.median, start)))
     else:

@@ -79,7 +79,7 @@ def test_windows_are_those_of_the_recording_decoded_at_once() -> None:
             window, right = recording.window(first, frames), expected.window(first, frames)
             np.testing.assert_array_equal(window[2:], right[2:])
             np.testing.assert_allclose(window[:2], right[:2], rtol=1e-6)
-            recording.forget(first + WINDOW)
+            recording.drop_before(first + WINDOW)
         assert recording.is_complete
         assert recording.seconds == 40.0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.speech.transcription.alignment import median_filter, token_places, warp
+from shaperouter_service.speech.transcription.alignment import median_filter, token_positions, warp
 
 SHAPES = [(1, 1), (1, 6), (6, 1), (3, 4), (4, 3), (5, 5)]
 
@@ -67,8 +67,8 @@ def test_tokens_begin_where_attention_moves_to() -> None:
     for token in range(3):
         scores[:, token, 20 * token : 20 * (token + 1)] = 8
     scores[:, :, 60:] = 50
-    assert token_places(scores, 60) == pytest.approx([0, 20, 40], abs=1)
+    assert token_positions(scores, 60) == pytest.approx([0, 20, 40], abs=1)
 
 
 def test_a_place_that_all_tokens_attend_to_alike_says_nothing() -> None:
-    assert token_places(np.zeros([1, 2, 30]), 30)[0] == 0
+    assert token_positions(np.zeros([1, 2, 30]), 30)[0] == 0

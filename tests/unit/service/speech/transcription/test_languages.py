@@ -1,25 +1,20 @@
-"""Languages are named by codes or by names, and heard."""
+"""A request names its language by code or by name."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
 from harness.transcripts import TOKENS
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.speech.transcription import (
-    Task,
-    likeliest_language,
-    resolve_language,
-)
+from shaperouter_service.speech.transcription import Task, resolve_language
 
 NAMES = {"en": "english", "de": "german", "fr": "french"}
 
 
 @pytest.mark.parametrize("given", ["de", "DE", "German", "german"])
-def test_a_code_or_a_name_is_understood(given: str) -> None:
+def test_a_language_is_named_by_code_or_by_name(given: str) -> None:
     assert resolve_language(given, TOKENS, field="language", names=NAMES) == "de"
 
 
@@ -32,25 +27,14 @@ def test_a_language_that_the_model_does_not_know_is_refused(given: str) -> None:
     )
 
 
-def test_an_english_only_model_knows_english_alone() -> None:
+def test_an_english_only_model_knows_only_english() -> None:
     english = replace(TOKENS, languages={}, tasks={})
     assert resolve_language("English", english, field="language", names=NAMES) == "en"
     with pytest.raises(InvalidRequestError, match="must be one of en, "):
         resolve_language("de", english, field="language", names=NAMES)
 
 
-def test_the_likeliest_language_is_heard() -> None:
-    logits = [100.0] * 200
-    logits[TOKENS.languages["en"]] = 1.0
-    logits[TOKENS.languages["de"]] = 3.0
-    logits[TOKENS.languages["zh"]] = -math.inf
-    language, probabilities = likeliest_language(logits, TOKENS)
-    assert language == "de"
-    assert probabilities["de"] == pytest.approx(1 / (1 + math.exp(-2)))
-    assert sum(probabilities.values()) == pytest.approx(1)
-
-
-def test_only_a_multilingual_model_is_told_language_and_task() -> None:
+def test_only_a_multilingual_model_gets_a_language_and_a_task() -> None:
     expected = [TOKENS.start, TOKENS.languages["de"], TOKENS.tasks[Task.TRANSLATE]]
     assert TOKENS.start_sequence("de", Task.TRANSLATE) == expected
     english = replace(TOKENS, languages={}, tasks={})

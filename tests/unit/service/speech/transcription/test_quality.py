@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shaperouter_service.speech.transcription import Decoded, Thresholds
-from shaperouter_service.speech.transcription.quality import Verdict, judge
+from shaperouter_service.speech.transcription.quality import Verdict, assess
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
@@ -22,24 +22,24 @@ def decoded(*, text: str = SENTENCE, mean_logprob: float = -0.3, no_speech: floa
 @pytest.mark.parametrize(
     ("one", "thresholds", "verdict"),
     [
-        (decoded(), Thresholds(), Verdict.TAKE),
+        (decoded(), Thresholds(), Verdict.ACCEPT),
         (decoded(text=20 * SENTENCE), Thresholds(), Verdict.RETRY),
-        (decoded(text=20 * SENTENCE), Thresholds(compression_ratio=None), Verdict.TAKE),
+        (decoded(text=20 * SENTENCE), Thresholds(compression_ratio=None), Verdict.ACCEPT),
         (decoded(mean_logprob=-1.5), Thresholds(), Verdict.RETRY),
-        (decoded(mean_logprob=-1.5), Thresholds(mean_logprob=None), Verdict.TAKE),
+        (decoded(mean_logprob=-1.5), Thresholds(mean_logprob=None), Verdict.ACCEPT),
         (decoded(mean_logprob=-1.5, no_speech=0.7), Thresholds(), Verdict.SKIP),
-        (decoded(no_speech=0.7), Thresholds(), Verdict.TAKE),
+        (decoded(no_speech=0.7), Thresholds(), Verdict.ACCEPT),
         (decoded(no_speech=0.7), Thresholds(mean_logprob=None), Verdict.SKIP),
         (
             decoded(mean_logprob=-1.5, no_speech=0.7),
             Thresholds(no_speech_probability=None),
             Verdict.RETRY,
         ),
-        (decoded(text=""), Thresholds(), Verdict.TAKE),
+        (decoded(text=""), Thresholds(), Verdict.ACCEPT),
     ],
 )
 def test_verdict(one: Decoded, thresholds: Thresholds, verdict: Verdict) -> None:
-    assert judge(one, thresholds) is verdict
+    assert assess(one, thresholds) is verdict
 
 
 def test_the_end_token_counts_in_the_mean() -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 
 from harness.transcripts import END, TOKENS, transcript
-from shaperouter_service.speech.transcription.segments import Division, Span, divide
+from shaperouter_service.speech.transcription.segments import Span, SplitWindow, split_at_timestamps
 
 # A window from second 10 on, of which 20 s are the recording's.
 FIRST, FRAMES = 1000, 2000
 WINDOW_END = FIRST + FRAMES
 
 
-def spans(division: Division) -> list[tuple[float, float, list[int]]]:
+def spans(division: SplitWindow) -> list[tuple[float, float, list[int]]]:
     return [(span.start / 100, span.end / 100, list(span.token_ids)) for span in division.spans]
 
 
@@ -76,20 +76,20 @@ def spans(division: Division) -> list[tuple[float, float, list[int]]]:
 def test_spans_and_where_to_go_on(
     token_ids: list[int], expected: list[tuple[float, float, list[int]]], next_second: float
 ) -> None:
-    division = divide(token_ids, TOKENS, first_frame=FIRST, frames=FRAMES)
+    division = split_at_timestamps(token_ids, TOKENS, first_frame=FIRST, frames=FRAMES)
     assert spans(division) == expected
     assert division.next_frame == next_second * 100
 
 
 @given(st.lists(st.integers(0, END + 30), max_size=12), st.integers(1, FRAMES))
 def test_any_tokens_get_on(token_ids: list[int], frames: int) -> None:
-    division = divide(token_ids, TOKENS, first_frame=FIRST, frames=frames)
+    division = split_at_timestamps(token_ids, TOKENS, first_frame=FIRST, frames=frames)
     assert division.next_frame > FIRST
 
 
 @given(st.lists(st.integers(0, END + 30), max_size=12))
 def test_spans_are_tokens_in_order(token_ids: list[int]) -> None:
-    division = divide(token_ids, TOKENS, first_frame=FIRST, frames=FRAMES)
+    division = split_at_timestamps(token_ids, TOKENS, first_frame=FIRST, frames=FRAMES)
     joined = [token for span in division.spans for token in span.token_ids]
     assert joined == token_ids[: len(joined)]
     assert all(isinstance(span, Span) for span in division.spans)

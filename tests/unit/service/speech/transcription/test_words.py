@@ -14,9 +14,9 @@ from shaperouter_service.speech.transcription.segments import Word
 from shaperouter_service.speech.transcription.words import (
     Pace,
     TimedWord,
-    fit,
+    fit_to_segment,
+    measure_pace,
     merge_punctuation,
-    pace,
     shorten_at_sentence_ends,
     split_words,
     time_words,
@@ -79,7 +79,7 @@ def test_no_token_is_lost(text: str, language: str) -> None:
 def test_a_word_lasts_until_the_next_begins() -> None:
     # Of the tokens and of the end; 25 places are 0.5 s.
     places, logprobs = [0, 25, 50, 75], np.log([0.2, 0.4, 0.9])
-    words = time_words([(" ab", [1, 2]), (" c", [3])], places=places, logprobs=logprobs)
+    words = time_words([(" ab", [1, 2]), (" c", [3])], positions=places, logprobs=logprobs)
     assert [one.text for one in words] == [" ab", " c"]
     assert [(one.start, one.end) for one in words] == [
         pytest.approx((0.0, 1.0)),
@@ -118,9 +118,9 @@ def test_a_word_keeps_its_time_without_its_marks() -> None:
 
 def test_the_pace_is_the_median_of_what_takes_time() -> None:
     words = [timed("a", 0, 0), timed("b", 0, 0.2), timed("c", 0.2, 0.6)]
-    assert pace(words).median == pytest.approx(0.3)
-    assert pace([timed("slow", 0, 5)]).median == 0.7
-    assert pace([]).median == 0
+    assert measure_pace(words).median == pytest.approx(0.3)
+    assert measure_pace([timed("slow", 0, 5)]).median == 0.7
+    assert measure_pace([]).median == 0
 
 
 def test_pauses_between_sentences_are_no_part_of_words() -> None:
@@ -204,7 +204,7 @@ def test_words_and_segment_agree(
     fitted: list[tuple[float, float]],
     new_segment: tuple[float, float],
 ) -> None:
-    found, start, end = fit(
+    found, start, end = fit_to_segment(
         [word(*one) for one in words],
         start=segment[0],
         end=segment[1],

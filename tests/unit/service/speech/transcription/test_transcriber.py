@@ -36,7 +36,7 @@ def transcriber(
         window_frames=WINDOW,
         max_length=20,
     )
-    made.hear(frames, is_complete=is_complete)
+    made.feed(frames, is_complete=is_complete)
     return made
 
 
@@ -75,7 +75,7 @@ def test_the_first_window_has_the_beginning() -> None:
 def test_the_next_window_begins_where_the_last_segment_ended() -> None:
     one = transcriber()
     attempt(one)
-    segments = one.judge([decoded(0.0, "ab", 8.0, 8.0, "c")])
+    segments = one.accept([decoded(0.0, "ab", 8.0, 8.0, "c")])
     assert times(segments) == [(0.0, 8.0, "ab")]
     assert attempt(one).first_frame == 800
 
@@ -83,17 +83,17 @@ def test_the_next_window_begins_where_the_last_segment_ended() -> None:
 def test_times_are_of_the_recording() -> None:
     one = transcriber()
     attempt(one)
-    one.judge([decoded(0.0, "ab", 30.0)])
+    one.accept([decoded(0.0, "ab", 30.0)])
     attempt(one)
-    assert times(one.judge([decoded(1.0, "c", 5.0)])) == [(31.0, 35.0, "c")]
+    assert times(one.accept([decoded(1.0, "c", 5.0)])) == [(31.0, 35.0, "c")]
 
 
 def test_the_last_window_has_what_is_left() -> None:
     one = transcriber(WINDOW + 70)
     attempt(one)
-    one.judge([decoded(0.0, "ab", 30.0)])
+    one.accept([decoded(0.0, "ab", 30.0)])
     assert attempt(one).frames == 70
-    one.judge([decoded(0.0, "c", 0.6)])
+    one.accept([decoded(0.0, "c", 0.6)])
     assert one.next() == Finished()
 
 
@@ -109,7 +109,7 @@ def test_what_to_do_can_be_asked_again() -> None:
 def test_blank_and_empty_segments_are_left_out() -> None:
     one = transcriber()
     attempt(one)
-    segments = one.judge([decoded(0.0, " ", 2.0, 2.0, "a", 4.0, 4.0)])
+    segments = one.accept([decoded(0.0, " ", 2.0, 2.0, "a", 4.0, 4.0)])
     assert times(segments) == [(2.0, 4.0, "a")]
 
 
@@ -119,37 +119,37 @@ def test_blank_and_empty_segments_are_left_out() -> None:
 def test_what_was_said_is_the_next_prompt() -> None:
     one = transcriber()
     attempt(one)
-    one.judge([decoded(0.0, "ab", 8.0, 8.0, "c")])
+    one.accept([decoded(0.0, "ab", 8.0, 8.0, "c")])
     assert attempt(one).prompt == [TOKENS.previous, *transcript(0.0, "ab", 8.0), *START]
 
 
 def test_a_prompt_takes_less_than_half_of_the_places() -> None:
     one = transcriber()
     attempt(one)
-    one.judge([decoded(0.0, "abcdefghijklm", 8.0, 8.0)])
+    one.accept([decoded(0.0, "abcdefghijklm", 8.0, 8.0)])
     assert attempt(one).prompt == [TOKENS.previous, *transcript("fghijklm", 8.0), *START]
 
 
 def test_previous_text_can_be_kept_from_the_model() -> None:
     one = transcriber(condition_on_previous_text=False, initial_prompt=[1, 2])
     assert attempt(one).prompt == [TOKENS.previous, 1, 2, *START]
-    one.judge([decoded(0.0, "ab", 30.0)])
+    one.accept([decoded(0.0, "ab", 30.0)])
     assert attempt(one).prompt == START
 
 
 def test_an_initial_prompt_comes_before_what_was_said() -> None:
     one = transcriber(initial_prompt=[1, 2])
     attempt(one)
-    one.judge([decoded("ab")])
+    one.accept([decoded("ab")])
     assert attempt(one).prompt == [TOKENS.previous, 1, 2, *b"ab", *START]
 
 
 def test_what_was_decoded_at_a_high_temperature_is_no_prompt() -> None:
     one = transcriber(temperatures=(0.0, 0.6))
     attempt(one)
-    one.judge([decoded("a", mean_logprob=-3)])
+    one.accept([decoded("a", mean_logprob=-3)])
     attempt(one)
-    assert len(one.judge([decoded("b")])) == 1
+    assert len(one.accept([decoded("b")])) == 1
     assert attempt(one).prompt == START
 
 
@@ -163,33 +163,33 @@ def test_timestamps_can_be_left_out() -> None:
 def test_what_repeats_itself_is_decoded_at_a_higher_temperature() -> None:
     one = transcriber()
     before = attempt(one)
-    assert one.judge([decoded("a", text=20 * TEXT)]) == []
+    assert one.accept([decoded("a", text=20 * TEXT)]) == []
     after = attempt(one)
     assert (after.temperature, after.first_frame) == (0.2, before.first_frame)
-    assert one.judge([decoded("b")])[0].temperature == 0.2
+    assert one.accept([decoded("b")])[0].temperature == 0.2
 
 
 def test_of_what_is_never_trusted_the_likeliest_is_taken() -> None:
     one = transcriber(temperatures=(0.0, 0.5, 1.0))
     for text, logprob in (("a", -3.0), ("b", -2.0), ("c", -4.0)):
         attempt(one)
-        segments = one.judge([decoded(text, mean_logprob=logprob)])
+        segments = one.accept([decoded(text, mean_logprob=logprob)])
     assert [segment.text for segment in segments] == ["b"]
 
 
 def test_what_repeats_itself_is_the_last_to_be_taken() -> None:
     one = transcriber(temperatures=(0.0, 0.5))
     attempt(one)
-    one.judge([decoded("a", mean_logprob=-0.1, text=20 * TEXT)])
+    one.accept([decoded("a", mean_logprob=-0.1, text=20 * TEXT)])
     attempt(one)
-    assert one.judge([decoded("b", mean_logprob=-2.0)])[0].text == "b"
+    assert one.accept([decoded("b", mean_logprob=-2.0)])[0].text == "b"
 
 
 def test_of_several_candidates_the_likeliest_is_taken() -> None:
     one = transcriber()
     attempt(one)
     candidates = [decoded("a", mean_logprob=-0.9), decoded("b", mean_logprob=-0.3)]
-    assert one.judge(candidates)[0].text == "b"
+    assert one.accept(candidates)[0].text == "b"
 
 
 def test_the_end_token_speaks_for_no_candidate() -> None:
@@ -197,13 +197,13 @@ def test_the_end_token_speaks_for_no_candidate() -> None:
     one = transcriber()
     attempt(one)
     candidates = [decoded("a", mean_logprob=-0.5), decoded("bcde", mean_logprob=-0.64)]
-    assert one.judge(candidates)[0].text == "bcde"
+    assert one.accept(candidates)[0].text == "bcde"
 
 
 def test_silence_is_skipped() -> None:
     one = transcriber()
     attempt(one)
-    assert one.judge([decoded(0.0, "a", 5.0, 5.0, mean_logprob=-2.0, no_speech=0.9)]) == []
+    assert one.accept([decoded(0.0, "a", 5.0, 5.0, mean_logprob=-2.0, no_speech=0.9)]) == []
     assert attempt(one).first_frame == WINDOW
     assert attempt(one).prompt == START
 
@@ -221,7 +221,7 @@ def test_any_transcripts_come_to_an_end(data: st.DataObject) -> None:
             text=TEXT,
             no_speech_probability=data.draw(st.sampled_from([0.0, 1.0])),
         )
-        segments = one.judge([made])
+        segments = one.accept([made])
         ends += [segment.end for segment in segments]
         steps += 1
         # A timestamp's step is 2 frames, and a window is decoded twice at most.
@@ -245,7 +245,7 @@ def spoken(text: str, start: float, end: float) -> TimedWord:
 def test_words_are_asked_for_before_segments_are_final() -> None:
     one = transcriber(words=True)
     attempt(one)
-    assert one.judge([decoded(0.0, " a b", 8.0, 8.0, "c")]) == []
+    assert one.accept([decoded(0.0, " a b", 8.0, 8.0, "c")]) == []
     asked = align(one)
     assert asked.prefix == [*START, TOKENS.no_timestamps]
     assert [text for text, _ in asked.words] == [" a", " b"]
@@ -260,7 +260,7 @@ def test_words_are_asked_for_before_segments_are_final() -> None:
 def test_a_cut_off_window_goes_on_after_its_last_word() -> None:
     one = transcriber(words=True)
     attempt(one)
-    one.judge([decoded(0.0, " a b", 8.0, 8.0, "c")])
+    one.accept([decoded(0.0, " a b", 8.0, 8.0, "c")])
     align(one)
     one.align([spoken(" a", 7.0, 7.3), spoken(" b", 7.3, 7.7)])
     assert attempt(one).first_frame == 770
@@ -269,7 +269,7 @@ def test_a_cut_off_window_goes_on_after_its_last_word() -> None:
 def test_a_window_without_text_needs_no_words() -> None:
     one = transcriber(words=True)
     attempt(one)
-    assert one.judge([decoded(0.0, 30.0)]) == []
+    assert one.accept([decoded(0.0, 30.0)]) == []
     assert attempt(one).first_frame == WINDOW
 
 
@@ -279,14 +279,14 @@ def test_a_window_without_text_needs_no_words() -> None:
 def test_a_stream_waits_for_whole_windows() -> None:
     one = transcriber(WINDOW - 1, is_complete=False)
     assert one.next() == MoreAudio(frames=WINDOW)
-    one.hear(WINDOW, is_complete=False)
+    one.feed(WINDOW, is_complete=False)
     assert not attempt(one).is_partial
 
 
 def test_a_stream_that_ends_is_transcribed_to_its_end() -> None:
     one = transcriber(50, is_complete=False)
     assert one.next() == MoreAudio(frames=WINDOW)
-    one.hear(50, is_complete=True)
+    one.feed(50, is_complete=True)
     assert attempt(one).frames == 50
 
 
@@ -294,18 +294,18 @@ def test_part_of_a_window_is_decoded_step_by_step() -> None:
     one = transcriber(500, is_complete=False, step_frames=500)
     assert (attempt(one).frames, attempt(one).is_partial) == (500, True)
     # What ends the window may go on.
-    assert one.judge([decoded(0.0, "ab", 5.0)]) == []
+    assert one.accept([decoded(0.0, "ab", 5.0)]) == []
     assert one.next() == MoreAudio(frames=1000)
-    one.hear(1000, is_complete=False)
+    one.feed(1000, is_complete=False)
     assert attempt(one).frames == 1000
-    assert times(one.judge([decoded(0.0, "abc", 6.0, 6.0, "d", 10.0)])) == [(0.0, 6.0, "abc")]
+    assert times(one.accept([decoded(0.0, "abc", 6.0, 6.0, "d", 10.0)])) == [(0.0, 6.0, "abc")]
     assert one.next() == MoreAudio(frames=1100)
 
 
 def test_silence_in_part_of_a_window_waits_for_the_rest() -> None:
     one = transcriber(500, is_complete=False, step_frames=500)
     attempt(one)
-    assert one.judge([decoded("a", mean_logprob=-2.0, no_speech=0.9)]) == []
+    assert one.accept([decoded("a", mean_logprob=-2.0, no_speech=0.9)]) == []
     assert one.next() == MoreAudio(frames=1000)
 
 
@@ -315,10 +315,10 @@ def test_a_stream_is_heard_to_its_end(pieces: list[int]) -> None:
     heard = 0
     for index, piece in enumerate(pieces):
         heard += piece
-        one.hear(heard, is_complete=index == len(pieces) - 1)
+        one.feed(heard, is_complete=index == len(pieces) - 1)
         while isinstance(asked := one.next(), Attempt):
             assert asked.first_frame + asked.frames <= heard
-            one.judge([decoded(0.0, "ab", 1.0, 1.0, "c")])
+            one.accept([decoded(0.0, "ab", 1.0, 1.0, "c")])
     assert one.next() == Finished()
     assert one.next_frame >= heard
 
@@ -327,4 +327,4 @@ def test_thresholds_can_be_switched_off() -> None:
     nothing = Thresholds(compression_ratio=None, mean_logprob=None, no_speech_probability=None)
     one = transcriber(thresholds=nothing)
     attempt(one)
-    assert one.judge([decoded("a", mean_logprob=-9, no_speech=1.0, text=20 * TEXT)])
+    assert one.accept([decoded("a", mean_logprob=-9, no_speech=1.0, text=20 * TEXT)])

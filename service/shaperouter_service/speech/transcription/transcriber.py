@@ -7,24 +7,24 @@ from shaperouter_service.speech.transcription.quality import (
     Decoded,
     Thresholds,
     Verdict,
-    is_silence,
-    judge,
-    repeats_itself,
+    assess,
+    is_no_speech,
+    is_repetitive,
 )
 from shaperouter_service.speech.transcription.segments import (
     FRAMES_PER_SECOND,
     Segment,
     Span,
     Word,
-    divide,
+    split_at_timestamps,
 )
 from shaperouter_service.speech.transcription.tokens import Task, TranscriptTokens
 from shaperouter_service.speech.transcription.words import (
     Decode,
     TimedWord,
-    fit,
+    fit_to_segment,
+    measure_pace,
     merge_punctuation,
-    pace,
     shorten_at_sentence_ends,
     split_words,
     words_of_segments,
@@ -41,15 +41,15 @@ class TranscriptionOptions:
     Attributes:
         language: Code of the spoken language; None for an English-only model.
         task: Whether to transcribe or to translate.
-        timestamps: Let the model decide when segments begin and end; if False, each window is one
+        timestamps: Whether the model says when segments begin and end; if not, each window is one
             segment.
-        words: Find the times of words.
+        words: Whether to find the times of words.
         initial_prompt: Tokens of the text that precedes the transcript.
-        condition_on_previous_text: Let the model read the text of previous windows.
+        condition_on_previous_text: Whether the model reads the text of previous windows.
         temperatures: Temperatures to decode at, in turn, until a transcript passes the thresholds.
-        thresholds: Limits that an acceptable transcript keeps.
-        step_frames: How often to decode an incomplete window of a recording that still arrives:
-            after every so many frames. None waits for whole windows.
+        thresholds: Limits of an acceptable transcript.
+        step_frames: While a recording arrives, decode its incomplete window after every this many
+            frames. None waits for whole windows.
     """
 
     language: str | None
@@ -125,7 +125,7 @@ class _Accepted:
         temperature: The temperature at which it was decoded last.
         spans: Its final spans.
         next_frame: Where the next window begins.
-        reaches_end: See `Division`.
+        reaches_end: See `SplitWindow`.
     """
 
     attempt: Attempt
@@ -137,13 +137,13 @@ class _Accepted:
 
 
 class Transcriber:
-    """The state of one transcript.
+    """The state of one recording's transcript.
 
-    `next` returns what to do. It can be called again, so work that a lost worker left undone is
-    simply repeated elsewhere. `judge` and `align` take the result. Not thread-safe.
+    `next` returns what to do. It can be called again, so work that was lost with a worker is simply
+    repeated elsewhere. `accept` and `align` take the result. Not thread-safe.
 
     Attributes:
-        next_frame: The first frame that is not yet transcribed.
+        next_frame: The first frame that is not transcribed yet.
     """
 
     def __init__(
@@ -166,26 +166,26 @@ class Transcriber:
         """
         self._tokens, self._options, self._decode = tokens, options, decode
         self._window_frames, self._max_length = window_frames, max_length
-        self._heard, self._is_complete = 0, False
+        self._received, self._is_complete = 0, False
         self.next_frame = 0
         # Tokens for the next window's prompt.
         self._previous = list(options.initial_prompt)
         self._attempt: Attempt | None = None
         self._tried: list[Decoded] = []
         self._accepted: _Accepted | None = None
-        # Frames that the present window had when it was decoded incomplete.
-        self._partly_heard = 0
+        # Frames of the current window when it was last decoded incomplete.
+        self._partial_frames = 0
         # End of the last word, in seconds.
         self._last_end = 0.0
 
-    def hear(self, frames: int, *, is_complete: bool) -> None:
-        """Records how much of the recording has arrived.
+    def feed(self, frames: int, *, is_complete: bool) -> None:
+        """Sets how much of the recording has arrived.
 
         Args:
             frames: Frames that have arrived in all.
-            is_complete: Whether no more will arrive.
+            is_complete: Whether all of it has arrived.
         """
-        self._heard, self._is_complete = frames, is_complete
+        self._received, self._is_complete = frames, is_complete
 
     def next(self) -> Attempt | Alignment | MoreAudio | Finished:
         """Returns what to do next."""
@@ -198,7 +198,7 @@ class Transcriber:
             self._attempt = chosen
         return self._attempt
 
-    def judge(self, candidates: Sequence[Decoded]) -> Sequence[Segment]:
+    def accept(self, candidates: Sequence[Decoded]) -> Sequence[Segment]:
         """Takes the transcripts of an attempt.
 
         Args:
@@ -212,24 +212,24 @@ class Transcriber:
             raise RuntimeError("nothing is being decoded")
         options = self._options
         decoded = max(candidates, key=lambda one: one.rank)
-        verdict = judge(decoded, options.thresholds)
+        verdict = assess(decoded, options.thresholds)
         self._tried.append(decoded)
         if verdict is Verdict.RETRY:
             if len(self._tried) < len(options.temperatures):
                 temperature = options.temperatures[len(self._tried)]
                 self._attempt = replace(attempt, temperature=temperature)
                 return []
-            decoded = self._least_bad()
-            if is_silence(decoded, options.thresholds):
+            decoded = self._best_rejected()
+            if is_no_speech(decoded, options.thresholds):
                 verdict = Verdict.SKIP
         self._attempt, self._tried = None, []
         if verdict is Verdict.SKIP:
             if attempt.is_partial:
-                # Somebody may just have begun to speak.
+                # Speech may have begun at its end.
                 return self._wait(attempt)
-            self._go_on(attempt.first_frame + attempt.frames)
+            self._advance(attempt.first_frame + attempt.frames)
             return []
-        accepted = self._take(attempt, decoded)
+        accepted = self._accept(attempt, decoded)
         if attempt.is_partial and not accepted.spans:
             return self._wait(attempt)
         if options.words and any(self._tokens.text(span.token_ids) for span in accepted.spans):
@@ -243,8 +243,8 @@ class Transcriber:
         if accepted is None:
             raise RuntimeError("nothing is being aligned")
         self._accepted = None
-        speed = pace(words)
-        merged = merge_punctuation(shorten_at_sentence_ends(words, speed))
+        pace = measure_pace(words)
+        merged = merge_punctuation(shorten_at_sentence_ends(words, pace))
         text_tokens = [len(self._tokens.text(span.token_ids)) for span in accepted.spans]
         offset = accepted.attempt.first_frame / FRAMES_PER_SECOND
         timed: list[tuple[Span, Sequence[Word]]] = []
@@ -254,12 +254,12 @@ class Transcriber:
             if not found:
                 timed.append((span, ()))
                 continue
-            fitted, start, end = fit(
+            fitted, start, end = fit_to_segment(
                 found,
                 start=span.start / FRAMES_PER_SECOND,
                 end=span.end / FRAMES_PER_SECOND,
                 last_end=self._last_end,
-                pace=speed,
+                pace=pace,
             )
             self._last_end = end
             frames = [round(seconds * FRAMES_PER_SECOND) for seconds in (start, end)]
@@ -271,7 +271,7 @@ class Transcriber:
         return self._finish(accepted, timed)
 
     def _choose_window(self) -> Attempt | MoreAudio | Finished:
-        left = self._heard - self.next_frame
+        left = self._received - self.next_frame
         if self._is_complete and left <= 0:
             return Finished()
         is_partial = not self._is_complete and left < self._window_frames
@@ -279,7 +279,7 @@ class Transcriber:
             step = self._options.step_frames
             enough = self._window_frames
             if step is not None:
-                enough = min(enough, self._partly_heard + step)
+                enough = min(enough, self._partial_frames + step)
             if left < enough:
                 return MoreAudio(frames=self.next_frame + enough)
         return Attempt(
@@ -301,21 +301,21 @@ class Transcriber:
             prompt = [tokens.previous, *self._previous, *prompt]
         return prompt
 
-    def _least_bad(self) -> Decoded:
-        """The likeliest of the rejected transcripts that does not repeat itself."""
+    def _best_rejected(self) -> Decoded:
+        """The likeliest rejected transcript, if possible one that is not repetitive."""
         thresholds = self._options.thresholds
-        candidates = [one for one in self._tried if not repeats_itself(one, thresholds)]
+        candidates = [one for one in self._tried if not is_repetitive(one, thresholds)]
         return max(candidates or self._tried, key=lambda one: one.mean_logprob)
 
-    def _take(self, attempt: Attempt, decoded: Decoded) -> _Accepted:
-        division = divide(
+    def _accept(self, attempt: Attempt, decoded: Decoded) -> _Accepted:
+        split = split_at_timestamps(
             decoded.token_ids,
             self._tokens,
             first_frame=attempt.first_frame,
             frames=attempt.frames,
         )
-        spans, next_frame = division.spans, division.next_frame
-        if attempt.is_partial and division.reaches_end:
+        spans, next_frame = split.spans, split.next_frame
+        if attempt.is_partial and split.reaches_end:
             # The last span may continue in audio that has not arrived.
             spans = spans[:-1]
             next_frame = spans[-1].end if spans else attempt.first_frame
@@ -325,7 +325,7 @@ class Transcriber:
             temperature=attempt.temperature,
             spans=spans,
             next_frame=next_frame,
-            reaches_end=division.reaches_end and not attempt.is_partial,
+            reaches_end=split.reaches_end and not attempt.is_partial,
         )
 
     def _alignment(self, accepted: _Accepted) -> Alignment:
@@ -364,13 +364,13 @@ class Transcriber:
         is_uncertain = accepted.temperature > PROMPT_RESET_TEMPERATURE
         if is_uncertain or not self._options.condition_on_previous_text:
             self._previous = []
-        self._go_on(accepted.next_frame)
+        self._advance(accepted.next_frame)
         return segments
 
-    def _go_on(self, next_frame: int) -> None:
-        self.next_frame, self._partly_heard = next_frame, 0
+    def _advance(self, next_frame: int) -> None:
+        self.next_frame, self._partial_frames = next_frame, 0
 
     def _wait(self, attempt: Attempt) -> Sequence[Segment]:
         """Leaves an incomplete window until more of it has arrived."""
-        self._partly_heard = attempt.frames
+        self._partial_frames = attempt.frames
         return []
