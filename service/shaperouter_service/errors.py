@@ -3,37 +3,58 @@
 ::
 
     ServiceError
-    ├── InvalidRequestError      INVALID_ARGUMENT    api: a field is over its limit
-    ├── UnauthenticatedError     UNAUTHENTICATED     access: no token, or one of nobody
-    ├── NotOperatorError         PERMISSION_DENIED   access: a client is no operator
-    ├── ClientLimitError         RESOURCE_EXHAUSTED  access: a client asks for more than it may
-    ├── TooManyCallsError        RESOURCE_EXHAUSTED  access: more calls at once than it holds
-    ├── UnknownModelError        NOT_FOUND           api: no such model
-    ├── ModelLoadingError        UNAVAILABLE         api: no worker has loaded it yet
-    ├── QueueFullError           RESOURCE_EXHAUSTED  worker: try again later
-    ├── TextQueueFullError       RESOURCE_EXHAUSTED  text: too much text waits to be tokenized
-    ├── RecordingMemoryError     RESOURCE_EXHAUSTED  api: recordings take too much memory
-    ├── StoppingError            UNAVAILABLE         rpc, worker: it is being stopped
-    ├── OverloadedError          RESOURCE_EXHAUSTED  fleet: the wait would be too long
-    ├── DeadlineTooShortError    DEADLINE_EXCEEDED   fleet: it could not end in time
-    ├── WorkerLostError          UNAVAILABLE         fleet: the worker that was asked is gone
-    ├── DeadlyRequestError       INTERNAL            fleet: worker after worker died of it
-    ├── NoWorkerInTimeError      DEADLINE_EXCEEDED   fleet: the deadline passes without a worker
-    ├── DeadlinePassedError      DEADLINE_EXCEEDED   worker: the deadline passes while it runs
-    ├── GraphFailedError         INTERNAL            graphs: a graph could not be compiled
-    └── GraphRefusedError        FAILED_PRECONDITION graphs: a graph may not be compiled
-    StartupError                 exit code 78        a model, an option or a port is unusable
+    ├── InvalidRequestError      INVALID_ARGUMENT     a field violates its rule
+    ├── UnauthenticatedError     UNAUTHENTICATED      the token is missing or unknown
+    ├── NotOperatorError         PERMISSION_DENIED    the client is not an operator
+    ├── ClientLimitError         RESOURCE_EXHAUSTED   the client is at its limit
+    ├── TooManyCallsError        RESOURCE_EXHAUSTED   too many calls are in progress
+    ├── UnknownModelError        NOT_FOUND            no model has this name
+    ├── ModelLoadingError        UNAVAILABLE          no worker has loaded the model yet
+    ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
+    ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
+    ├── RecordingMemoryError     RESOURCE_EXHAUSTED   recordings take too much memory
+    ├── StoppingError            UNAVAILABLE          the process is stopping
+    ├── OverloadedError          RESOURCE_EXHAUSTED   the request would wait too long
+    ├── DeadlineTooShortError    DEADLINE_EXCEEDED    the request cannot finish in time
+    ├── WorkerLostError          UNAVAILABLE          the worker that was called is gone
+    ├── DeadlyRequestError       INTERNAL             the request kills workers
+    ├── NoWorkerInTimeError      DEADLINE_EXCEEDED    the deadline passed without a worker
+    ├── DeadlinePassedError      DEADLINE_EXCEEDED    the deadline passed on a worker
+    ├── GraphFailedError         INTERNAL             a graph could not be compiled
+    └── GraphRefusedError        FAILED_PRECONDITION  a graph may not be compiled
+    StartupError                 exit code 78         a model, an option or a port is unusable
 """
 
 from dataclasses import dataclass
-
-import grpc
+from enum import IntEnum
 
 # Minimum seconds before a caller should try again.
 SHORTEST_RETRY = 0.1
 
 # Maximum violations in an error's message; its details contain all. Both share a header of 8 KB.
-MOST_IN_A_MESSAGE = 8
+MAX_VIOLATIONS_SHOWN = 8
+
+
+class Code(IntEnum):
+    """The status codes of gRPC, with its numbers, without importing it."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +79,13 @@ class ServiceError(Exception):
     """An error with a gRPC status.
 
     Attributes:
-        code: The status code.
+        code: The gRPC status code.
         reason: Constant of google.rpc.ErrorInfo, for programs.
         retry_after: Seconds after which the call may be sent again; None if that would not help.
-        deadly: Whether the request itself is the cause, so that no program should repeat it by
-            itself.
+        deadly: Whether the request itself is the cause, so that programs should not retry it.
     """
 
-    code: grpc.StatusCode
+    code: Code
     reason: str
     retry_after: float | None = None
     deadly = False
@@ -74,25 +94,25 @@ class ServiceError(Exception):
 class InvalidRequestError(ServiceError):
     """A request breaks a rule. Contains every violation found, not only the first."""
 
-    code = grpc.StatusCode.INVALID_ARGUMENT
+    code = Code.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
 
     def __init__(self, *violations: Violation) -> None:
         """Takes the violations, at least one."""
-        told = [f"{v.field}: {v.description}" for v in violations[:MOST_IN_A_MESSAGE]]
-        if len(violations) > len(told):
-            told.append(f"and {len(violations) - len(told)} more")
-        super().__init__("; ".join(told))
+        shown = [f"{v.field}: {v.description}" for v in violations[:MAX_VIOLATIONS_SHOWN]]
+        if len(violations) > len(shown):
+            shown.append(f"and {len(violations) - len(shown)} more")
+        super().__init__("; ".join(shown))
         self.violations = violations
 
 
 class UnauthenticatedError(ServiceError):
     """A call has no token, or an unknown one."""
 
-    code = grpc.StatusCode.UNAUTHENTICATED
+    code = Code.UNAUTHENTICATED
 
     def __init__(self, *, has_token: bool) -> None:
-        """Builds the error from whether there was a token; the token itself is never shown."""
+        """Takes whether there was a token; the token itself is never shown."""
         wrong = "is not known" if has_token else "is missing"
         super().__init__(
             f"authorization: the token {wrong}; a call needs the metadata "
@@ -104,7 +124,7 @@ class UnauthenticatedError(ServiceError):
 class NotOperatorError(ServiceError):
     """A client requests something that only operators may."""
 
-    code = grpc.StatusCode.PERMISSION_DENIED
+    code = Code.PERMISSION_DENIED
     reason = "NOT_OPERATOR"
 
     def __init__(self, client: str) -> None:
@@ -115,7 +135,7 @@ class NotOperatorError(ServiceError):
 class ClientLimitError(ServiceError):
     """A client requests more than its limit."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "CLIENT_LIMIT"
 
     def __init__(self, client: str, limit: str, *, retry_after: float) -> None:
@@ -127,7 +147,7 @@ class ClientLimitError(ServiceError):
 class TooManyCallsError(ServiceError):
     """The router, or one client, has its maximum number of calls in progress."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "TOO_MANY_CALLS"
     # A running call has to end first, and nobody knows when.
     retry_after = 1.0
@@ -143,7 +163,7 @@ class TooManyCallsError(ServiceError):
 class UnknownModelError(ServiceError):
     """The service has no model of that name."""
 
-    code = grpc.StatusCode.NOT_FOUND
+    code = Code.NOT_FOUND
     reason = "UNKNOWN_MODEL"
 
     def __init__(self, name: str, known: list[str]) -> None:
@@ -157,7 +177,7 @@ class UnknownModelError(ServiceError):
 class ModelLoadingError(ServiceError):
     """The model is configured, but no worker has loaded it yet."""
 
-    code = grpc.StatusCode.UNAVAILABLE
+    code = Code.UNAVAILABLE
     reason = "MODEL_LOADING"
     retry_after = 1.0
 
@@ -169,7 +189,7 @@ class ModelLoadingError(ServiceError):
 class QueueFullError(ServiceError):
     """A lane's queue is full."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
     retry_after = 1.0
 
@@ -182,7 +202,7 @@ class QueueFullError(ServiceError):
 class TextQueueFullError(ServiceError):
     """Too much text is waiting to be tokenized."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "TEXT_QUEUE_FULL"
     retry_after = 1.0
 
@@ -198,7 +218,7 @@ class TextQueueFullError(ServiceError):
 class RecordingMemoryError(ServiceError):
     """Recordings use their maximum of memory, or one client's maximum."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "RECORDING_MEMORY_FULL"
     # Another transcription has to end first, and nobody knows when.
     retry_after = 1.0
@@ -215,7 +235,7 @@ class RecordingMemoryError(ServiceError):
 class StoppingError(ServiceError):
     """The process is stopping and takes no new work."""
 
-    code = grpc.StatusCode.UNAVAILABLE
+    code = Code.UNAVAILABLE
     reason = "STOPPING"
     # Its replacement, or another router, already takes requests.
     retry_after = 0.5
@@ -228,7 +248,7 @@ class StoppingError(ServiceError):
 class OverloadedError(ServiceError):
     """A request would wait for a slot longer than the limit."""
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = Code.RESOURCE_EXHAUSTED
     reason = "OVERLOADED"
 
     def __init__(self, model: str, expected: float, limit: float) -> None:
@@ -244,7 +264,7 @@ class OverloadedError(ServiceError):
 class DeadlineTooShortError(ServiceError):
     """A request cannot finish before its deadline."""
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    code = Code.DEADLINE_EXCEEDED
     reason = "DEADLINE_TOO_SHORT"
 
     def __init__(
@@ -261,7 +281,7 @@ class DeadlineTooShortError(ServiceError):
 class WorkerLostError(ServiceError):
     """The worker that was called is gone."""
 
-    code = grpc.StatusCode.UNAVAILABLE
+    code = Code.UNAVAILABLE
     reason = "WORKER_LOST"
     retry_after = 0.5
 
@@ -273,7 +293,7 @@ class WorkerLostError(ServiceError):
 class DeadlyRequestError(ServiceError):
     """The request kills workers; sent again, it would kill another one."""
 
-    code = grpc.StatusCode.INTERNAL
+    code = Code.INTERNAL
     reason = "DEADLY_REQUEST"
     deadly = True
 
@@ -289,7 +309,7 @@ class DeadlyRequestError(ServiceError):
 class NoWorkerInTimeError(ServiceError):
     """The deadline passed before a worker could take the request."""
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    code = Code.DEADLINE_EXCEEDED
     reason = "NO_WORKER_IN_TIME"
 
     def __init__(self, model: str, *, was_loaded: bool) -> None:
@@ -305,7 +325,7 @@ class NoWorkerInTimeError(ServiceError):
 class DeadlinePassedError(ServiceError):
     """The deadline passed while a worker had the request."""
 
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    code = Code.DEADLINE_EXCEEDED
     reason = "DEADLINE_PASSED"
 
     def __init__(self, model: str, waited_for: str) -> None:
@@ -318,7 +338,7 @@ class DeadlinePassedError(ServiceError):
 class GraphFailedError(ServiceError):
     """A graph that the request needs failed to compile."""
 
-    code = grpc.StatusCode.INTERNAL
+    code = Code.INTERNAL
     reason = "GRAPH_FAILED"
 
     def __init__(self, signature: object, error: str) -> None:
@@ -329,7 +349,7 @@ class GraphFailedError(ServiceError):
 class GraphRefusedError(ServiceError):
     """A graph that the request needs may not be compiled."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
+    code = Code.FAILED_PRECONDITION
     reason = "GRAPH_REFUSED"
 
     def __init__(self, signature: object, why: str) -> None:

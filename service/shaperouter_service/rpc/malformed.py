@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from shaperouter_service.errors import MOST_IN_A_MESSAGE, InvalidRequestError, Violation
+from shaperouter_service.errors import MAX_VIOLATIONS_SHOWN, InvalidRequestError, Violation
 
 
 def too_large(data: bytes, message_type: type[Message], max_bytes: float) -> InvalidRequestError:
@@ -42,7 +42,7 @@ def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
         broken = "the bytes are not a protobuf message of this type"
         return InvalidRequestError(Violation(field=descriptor.full_name, description=broken))
     strings = set(_string_fields(file))
-    found = islice(_not_utf8(message, strings, prefix=""), MOST_IN_A_MESSAGE)
+    found = islice(_not_utf8(message, strings, prefix=""), MAX_VIOLATIONS_SHOWN)
     return InvalidRequestError(*found)
 
 

@@ -9,11 +9,12 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 from grpc_status import rpc_status
 
-from shaperouter_service.errors import InvalidRequestError, ServiceError
+from shaperouter_service.errors import Code, InvalidRequestError, ServiceError
 from shaperouter_service.rpc.call import current_call
 
 DOMAIN = "shaperouter"
 _DETAILS_KEY = "grpc-status-details-bin"
+_GRPC_CODES = {Code(code.value[0]): code for code in StatusCode}
 
 
 class RelayedError(ServiceError):
@@ -24,7 +25,7 @@ class RelayedError(ServiceError):
         super().__init__(status.message)
         self.status = status
         self.reason = _reason(status)
-        self.code = next(code for code in StatusCode if code.value[0] == status.code)
+        self.code = Code(status.code)
 
 
 def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
@@ -57,7 +58,7 @@ def _status_of(error: ServiceError) -> status_pb2.Status:
     for detail in details:
         packed.append(AnyMessage())
         packed[-1].Pack(detail)
-    return status_pb2.Status(code=error.code.value[0], message=str(error), details=packed)
+    return status_pb2.Status(code=error.code, message=str(error), details=packed)
 
 
 def from_call(error: aio.AioRpcError) -> RelayedError:
@@ -90,4 +91,4 @@ async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> 
     if error.deadly:
         # Tells gRPC's own retries to stop; people and their programs still may.
         metadata = (*metadata, ("grpc-retry-pushback-ms", "-1"))
-    await context.abort(error.code, status.message, metadata)
+    await context.abort(_GRPC_CODES[error.code], status.message, metadata)

@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 from grpc import aio
 
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.telemetry.requests import RequestRecord
 
 # A deadline more than ten years away, in seconds, counts as none. Callers give centuries if they
@@ -36,9 +35,9 @@ def recorded_end(record: RequestRecord, deadline: float | None) -> Iterator[None
     except (asyncio.CancelledError, GeneratorExit):
         # gRPC cancels this task both when the caller leaves and when the deadline passes.
         passed = deadline is not None and time.monotonic() >= deadline
-        record.code = grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
+        record.code = Code.DEADLINE_EXCEEDED if passed else Code.CANCELLED
         raise
     # Every other exception is recorded in the log and the metrics, and raised again.
     except Exception as error:
-        record.code, record.error = grpc.StatusCode.INTERNAL, repr(error)
+        record.code, record.error = Code.INTERNAL, repr(error)
         raise

@@ -6,12 +6,11 @@ import time
 from collections import Counter
 from typing import Any
 
-import grpc
 import prometheus_client
 import structlog
 from prometheus_client import CollectorRegistry
 
-from shaperouter_service.errors import ServiceError, shortened
+from shaperouter_service.errors import Code, ServiceError, shortened
 from shaperouter_service.rpc.call import current_call
 from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.telemetry.payer import current_payer
@@ -20,9 +19,9 @@ log = structlog.get_logger("shaperouter.request")
 
 # What an operator should look at stands out.
 LEVELS = {
-    grpc.StatusCode.INTERNAL: logging.ERROR,
-    grpc.StatusCode.UNAVAILABLE: logging.WARNING,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: logging.WARNING,
+    Code.INTERNAL: logging.ERROR,
+    Code.UNAVAILABLE: logging.WARNING,
+    Code.RESOURCE_EXHAUSTED: logging.WARNING,
 }
 
 # Lines of refused calls: at most BURST at once and LINES_PER_SECOND on average, some 200 MB a day,
@@ -100,7 +99,7 @@ class RefusalLog:
             fields["client"] = payer.name
         self.write(error.code, "call refused", fields)
 
-    def write(self, code: grpc.StatusCode, event: str, fields: dict[str, Any]) -> None:
+    def write(self, code: Code, event: str, fields: dict[str, Any]) -> None:
         """Writes a line about a call that was refused, unless there are too many of them.
 
         Args:

@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Self
 
-import grpc
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter.v1 import generation_pb2
+from shaperouter_service.errors import Code
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.rpc.call import current_call
@@ -169,7 +169,7 @@ class RequestMetrics:
         for model in models:
             self._begin(model)
         self.waiting.labels(UNKNOWN_MODEL)
-        for code in grpc.StatusCode:
+        for code in Code:
             self.requests.labels(UNKNOWN_MODEL, code.name)
 
     def _begin(self, model: str) -> None:
@@ -186,7 +186,7 @@ class RequestMetrics:
             self.generation_tokens,
         ):
             metric.labels(model)
-        for code in grpc.StatusCode:
+        for code in Code:
             self.requests.labels(model, code.name)
         for kind, fit in itertools.product(GraphKind, FITS):
             self.cover_served.labels(model, kind, fit)
@@ -207,7 +207,7 @@ class RequestRecord:
     def __init__(self, metrics: RequestMetrics, request_id: str) -> None:
         """The request arrives."""
         self.request_id = request_id
-        self.code = grpc.StatusCode.OK
+        self.code = Code.OK
         self.error = ""
         self.worker = ""
         self.routes: list[Decision] = []
@@ -280,7 +280,7 @@ class RequestRecord:
         self._end_span()
         if call := current_call.get():
             call.logged = True
-        if self.code is grpc.StatusCode.OK or self.routes:
+        if self.code is Code.OK or self.routes:
             log.log(LEVELS.get(self.code, logging.INFO), "request", **fields)
         else:
             self._metrics.refusals.write(self.code, "request", fields)
@@ -352,14 +352,12 @@ class RequestRecord:
                 "gen_ai.request.model": self._model,
                 "gen_ai.usage.input_tokens": self._prompt_tokens,
                 "gen_ai.usage.output_tokens": self.generated_tokens,
-                "rpc.grpc.status_code": self.code.value[0],
+                "rpc.grpc.status_code": self.code.value,
                 "shaperouter.worker": self.worker,
                 **({"shaperouter.client": self._payer.name} if self._payer else {}),
             }
         )
-        self._span.end(
-            error=self.error or ("" if self.code is grpc.StatusCode.OK else self.code.name)
-        )
+        self._span.end(error=self.error or ("" if self.code is Code.OK else self.code.name))
 
     def _pay(self, kind: str, tokens: int) -> None:
         if self._payer:

@@ -12,12 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
 
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.api.transcription_options import ResolvedTranscription
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
@@ -234,7 +233,7 @@ class FleetHearer:
                 heard = await self._tried(run, told)
             except ServiceError as error:
                 # Overload ends no transcription that has begun; only its deadline does.
-                if not self.accounts or error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                if not self.accounts or error.code is not Code.RESOURCE_EXHAUSTED:
                     raise
                 await asyncio.sleep(error.retry_after or REFUSED_PAUSE)
                 continue

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, worker_pb2
-from shaperouter_service.errors import MOST_IN_A_MESSAGE, InvalidRequestError
+from shaperouter_service.errors import MAX_VIOLATIONS_SHOWN, InvalidRequestError
 from shaperouter_service.rpc.malformed import describe
 
 MESSAGES: list[type[Message]] = [
@@ -118,7 +118,7 @@ def test_a_bad_string_that_is_sent_again_is_named() -> None:
 
 def test_of_many_bad_strings_the_first_are_named() -> None:
     error = describe(field(1, b"\xff") * 10_000, generation_pb2.GenerateRequest)
-    assert fields_of(error) == ["model"] * MOST_IN_A_MESSAGE
+    assert fields_of(error) == ["model"] * MAX_VIOLATIONS_SHOWN
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from grpc import StatusCode, aio
 
 from shaperouter_service.errors import (
     ClientLimitError,
+    Code,
     DeadlinePassedError,
     DeadlineTooShortError,
     DeadlyRequestError,
@@ -229,7 +230,7 @@ def test_retry_info_is_there_where_trying_again_helps(
 
 
 @BY_NAME
-def test_the_message_names_what_it_is_about(
+def test_the_message_names_the_limits_and_values(
     error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
 ) -> None:
     del code, reason, retry_after
@@ -251,11 +252,11 @@ def test_only_invalid_requests_carry_bad_request() -> None:
     assert not any(details(to_status(e), error_details_pb2.BadRequest) for e in others)
 
 
-def test_a_relayed_error_passes_as_it_came() -> None:
+def test_a_relayed_error_keeps_its_status() -> None:
     status = to_status(QueueFullError("gpt2", 4))
     relayed = RelayedError(status)
     assert to_status(relayed) == status
-    assert relayed.code is StatusCode.RESOURCE_EXHAUSTED
+    assert relayed.code is Code.RESOURCE_EXHAUSTED
     assert str(relayed) == status.message
 
 
@@ -263,7 +264,7 @@ def failed_call(code: StatusCode, message: str, *metadata: tuple[str, bytes]) ->
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*metadata), details=message)
 
 
-def test_a_failed_call_gives_back_the_status_of_the_other_side() -> None:
+def test_a_failed_call_keeps_the_workers_status() -> None:
     status = to_status(QueueFullError("gpt2", 4))
     error = failed_call(
         StatusCode.RESOURCE_EXHAUSTED,
@@ -275,7 +276,7 @@ def test_a_failed_call_gives_back_the_status_of_the_other_side() -> None:
 
 def test_a_failed_call_without_details_keeps_code_and_message() -> None:
     relayed = from_call(failed_call(StatusCode.INTERNAL, "it broke"))
-    assert (relayed.code, str(relayed)) == (StatusCode.INTERNAL, "it broke")
+    assert (relayed.code, str(relayed)) == (Code.INTERNAL, "it broke")
 
 
 class Context:
@@ -303,7 +304,7 @@ def test_abort_sends_code_message_and_details() -> None:
     assert status_pb2.Status.FromString(value) == to_status(error)
 
 
-def test_abort_keeps_the_trailer_there_was() -> None:
+def test_abort_keeps_the_trailing_metadata() -> None:
     context: Any = Context(("x-request-id", "7"))
     asyncio.run(abort(context, QueueFullError("gpt2", 4)))
     _, _, metadata = context.sent

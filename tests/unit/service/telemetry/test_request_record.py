@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.logs import capture_logs
 from shaperouter.v1 import generation_pb2, signature_pb2
+from shaperouter_service.errors import Code
 from shaperouter_service.routing.decision import Decision, Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
@@ -104,15 +104,15 @@ def test_a_request_waits_until_its_first_token_and_runs_after_it(measured: Measu
 @pytest.mark.parametrize(
     "code",
     [
-        grpc.StatusCode.OK,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.INTERNAL,
+        Code.OK,
+        Code.CANCELLED,
+        Code.DEADLINE_EXCEEDED,
+        Code.UNAVAILABLE,
+        Code.INTERNAL,
     ],
 )
 def test_gauges_return_to_zero_however_a_request_ends(
-    measured: Measured, lines: Lines, tokens: int, code: grpc.StatusCode
+    measured: Measured, lines: Lines, tokens: int, code: Code
 ) -> None:
     with measured.record() as record:
         for _ in range(tokens):
@@ -133,7 +133,7 @@ def test_gauges_return_to_zero_after_an_exception(
 
 
 def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
-    codes = [grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.OK]
+    codes = [Code.OK, Code.CANCELLED, Code.OK]
     for code in codes:
         with measured.record() as record:
             record.code = code
@@ -142,7 +142,7 @@ def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
 
 
 def test_what_a_rate_is_taken_of_is_there_before_the_first_event(measured: Measured) -> None:
-    for code in grpc.StatusCode:
+    for code in Code:
         assert measured.value("requests_total", code=code.name) == 0
     for name in ("time_to_first_token_seconds_count", "generation_tokens_total"):
         assert measured.value(name) == 0
@@ -227,8 +227,8 @@ def test_latencies_of_tokens_add_up_to_the_time_of_decoding(
     assert record.time_to_first_token == 1.0
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
-def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: grpc.StatusCode) -> None:
+@pytest.mark.parametrize("code", [Code.OK, Code.UNAVAILABLE])
+def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: Code) -> None:
     with measured.record() as record:
         record.code = code
     assert measured.value("e2e_request_latency_seconds_count") == 1
@@ -312,10 +312,10 @@ def test_one_line_is_logged_for_a_request(measured: Measured, lines: Lines) -> N
 
 @pytest.mark.parametrize(
     ("code", "level"),
-    [(grpc.StatusCode.INTERNAL, "error"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "warning")],
+    [(Code.INTERNAL, "error"), (Code.RESOURCE_EXHAUSTED, "warning")],
 )
 def test_the_line_of_a_failure_tells_the_error(
-    measured: Measured, lines: Lines, code: grpc.StatusCode, level: str
+    measured: Measured, lines: Lines, code: Code, level: str
 ) -> None:
     with measured.record() as record:
         record.code, record.error = code, "what went wrong"
