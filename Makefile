@@ -108,6 +108,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that what i
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(PROTO_BIN)/buf lint protos
 	$(PROTO_BIN)/python protos/generate.py --check client
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
