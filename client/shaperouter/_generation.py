@@ -13,7 +13,7 @@ class FinishReason(enum.StrEnum):
 
     EOS = "eos"  # the model generated an end token
     LENGTH = "length"  # max_new_tokens was reached
-    STOP = "stop"  # a stop text appeared
+    STOP = "stop"  # a stop string appeared
     UNKNOWN = "unknown"  # a reason that this version of the client does not know
 
 
@@ -89,7 +89,7 @@ class Timings:
     """Where the time went, in seconds on the service's clock.
 
     Sampled sequences are generated side by side; each field is the longest time of any of them. If
-    a stop text ended a sequence, its `queue_seconds` and `prefill_seconds` are unknown and 0.
+    a stop string ended a sequence, its `queue_seconds` and `prefill_seconds` are unknown and 0.
 
     Attributes:
         route_seconds: From the request's arrival at the service until it was first sent to a
@@ -180,7 +180,7 @@ class Generation:
         usage: The token counts.
         timings: Where the time went.
         graphs: The graphs asked for and the graphs that served, in order of first use; unknown for
-            sequences that a stop text ended.
+            sequences that a stop string ended.
         worker: The worker that ran the request; with several sequences, that of the first.
         routes: With `explain`, one route for each time that the router gave a run of the request to
             a worker, in order; otherwise empty.
@@ -232,7 +232,7 @@ class Delta:
 
     Attributes:
         text: Text that can no longer change. Empty while a character is split over tokens, or while
-            a stop text may have begun. The texts of all deltas of a sequence, joined, are its text.
+            a stop string may have begun. The joined texts of a sequence's deltas are its text.
         token_ids: The new token ids.
         sequence: The sequence that they belong to, from 0. Sampled sequences grow side by side;
             those of beam search arrive whole, at the end.

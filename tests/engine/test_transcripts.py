@@ -212,7 +212,7 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     before = lane.reader.encode_padding_tokens, lane.reader.align_padding_tokens
     tokens = uneven.arrays["token_ids"].tolist()
     collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
-    collected.run.heard_length = 20
+    collected.run.valid_length = 20
     ended(collected)
     served = {s.kind: s for _, s in collected.run.uses}
     encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]
@@ -226,7 +226,7 @@ def request(bench: Bench, golden: GoldenSounds, **changes: object) -> worker_pb2
         model=golden.name,
         token_ids=[91, 93],
         options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
-        sound=worker_pb2.Sound(numbers=golden.sound(0).tobytes(), places=golden.places),
+        sound=worker_pb2.Sound(samples=golden.sound(0).tobytes(), positions=golden.places),
     )
     asked.MergeFrom(worker_pb2.RunRequest(**changes))  # type: ignore[arg-type]
     return asked
@@ -241,7 +241,7 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
     check(asked, model)
     run = make_run(asked, model, lambda _: None)
     np.testing.assert_array_equal(run.source, uneven.sound(0))
-    assert (run.source_length, run.heard_length) == (uneven.places, uneven.places)
+    assert (run.source_length, run.valid_length) == (uneven.places, uneven.places)
     assert run.options.transcript.first_timestamp.tolist() == [103]
     assert run.options.transcript.first_token.tolist() == [[-1, -1]]
     assert run.options.transcript.no_speech_token.tolist() == [101]
@@ -250,8 +250,11 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sound": worker_pb2.Sound(numbers=bytes(8))}, "sound.numbers: must be from 39368 to"),
-        ({"sound": worker_pb2.Sound(places=31)}, "sound.places: must be from 0 to 30, got 31"),
+        ({"sound": worker_pb2.Sound(samples=bytes(8))}, "sound.samples: must be from 39368 to"),
+        (
+            {"sound": worker_pb2.Sound(positions=31)},
+            "sound.positions: must be from 0 to 30, got 31",
+        ),
         ({"source_token_ids": [1]}, "source_token_ids: must be from 0 to 0, got 1"),
         (
             {
@@ -279,7 +282,7 @@ def test_a_model_of_text_is_given_no_sound(bench: Bench) -> None:
         token_ids=[0],
         source_token_ids=[5],
         options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
-        sound=worker_pb2.Sound(places=1),
+        sound=worker_pb2.Sound(positions=1),
     )
     with pytest.raises(InvalidRequestError, match="sound: must not be set: t5-gated makes no"):
         check(asked, bench.engine.model(TEXT))

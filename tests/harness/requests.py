@@ -45,7 +45,7 @@ ANSWERING = model_pb2.Model(
 class Letters:
     """A tokenizer of one token for each letter: its place in the alphabet, 1 for any other."""
 
-    adds_pieces = True
+    is_concatenative = True
     decoder = "ByteLevel"
 
     async def encode(self, text: str) -> list[int]:

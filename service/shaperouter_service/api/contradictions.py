@@ -54,7 +54,7 @@ def search_stop_violations(
     """
     if resolved.num_beams == 1 or not options.stop or not tokenizer:
         return
-    if not tokenizer.adds_pieces:
+    if not tokenizer.is_concatenative:
         yield Violation(
             field="options.stop",
             description=f"needs num_beams 1, got {resolved.num_beams}: with the tokenizer's "

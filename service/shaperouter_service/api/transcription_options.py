@@ -34,14 +34,14 @@ class ResolvedTranscription:
 
     Attributes:
         options: How to transcribe. The language is also None if it is to be detected.
-        hears_language: Whether it is to be detected.
+        detects_language: Whether it is to be detected.
         num_beams: Hypotheses of beam search at temperature 0.
         best_of: Transcripts to sample at a temperature above 0.
         seed: Seed of the random numbers.
     """
 
     options: TranscriptionOptions
-    hears_language: bool
+    detects_language: bool
     num_beams: int
     best_of: int
     seed: int
@@ -117,7 +117,7 @@ def resolve_transcription(
             ),
             step_frames=None if step_seconds is None else round(step_seconds * FRAMES_PER_SECOND),
         ),
-        hears_language=tokens.is_multilingual and language is None,
+        detects_language=tokens.is_multilingual and language is None,
         num_beams=value("num_beams", 1),
         best_of=value("best_of", BEST_OF),
         seed=value("seed", secrets.randbits(SEED_BITS)),

@@ -62,7 +62,7 @@ class Journey:
             prompt_tokens=len(self.request.token_ids) + made,
             new_tokens=options.max_new_tokens - made,
             num_beams=options.num_beams,
-            source_tokens=len(self.request.source_token_ids) or self.request.sound.places,
+            source_tokens=len(self.request.source_token_ids) or self.request.sound.positions,
             aligns=self.request.HasField("alignment"),
         )
 

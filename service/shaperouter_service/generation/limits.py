@@ -16,7 +16,7 @@ MAX_TOP_LOGPROBS = 20
 # Maximum sampled sequences of one request, each in a slot of its own.
 MAX_RETURN_SEQUENCES = 16
 
-# Maximum stop texts, and characters in each.
+# Maximum stop strings, and characters in each.
 MAX_STOP = 16
 MAX_STOP_CHARACTERS = 256
 

@@ -1,10 +1,10 @@
-"""Tokenizers, detokenization of growing sequences, and stop texts."""
+"""Tokenizers, incremental detokenization, and stop strings."""
 
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
+from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.stop_tokens import StopTokens
-from shaperouter_service.text.stopping import StopMatcher
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
-from shaperouter_service.text.tokenizing import ClientTokenizer, TokenizerThreads
+from shaperouter_service.text.tokenizer_threads import ClientTokenizer, TokenizerThreads
 from shaperouter_service.text.vocabulary import Vocabulary
 
 __all__ = [

@@ -61,11 +61,10 @@ class Tokenizer:
 
     @property
     def characters_per_token(self) -> int:
-        """Maximum characters of a text per token that it may have.
+        """Maximum number of characters of a text for each token that a prompt may have.
 
-        No token stands for more, so tokenizing cannot make a longer text fit. Normalizers may, for
-        example by dropping repeated spaces or accents; `limits` says how much room is left for
-        that.
+        No token stands for more characters, so a longer text cannot fit. Only a normalizer could
+        shorten it, for example by dropping repeated spaces; see `MIN_CHARACTERS_PER_TOKEN`.
         """
         return self._characters_per_token
 
@@ -94,20 +93,20 @@ class Tokenizer:
         return None if backend.decoder is None else type(backend.decoder).__name__
 
     @property
-    def adds_pieces(self) -> bool:
-        """Whether a text is the pieces that its tokens add, joined, so that these can be known."""
+    def is_concatenative(self) -> bool:
+        """Whether the text of a sequence is the concatenation of its tokens' bytes."""
         return self.decoder in (None, "ByteLevel", "Metaspace")
 
     def vocabulary(self, size: int) -> Vocabulary:
-        """What each token adds to a text. Takes seconds for hundreds of thousands of tokens.
+        """Computes what each token adds to a text, in seconds for a large vocabulary.
 
         Args:
             size: V, the model's vocabulary size.
 
         Raises:
-            ValueError: A text is not its tokens' pieces joined; see `adds_pieces`.
+            ValueError: The tokenizer is not concatenative.
         """
-        if not self.adds_pieces:
+        if not self.is_concatenative:
             raise ValueError(f"a text of decoder {self.decoder} is more than its tokens' texts")
         backend: Any = self._tokenizer.backend_tokenizer
         ids = range(backend.get_vocab_size(with_added_tokens=True))
@@ -125,7 +124,7 @@ class Tokenizer:
                 for token, text in zip(tokens, alone, strict=True)
             ]
             return Vocabulary(texts, texts, size)
-        # Any token that has text.
+        # Decode each token after one that has text.
         anchor = next(token for token in ids if alone[token])
         later = [text[len(alone[anchor]) :].encode() for text in decoded([anchor])]
         return Vocabulary([text.encode() for text in alone], later, size)

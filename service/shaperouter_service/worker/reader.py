@@ -197,7 +197,7 @@ class Reader:
         self._graphs.record(graph, seconds, steps=1)
         self._covers.miss(together, graph, seconds, share=len(read) / len(alike))
         self.encode_padding_tokens += signature.rows * signature.length - sum(
-            run.heard_length or run.source_length for run in read
+            run.valid_length or run.source_length for run in read
         )
         for run in read:
             run.padded_source_tokens = signature.length

@@ -50,9 +50,9 @@ def make_run(
     source: Any = tuple(request.source_token_ids)
     source_key = b""
     if hears:
-        source = np.frombuffer(request.sound.numbers, _NUMBERS)
+        source = np.frombuffer(request.sound.samples, _NUMBERS)
         # A window is asked about again and again, a text seldom.
-        source_key = hashlib.blake2b(request.sound.numbers, digest_size=16).digest()
+        source_key = hashlib.blake2b(request.sound.samples, digest_size=16).digest()
     return Run(
         request_id=request.request_id,
         client=request.client,
@@ -64,7 +64,7 @@ def make_run(
         source_key=source_key,
         # A window is always whole.
         source_length=model.max_source_length if hears else len(source),
-        heard_length=request.sound.places,
+        valid_length=request.sound.positions,
         aligns=request.HasField("alignment"),
         generated_token_ids=tuple(request.generated_token_ids),
         max_new_tokens=options.max_new_tokens,
@@ -168,8 +168,8 @@ def _of_transcript(
     window_frames = transcripts_from_proto(model.transcripts).window_frames
     size = window_source_size(window_frames) * _NUMBERS.itemsize
     last_token = model.vocab_size - 1
-    yield "sound.numbers", len(sound.numbers), size, size
-    yield "sound.places", sound.places, 0, model.max_source_length
+    yield "sound.samples", len(sound.samples), size, size
+    yield "sound.positions", sound.positions, 0, model.max_source_length
     suppressed = rules.begin_suppressed
     yield "options.transcript.begin_suppressed", len(suppressed), 0, MAX_BEGIN_SUPPRESSED
     yield "options.transcript.no_speech", rules.no_speech, 0, last_token

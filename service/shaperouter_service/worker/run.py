@@ -181,7 +181,7 @@ class Run:
         source: What an encoder reads; empty without one.
         source_key: Equal for equal sources; empty if it is not worth knowing.
         source_length: Places that it takes.
-        heard_length: Of these, places of a recording; the rest of its window is padding.
+        valid_length: Of these, places of a recording; the rest of its window is padding.
         aligns: The tokens are a whole transcript, that is to be aligned with the source.
         generated_token_ids: What has been made of it elsewhere, which it goes on after.
         max_new_tokens: Most tokens to make, those made elsewhere among them.
@@ -226,7 +226,7 @@ class Run:
     source: Sequence[Any] = field(default=(), repr=False)
     source_key: bytes = b""
     source_length: int = 0
-    heard_length: int = 0
+    valid_length: int = 0
     aligns: bool = False
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False

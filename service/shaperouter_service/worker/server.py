@@ -233,6 +233,6 @@ def _aligned(request: worker_pb2.RunRequest, aligned: Aligned) -> worker_pb2.Ali
     """When the tokens behind the prefix were said, from attention."""
     # What is known of a token stands in the row of the one before it.
     first = request.alignment.prefix_tokens - 1
-    places = token_positions(aligned.scores[:, first:-1], request.sound.places)
+    places = token_positions(aligned.scores[:, first:-1], request.sound.positions)
     # The end token is none that is said.
     return worker_pb2.AlignedTokens(places=places, logprobs=aligned.logprobs[first:-1])

@@ -23,9 +23,9 @@ from shaperouter_service.serving.calls import deadline_of, recorded_end
 from shaperouter_service.serving.generation.completion import graph_uses
 from shaperouter_service.serving.merging import merged
 from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
-from shaperouter_service.serving.transcription.fleet_decoder import FleetHearer, Transcribing
+from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.incoming import Incoming
-from shaperouter_service.serving.transcription.loop import Language, Progress, Take, listen
+from shaperouter_service.serving.transcription.loop import Language, Progress, Take, transcribe
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.recording import Recording
@@ -221,16 +221,16 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
     ) -> AsyncGenerator[Response, None]:
         """Transcribes a recording, and reports stalls as they happen."""
         stalls: asyncio.Queue[generation_pb2.Stall | None] = asyncio.Queue()
-        hearer = FleetHearer(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
+        decoder = FleetDecoder(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
         language = transcription_pb2.DetectedLanguage()
 
-        async def heard() -> AsyncGenerator[Response, None]:
+        async def transcribed() -> AsyncGenerator[Response, None]:
             try:
                 async with contextlib.aclosing(
-                    listen(
+                    transcribe(
                         recording,
                         transcribing.resolved,
-                        hearer,
+                        decoder,
                         tokens=transcribing.settings.tokens,
                         decode=transcribing.decode,
                         window_frames=transcribing.settings.window_frames,
@@ -247,17 +247,17 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
             while (stall := await stalls.get()) is not None:
                 yield Response(stall=stall)
 
-        async with contextlib.aclosing(merged([heard(), stalled()])) as events:
+        async with contextlib.aclosing(merged([transcribed(), stalled()])) as events:
             async for _, event in events:
                 yield event
-        self._metrics.transcription.ended(transcribing.model, recording.seconds, hearer.seconds)
-        uses = list(graph_uses(hearer.accounts))
+        self._metrics.transcription.ended(transcribing.model, recording.seconds, decoder.seconds)
+        uses = list(graph_uses(decoder.accounts))
         record.completed(
             generation_pb2.Completion(
                 graphs=uses,
                 worker=record.worker,
                 timings=generation_pb2.Timings(
-                    queue_seconds=sum(account.queue_seconds for account in hearer.accounts)
+                    queue_seconds=sum(account.queue_seconds for account in decoder.accounts)
                 ),
             )
         )

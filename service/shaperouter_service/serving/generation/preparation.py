@@ -63,7 +63,7 @@ class PreparedRequest:
             client: The client.
             reads_along: Whether the caller reads tokens before the end.
         """
-        # Any token may complete a stop text.
+        # Any token may complete a stop string.
         at_once = reads_along or self.stop
         count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
         runs = []

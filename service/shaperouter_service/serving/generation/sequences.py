@@ -65,18 +65,18 @@ class SequenceWriter:
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether a stop text may end it."""
+        """Whether a stop string may end it."""
         return self._one_by_one
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop text has appeared; nothing is written after it."""
+        """Whether a stop string has appeared; nothing is written after it."""
         return self._stop.matched
 
     def write(
         self, token_ids: Sequence[int], logprobs: Sequence[generation_pb2.TokenLogprobs]
     ) -> generation_pb2.Delta:
-        """Takes new tokens, up to the one that completes a stop text."""
+        """Takes new tokens, up to the one that completes a stop string."""
         # Only the last token can be an end token.
         ended = bool(token_ids) and token_ids[-1] in self._eos_token_ids
         shown = token_ids[:-1] if ended else token_ids
@@ -96,7 +96,7 @@ class SequenceWriter:
         )
 
     def rest(self) -> str:
-        """Returns the text that was held back; a stop text may still appear in it."""
+        """Returns the text that was held back; a stop string may still appear in it."""
         return self._stop.push(self._detokenizer.finish()) + self._stop.finish()
 
     def echo(self) -> list[generation_pb2.Delta]:
@@ -118,8 +118,8 @@ async def run_events(
 ) -> AsyncGenerator[RunEvent, None]:
     """Runs on the fleet and yields the events of the run's sequences.
 
-    A stop text cancels the run at its worker, which frees the slot. The worker's completion is then
-    lost; the router's own record replaces it.
+    A stop string cancels the run at its worker, which frees the slot. The worker's completion is
+    then lost; the router's own record replaces it.
 
     Args:
         fleet: The fleet that runs it.

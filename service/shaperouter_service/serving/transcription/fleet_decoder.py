@@ -61,7 +61,7 @@ class Transcribing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Heard:
+class _WindowResult:
     """The result of a run.
 
     Attributes:
@@ -75,8 +75,8 @@ class _Heard:
     completion: worker_pb2.RunCompletion
 
 
-class FleetHearer:
-    """Transcribes windows of one recording on a fleet; see `listening.Hearer`.
+class FleetDecoder:
+    """Transcribes windows of one recording on a fleet; see `loop.WindowDecoder`.
 
     Attributes:
         accounts: Completions of the runs that have ended.
@@ -102,64 +102,64 @@ class FleetHearer:
         self.accounts: list[worker_pb2.RunCompletion] = []
         self.seconds = 0.0
         self._fleet = fleet
-        self._of = transcribing
+        self._shared = transcribing
         self._record = record
         self._on_stall = on_stall
         self._runs = 0
 
     async def language(self, window: np.ndarray) -> tuple[str, float]:
-        """Detects the language by the first token, among those for languages; see `Hearer`."""
-        tokens = self._of.settings.tokens
+        """Detects the language: the likeliest of the language tokens; see `WindowDecoder`."""
+        tokens = self._shared.settings.tokens
         ids = tokens.languages.values()
         rules = worker_pb2.TranscriptRules(least_first=min(ids), largest_first=max(ids))
         options = _options(max_new_tokens=1, transcript=rules)
-        (heard,) = await self._hear(
-            [self._run(window, self._of.settings.window_frames, [tokens.start], options)]
+        (result,) = await self._run_all(
+            [self._run(window, self._shared.settings.window_frames, [tokens.start], options)]
         )
         codes = {token: code for code, token in tokens.languages.items()}
-        return codes[heard.token_ids[0]], math.exp(heard.sum_logprob)
+        return codes[result.token_ids[0]], math.exp(result.sum_logprob)
 
     async def decode(self, window: np.ndarray, attempt: Attempt) -> Sequence[Decoded]:
-        """Decodes a window; see `Hearer`."""
+        """Decodes a window; see `WindowDecoder`."""
         options = self._decoding_options(attempt)
         run = self._run(window, attempt.frames, attempt.prompt, options)
         runs = [run]
         if attempt.temperature > 0:
             runs = []
-            for candidate in range(self._of.resolved.best_of):
+            for candidate in range(self._shared.resolved.best_of):
                 other = worker_pb2.RunRequest()
                 other.CopyFrom(run)
                 other.options.seed = self._seed(attempt, candidate)
                 runs.append(other)
-        tokens = self._of.settings.tokens
+        tokens = self._shared.settings.tokens
         return [
             Decoded(
-                token_ids=heard.token_ids,
-                sum_logprob=heard.sum_logprob,
-                text=self._of.decode(tokens.text(heard.token_ids)),
-                no_speech_probability=heard.completion.no_speech_probability,
+                token_ids=result.token_ids,
+                sum_logprob=result.sum_logprob,
+                text=self._shared.decode(tokens.text(result.token_ids)),
+                no_speech_probability=result.completion.no_speech_probability,
             )
-            for heard in await self._hear(runs)
+            for result in await self._run_all(runs)
         ]
 
     async def align(self, window: np.ndarray, alignment: Alignment) -> Sequence[TimedWord]:
-        """Finds the times of words; see `Hearer`."""
+        """Finds the times of words; see `WindowDecoder`."""
         text = [token for _, token_ids in alignment.words for token in token_ids]
         if not text or alignment.frames < FRAMES_PER_TIMESTAMP:
             return []
-        transcript = [*alignment.prefix, *text, self._of.settings.tokens.end]
+        transcript = [*alignment.prefix, *text, self._shared.settings.tokens.end]
         run = self._run(window, alignment.frames, transcript, _options(max_new_tokens=0))
         run.alignment.prefix_tokens = len(alignment.prefix)
-        (heard,) = await self._hear([run])
-        aligned = heard.completion.aligned
+        (result,) = await self._run_all([run])
+        aligned = result.completion.aligned
         return time_words(alignment.words, positions=aligned.places, logprobs=aligned.logprobs)
 
     def _decoding_options(self, attempt: Attempt) -> worker_pb2.RunOptions:
-        settings, resolved = self._of.settings, self._of.resolved
-        tokens, room = settings.tokens, self._of.max_length - len(attempt.prompt)
+        settings, resolved = self._shared.settings, self._shared.resolved
+        tokens, room = settings.tokens, self._shared.max_length - len(attempt.prompt)
         options = _options(
             # Half of the positions, as in openai/whisper: only repeating transcripts are longer.
-            max_new_tokens=min(self._of.max_length // 2, room),
+            max_new_tokens=min(self._shared.max_length // 2, room),
             eos_token_ids=[tokens.end],
             biases=[
                 worker_pb2.SequenceBias(token_ids=[token], bias=-math.inf)
@@ -185,7 +185,7 @@ class FleetHearer:
         """A separate seed for each sampled transcript."""
         thousandths = round(1000 * attempt.temperature)
         number = (attempt.first_frame * 1001 + thousandths) * 16 + candidate
-        return sequence_seed(self._of.resolved.seed, 1 + number)
+        return sequence_seed(self._shared.resolved.seed, 1 + number)
 
     def _run(
         self,
@@ -195,59 +195,59 @@ class FleetHearer:
         options: worker_pb2.RunOptions,
     ) -> worker_pb2.RunRequest:
         return worker_pb2.RunRequest(
-            request_id=self._of.request_id,
-            model=self._of.model,
-            client=self._of.client,
+            request_id=self._shared.request_id,
+            model=self._shared.model,
+            client=self._shared.client,
             token_ids=prompt,
             sound=worker_pb2.Sound(
-                numbers=window.astype("<f4", copy=False).tobytes(),
-                places=frames // FRAMES_PER_TIMESTAMP,
+                samples=window.astype("<f4", copy=False).tobytes(),
+                positions=frames // FRAMES_PER_TIMESTAMP,
             ),
             options=options,
-            # Nobody reads along: a window is judged as a whole.
+            # Only whole transcripts of a window are used.
             tokens_interval_seconds=UNREAD_INTERVAL,
         )
 
-    async def _hear(self, runs: Sequence[worker_pb2.RunRequest]) -> list[_Heard]:
+    async def _run_all(self, runs: Sequence[worker_pb2.RunRequest]) -> list[_WindowResult]:
         """Runs several runs side by side."""
         started = time.monotonic()
-        told: set[bytes] = set()
-        streams = [self._ended(run, told) for run in runs]
+        reported: set[bytes] = set()
+        streams = [self._run_to_end(run, reported) for run in runs]
         async with contextlib.aclosing(merged(streams)) as ends:
-            heard = {place: end async for place, end in ends}
+            results = {place: end async for place, end in ends}
         self.seconds += time.monotonic() - started
-        self.accounts += [end.completion for end in heard.values()]
-        return [heard[place] for place in range(len(runs))]
+        self.accounts += [end.completion for end in results.values()]
+        return [results[place] for place in range(len(runs))]
 
-    async def _ended(
-        self, run: worker_pb2.RunRequest, told: set[bytes]
-    ) -> AsyncGenerator[_Heard, None]:
+    async def _run_to_end(
+        self, run: worker_pb2.RunRequest, reported: set[bytes]
+    ) -> AsyncGenerator[_WindowResult, None]:
         """Runs a run to its end and returns the result.
 
         Args:
             run: The run.
-            told: Graphs that the caller already knows to be waited for.
+            reported: Graphs whose stalls the caller knows about.
         """
         while True:
             try:
-                heard = await self._tried(run, told)
+                result = await self._attempt(run, reported)
             except ServiceError as error:
                 # Overload ends no transcription that has begun; only its deadline does.
                 if not self.accounts or error.code is not Code.RESOURCE_EXHAUSTED:
                     raise
                 await asyncio.sleep(error.retry_after or REFUSED_PAUSE)
                 continue
-            if _is_whole(run, heard.completion):
-                yield heard
+            if _is_whole(run, result.completion):
+                yield result
                 return
 
-    async def _tried(self, run: worker_pb2.RunRequest, told: set[bytes]) -> _Heard:
+    async def _attempt(self, run: worker_pb2.RunRequest, reported: set[bytes]) -> _WindowResult:
         number = self._runs
         self._runs += 1
         token_ids: list[int] = []
         sum_logprob = 0.0
         completion = worker_pb2.RunCompletion()
-        responses = self._fleet.run(run, self._of.deadline, on_route=self._routed)
+        responses = self._fleet.run(run, self._shared.deadline, on_route=self._routed)
         async with contextlib.aclosing(responses):
             async for worker, response in responses:
                 self._record.worker = worker
@@ -255,8 +255,8 @@ class FleetHearer:
                     case "stall":
                         self._record.stalls(number)
                         graph = response.stall.signature.SerializeToString(deterministic=True)
-                        if graph not in told:
-                            told.add(graph)
+                        if graph not in reported:
+                            reported.add(graph)
                             self._on_stall(response.stall)
                     case "tokens":
                         token_ids += response.tokens.token_ids
@@ -268,12 +268,12 @@ class FleetHearer:
             (best,) = completion.hypotheses
             token_ids = list(best.token_ids)
             self._record.tokens(len(token_ids), number)
-        if token_ids[-1:] == [self._of.settings.tokens.end]:
+        if token_ids[-1:] == [self._shared.settings.tokens.end]:
             del token_ids[-1]
         if completion.hypotheses:
             # The score is divided by the number of tokens without the end token.
             sum_logprob = completion.hypotheses[0].score * max(1, len(token_ids))
-        return _Heard(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
+        return _WindowResult(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
 
     def _routed(self, decision: Decision) -> None:
         # A long recording has hundreds of runs; one decision is enough to explain them.

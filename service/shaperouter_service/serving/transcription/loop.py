@@ -1,4 +1,4 @@
-"""The transcription loop: does what the rules of transcription ask for, with a model."""
+"""The transcription loop: does what the `Transcriber` asks for, with a model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -14,7 +14,7 @@ from shaperouter_service.speech.transcription import (
     Attempt,
     Decoded,
     Finished,
-    MoreAudio,
+    NeedAudio,
     Segment,
     Transcriber,
     TranscriptTokens,
@@ -24,10 +24,10 @@ from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
 from shaperouter_service.speech.transcription.words import TimedWord
 
 
-class Hearer(Protocol):
+class WindowDecoder(Protocol):
     """A model that transcribes windows of one recording, on any worker.
 
-    A window is the result of `audio.spectrum.source`.
+    A window is the result of `audio.spectrum.window_source`.
     """
 
     async def language(self, window: np.ndarray) -> tuple[str, float]:
@@ -78,10 +78,10 @@ class Progress:
     received: float
 
 
-async def listen(
+async def transcribe(
     recording: Recording,
     resolved: ResolvedTranscription,
-    hearer: Hearer,
+    decoder: WindowDecoder,
     *,
     tokens: TranscriptTokens,
     decode: Callable[[Sequence[int]], str],
@@ -94,7 +94,7 @@ async def listen(
     Args:
         recording: The recording, which may already have content.
         resolved: How to transcribe.
-        hearer: Transcribes windows of this recording.
+        decoder: Transcribes windows of this recording.
         tokens: Special tokens of the model.
         decode: Converts tokens to text.
         window_frames: Frames of a whole window.
@@ -106,10 +106,10 @@ async def listen(
     """
     options = resolved.options
     code, probability = options.language or ENGLISH, 1.0
-    if resolved.hears_language:
+    if resolved.detects_language:
         while not recording.is_complete and recording.frames < window_frames:
             await take(until=window_frames, wait=True)
-        code, probability = await hearer.language(await _first_window(recording, window_frames))
+        code, probability = await decoder.language(await _first_window(recording, window_frames))
         options = replace(options, language=code)
     yield Language(code=code, probability=probability)
 
@@ -124,15 +124,15 @@ async def listen(
         match asked:
             case Finished():
                 return
-            case MoreAudio():
+            case NeedAudio():
                 await take(until=needed, wait=True)
                 continue
             case Attempt():
                 window = await _window(recording, asked)
-                segments = transcriber.accept(await hearer.decode(window, asked))
+                segments = transcriber.accept(await decoder.decode(window, asked))
             case Alignment():
                 window = await _window(recording, asked)
-                segments = transcriber.align(await hearer.align(window, asked))
+                segments = transcriber.align(await decoder.align(window, asked))
         for segment in segments:
             yield segment
         recording.drop_before(transcriber.next_frame)

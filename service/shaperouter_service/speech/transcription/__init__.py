@@ -24,7 +24,7 @@ from shaperouter_service.speech.transcription.transcriber import (
     Alignment,
     Attempt,
     Finished,
-    MoreAudio,
+    NeedAudio,
     Transcriber,
     TranscriptionOptions,
 )
@@ -34,7 +34,7 @@ __all__ = [
     "Attempt",
     "Decoded",
     "Finished",
-    "MoreAudio",
+    "NeedAudio",
     "Segment",
     "Task",
     "Thresholds",

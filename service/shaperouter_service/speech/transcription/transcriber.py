@@ -100,7 +100,7 @@ class Alignment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoreAudio:
+class NeedAudio:
     """Nothing can be decoded until more of the recording arrives.
 
     Attributes:
@@ -187,7 +187,7 @@ class Transcriber:
         """
         self._received, self._is_complete = frames, is_complete
 
-    def next(self) -> Attempt | Alignment | MoreAudio | Finished:
+    def next(self) -> Attempt | Alignment | NeedAudio | Finished:
         """Returns what to do next."""
         if self._accepted is not None:
             return self._alignment(self._accepted)
@@ -270,7 +270,7 @@ class Transcriber:
             accepted = replace(accepted, next_frame=round(last.end * FRAMES_PER_SECOND))
         return self._finish(accepted, timed)
 
-    def _choose_window(self) -> Attempt | MoreAudio | Finished:
+    def _choose_window(self) -> Attempt | NeedAudio | Finished:
         left = self._received - self.next_frame
         if self._is_complete and left <= 0:
             return Finished()
@@ -281,7 +281,7 @@ class Transcriber:
             if step is not None:
                 enough = min(enough, self._partial_frames + step)
             if left < enough:
-                return MoreAudio(frames=self.next_frame + enough)
+                return NeedAudio(frames=self.next_frame + enough)
         return Attempt(
             first_frame=self.next_frame,
             frames=min(left, self._window_frames),

@@ -28,7 +28,7 @@ def pieces_of(detokenizer: Detokenizer, chunks: Iterable[Sequence[int]]) -> list
 
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 60), max_size=8))
-def test_pieces_over_any_chunking_make_up_the_text(
+def test_the_pieces_of_any_chunking_make_up_the_text(
     tokenizer: Tokenizer, encode: Encode, text: str, cuts: list[int]
 ) -> None:
     chunks = chunked(encode(text), cuts)
@@ -50,7 +50,7 @@ def test_no_piece_shows_a_broken_character(tokenizer: Tokenizer, encode: Encode,
 
 
 @given(data=st.data(), cuts=st.lists(st.integers(0, 60), max_size=8))
-def test_pieces_of_any_tokens_make_up_what_they_decode_to(
+def test_the_pieces_of_random_tokens_make_up_their_text(
     tokenizer: Tokenizer, data: st.DataObject, cuts: list[int]
 ) -> None:
     ids = data.draw(st.lists(st.integers(0, 319), max_size=40))

@@ -39,7 +39,7 @@ def test_capitals_accents_and_curly_apostrophes_do_not_matter(
 
 
 @pytest.mark.parametrize("character", ["?", "7", " ", "\n", "東", "😀"])
-def test_a_character_that_no_word_has_is_unknown(g2p: Tokenizer, character: str) -> None:
+def test_other_characters_are_unknown(g2p: Tokenizer, character: str) -> None:
     assert encode(g2p, f"a{character}b") == [*encode(g2p, "a")[:1], UNKNOWN, *encode(g2p, "b")]
 
 

@@ -1,4 +1,4 @@
-"""Tokens that complete a stop string are those with which it appears in the text."""
+"""A token completes a stop string if the text then contains it."""
 
 import random
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def kind(
     tokenizer: Tokenizer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Tokenizer:
-    """A tokenizer of each kind of decoder that is known."""
+    """A tokenizer with each supported decoder."""
     directory = tmp_path_factory.mktemp("tokenizer")
     if request.param == "ByteLevel":
         return tokenizer
@@ -66,7 +66,7 @@ def _in_text(tokenizer: Tokenizer, stop: Sequence[str], token_ids: Sequence[int]
     return any(string in tokenizer.decode(token_ids) for string in stop)
 
 
-def test_they_are_those_after_which_the_text_has_a_stop_string(kind: Tokenizer) -> None:
+def test_tokens_complete_a_stop_string_if_the_text_then_contains_it(kind: Tokenizer) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def test_they_are_those_after_which_the_text_has_a_stop_string(kind: Tokenizer) 
     assert some_stopped
 
 
-def test_what_the_model_has_no_use_for_in_its_tokenizer_is_left_out(tokenizer: Tokenizer) -> None:
+def test_tokens_beyond_the_vocabulary_of_the_model_are_left_out(tokenizer: Tokenizer) -> None:
     for size in (40, _size(tokenizer) + 33):
         completing = StopTokens(tokenizer.vocabulary(size), ["!"]).after([])
         assert len(completing) == -(-size // 8)
@@ -111,8 +111,8 @@ def test_the_longest_stop_strings_are_found(tokenizer: Tokenizer) -> None:
     assert not tokens.completed_by(ids[:-1])
 
 
-def test_a_decoder_that_changes_what_was_there_is_refused(tmp_path: Path) -> None:
+def test_a_decoder_that_changes_earlier_text_is_refused(tmp_path: Path) -> None:
     tokenizer = _saved(tmp_path, _words(decoders.WordPiece()))
-    assert not tokenizer.adds_pieces
+    assert not tokenizer.is_concatenative
     with pytest.raises(ValueError, match="decoder WordPiece"):
         tokenizer.vocabulary(10)

@@ -17,7 +17,7 @@ Encode = Callable[[str], Sequence[int]]
 
 @pytest.fixture
 def copy(checkpoint: Path, tmp_path: Path) -> Path:
-    """A copy of the checkpoint, to be changed."""
+    """A copy of the checkpoint, to modify."""
     return shutil.copytree(checkpoint, tmp_path / "copy")
 
 
@@ -36,7 +36,7 @@ def test_a_damaged_file_is_a_startup_error_that_names_the_directory(
     assert str(copy) in str(error.value)
 
 
-def test_half_of_a_tokenizer_is_a_startup_error(tmp_path: Path) -> None:
+def test_an_incomplete_tokenizer_is_a_startup_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "vocab.json").write_text('{"a": 0}')
     with pytest.raises(StartupError, match="cannot load the tokenizer"):
@@ -48,7 +48,7 @@ def test_encoding_is_that_of_the_file(tokenizer: Tokenizer, encode: Encode) -> N
     assert tokenizer.encode(text) == encode(text)
 
 
-def test_truncation_in_the_file_is_not_done(copy: Path, encode: Encode) -> None:
+def test_truncation_in_the_file_is_ignored(copy: Path, encode: Encode) -> None:
     file = str(copy / "tokenizer.json")
     truncating = tokenizers.Tokenizer.from_file(file)
     truncating.enable_truncation(max_length=4)
@@ -59,7 +59,7 @@ def test_truncation_in_the_file_is_not_done(copy: Path, encode: Encode) -> None:
     assert loaded.encode(text) == encode(text)
 
 
-def test_padding_in_the_file_is_not_done(copy: Path, encode: Encode) -> None:
+def test_padding_in_the_file_is_ignored(copy: Path, encode: Encode) -> None:
     file = str(copy / "tokenizer.json")
     padding = tokenizers.Tokenizer.from_file(file)
     padding.enable_padding(length=128)
@@ -77,7 +77,7 @@ def test_a_text_over_the_checkpoints_length_is_not_cut(copy: Path, encode: Encod
     assert loaded.encode("é" * 100) == encode("é" * 100)
 
 
-def test_encoding_from_many_threads_at_once_is_as_one_by_one(
+def test_encoding_gives_the_same_tokens_from_many_threads(
     tokenizer: Tokenizer, encode: Encode
 ) -> None:
     texts = [f"{index} naïve 東京 😀 " * (index % 7 + 1) for index in range(100)]
@@ -86,9 +86,7 @@ def test_encoding_from_many_threads_at_once_is_as_one_by_one(
         assert list(threads.map(tokenizer.encode, texts)) == [encode(text) for text in texts]
 
 
-def test_words_are_tokenized_each_on_its_own_and_as_they_are(
-    tokenizer: Tokenizer, encode: Encode
-) -> None:
+def test_words_are_tokenized_separately_and_unchanged(tokenizer: Tokenizer, encode: Encode) -> None:
     words = ["graph", " graph", "😀", ""]
     assert tokenizer.encode_words(words) == [encode(word) for word in words]
 
@@ -116,7 +114,7 @@ def test_decoding_keeps_spaces_before_punctuation(tokenizer: Tokenizer, encode: 
     assert tokenizer.decode(encode("it 's , well , odd .")) == "it 's , well , odd ."
 
 
-def test_the_name_is_that_of_the_algorithm_where_there_is_no_class(tokenizer: Tokenizer) -> None:
+def test_a_tokenizer_without_a_class_is_named_by_its_algorithm(tokenizer: Tokenizer) -> None:
     assert tokenizer.name == "BPE"
 
 
@@ -125,7 +123,7 @@ def test_the_name_is_that_of_the_algorithm_where_there_is_no_class(tokenizer: To
 
 @pytest.fixture
 def t5(tmp_path: Path) -> Tokenizer:
-    """One of a few words, as Transformers saves it."""
+    """A tokenizer of a few words, as Transformers saves it."""
     words = ("▁", "▁the", "▁house", "▁is", "▁wonderful", "s", "e", ".")
     vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((word, -3.0) for word in words)]
     transformers.T5Tokenizer(vocab=vocab, extra_ids=2).save_pretrained(tmp_path)
@@ -133,7 +131,7 @@ def t5(tmp_path: Path) -> Tokenizer:
     return Tokenizer(tmp_path)
 
 
-def test_the_name_is_that_of_the_class(t5: Tokenizer) -> None:
+def test_a_tokenizer_is_named_by_its_class(t5: Tokenizer) -> None:
     assert t5.name == "T5Tokenizer"
 
 
@@ -145,7 +143,7 @@ def test_a_decoders_prompt_has_no_special_tokens(t5: Tokenizer) -> None:
     assert t5.encode_words(["the house"]) == [[4, 5]]
 
 
-def test_words_keep_their_spaces_when_they_come_one_by_one(t5: Tokenizer) -> None:
+def test_streamed_words_keep_their_spaces(t5: Tokenizer) -> None:
     detokenizer = t5.detokenizer()
     texts = [detokenizer.push([token]) for token in (4, 5, 6, 7, 10)]
     assert "".join([*texts, detokenizer.finish()]) == "the house is wonderful."

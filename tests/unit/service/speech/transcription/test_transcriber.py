@@ -11,7 +11,7 @@ from shaperouter_service.speech.transcription import (
     Attempt,
     Decoded,
     Finished,
-    MoreAudio,
+    NeedAudio,
     Segment,
     Task,
     Thresholds,
@@ -278,14 +278,14 @@ def test_a_window_without_text_needs_no_words() -> None:
 
 def test_a_stream_waits_for_whole_windows() -> None:
     one = transcriber(WINDOW - 1, is_complete=False)
-    assert one.next() == MoreAudio(frames=WINDOW)
+    assert one.next() == NeedAudio(frames=WINDOW)
     one.feed(WINDOW, is_complete=False)
     assert not attempt(one).is_partial
 
 
 def test_a_stream_that_ends_is_transcribed_to_its_end() -> None:
     one = transcriber(50, is_complete=False)
-    assert one.next() == MoreAudio(frames=WINDOW)
+    assert one.next() == NeedAudio(frames=WINDOW)
     one.feed(50, is_complete=True)
     assert attempt(one).frames == 50
 
@@ -295,18 +295,18 @@ def test_part_of_a_window_is_decoded_step_by_step() -> None:
     assert (attempt(one).frames, attempt(one).is_partial) == (500, True)
     # What ends the window may go on.
     assert one.accept([decoded(0.0, "ab", 5.0)]) == []
-    assert one.next() == MoreAudio(frames=1000)
+    assert one.next() == NeedAudio(frames=1000)
     one.feed(1000, is_complete=False)
     assert attempt(one).frames == 1000
     assert times(one.accept([decoded(0.0, "abc", 6.0, 6.0, "d", 10.0)])) == [(0.0, 6.0, "abc")]
-    assert one.next() == MoreAudio(frames=1100)
+    assert one.next() == NeedAudio(frames=1100)
 
 
 def test_silence_in_part_of_a_window_waits_for_the_rest() -> None:
     one = transcriber(500, is_complete=False, step_frames=500)
     attempt(one)
     assert one.accept([decoded("a", mean_logprob=-2.0, no_speech=0.9)]) == []
-    assert one.next() == MoreAudio(frames=1000)
+    assert one.next() == NeedAudio(frames=1000)
 
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=8))

@@ -1,4 +1,4 @@
-"""Recordings are transcribed to their ends, by a hearer that plays a script."""
+"""The transcription loop transcribes recordings to their ends, with a scripted decoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from harness.transcripts import TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.api.transcription_options import resolve_transcription
-from shaperouter_service.serving.transcription.loop import Language, Progress, listen
+from shaperouter_service.serving.transcription.loop import Language, Progress, transcribe
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HEADER, HOP_SAMPLES
 from shaperouter_service.speech.transcription import (
@@ -29,8 +29,8 @@ WINDOW = 100
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 
-class Hearer:
-    """Hears "ab" in the first 0.6 s of each window, and something behind it."""
+class WindowDecoder:
+    """Decodes each window as "ab" in its first 0.6 s, and more text after it."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -70,9 +70,9 @@ def run(
     tokens: TranscriptTokens = TOKENS,
     step_seconds: float | None = None,
     **options: Any,
-) -> tuple[Hearer, list[object]]:
-    """Transcribes a recording that comes in pieces of so many frames; the first is there."""
-    hearer = Hearer()
+) -> tuple[WindowDecoder, list[object]]:
+    """Transcribes a recording that arrives in pieces of the given numbers of frames."""
+    decoder = WindowDecoder()
     resolved = resolve_transcription(
         transcription_pb2.TranscriptionOptions(**options),
         tokens,
@@ -97,10 +97,10 @@ def run(
         receive()
         return [
             event
-            async for event in listen(
+            async for event in transcribe(
                 recording,
                 resolved,
-                hearer,
+                decoder,
                 tokens=tokens,
                 decode=decode,
                 window_frames=WINDOW,
@@ -109,16 +109,16 @@ def run(
             )
         ]
 
-    return hearer, asyncio.run(collect(receive))
+    return decoder, asyncio.run(collect(receive))
 
 
 def starts(events: list[object]) -> list[float]:
     return [event.start for event in events if isinstance(event, Segment)]
 
 
-def test_a_recording_is_heard_window_by_window() -> None:
-    hearer, events = run([170], language="en")
-    assert [(one.first_frame, one.frames) for one in hearer.attempts] == [
+def test_a_recording_is_transcribed_window_by_window() -> None:
+    decoder, events = run([170], language="en")
+    assert [(one.first_frame, one.frames) for one in decoder.attempts] == [
         (0, 100),
         (60, 100),
         (120, 50),
@@ -126,55 +126,55 @@ def test_a_recording_is_heard_window_by_window() -> None:
     assert starts(events) == [0.0, 0.6, 1.2]
 
 
-def test_a_given_language_is_not_heard() -> None:
-    hearer, events = run([100], language="en")
+def test_a_given_language_is_not_detected() -> None:
+    decoder, events = run([100], language="en")
     assert events[0] == Language(code="en", probability=1.0)
-    assert hearer.languages == 0
+    assert decoder.languages == 0
 
 
-def test_an_english_only_model_hears_english() -> None:
-    hearer, events = run([100], tokens=replace(TOKENS, languages={}, tasks={}))
+def test_an_english_only_model_reports_english() -> None:
+    decoder, events = run([100], tokens=replace(TOKENS, languages={}, tasks={}))
     assert events[0] == Language(code="en", probability=1.0)
-    assert hearer.attempts[0].prompt == [TOKENS.start]
+    assert decoder.attempts[0].prompt == [TOKENS.start]
 
 
-def test_a_language_is_heard_in_the_first_window() -> None:
-    hearer, events = run([100])
+def test_the_language_is_detected_in_the_first_window() -> None:
+    decoder, events = run([100])
     assert events[0] == Language(code="de", probability=0.75)
-    assert hearer.attempts[0].prompt[1] == TOKENS.languages["de"]
+    assert decoder.attempts[0].prompt[1] == TOKENS.languages["de"]
 
 
 @pytest.mark.parametrize("language", ["en", None])
-def test_a_stream_is_heard_as_it_comes(language: str | None) -> None:
+def test_a_stream_has_the_same_segments_as_the_whole_recording(language: str | None) -> None:
     options = {} if language is None else {"language": language}
-    hearer, events = run([30, 30, 30, 30, 30], **options)
+    decoder, events = run([30, 30, 30, 30, 30], **options)
     whole, same = run([150], **options)
-    assert [one.first_frame for one in hearer.attempts] == [
+    assert [one.first_frame for one in decoder.attempts] == [
         one.first_frame for one in whole.attempts
     ]
     assert starts(events) == starts(same)
 
 
-def test_a_stream_may_be_heard_in_steps() -> None:
-    hearer, _ = run([60, 60, 60], language="en", step_seconds=0.5)
-    assert hearer.attempts[0].is_partial
+def test_a_stream_can_be_transcribed_in_steps() -> None:
+    decoder, _ = run([60, 60, 60], language="en", step_seconds=0.5)
+    assert decoder.attempts[0].is_partial
 
 
 def test_progress_ends_with_the_recording() -> None:
     _, events = run([170], language="en")
-    told = [event for event in events if isinstance(event, Progress)]
-    assert [one.transcribed for one in told] == [0.6, 1.2, 1.7]
-    assert {one.received for one in told} == {1.7}
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert [one.transcribed for one in progress] == [0.6, 1.2, 1.7]
+    assert {one.received for one in progress} == {1.7}
 
 
 def test_words_are_timed_in_the_window_that_was_decoded() -> None:
-    hearer, events = run([100], language="en", word_timestamps=True)
+    decoder, events = run([100], language="en", word_timestamps=True)
     first = next(event for event in events if isinstance(event, Segment))
     assert [(word.text, word.start, word.end) for word in first.words] == [(" ab", 0.1, 0.5)]
-    np.testing.assert_array_equal(hearer.windows[0], hearer.windows[1])
+    np.testing.assert_array_equal(decoder.windows[0], decoder.windows[1])
 
 
-def test_a_window_tells_how_much_of_it_is_the_recordings() -> None:
+def test_a_window_says_how_many_of_its_frames_belong_to_the_recording() -> None:
     short, _ = run([70], language="en")
     long, _ = run([170], language="en")
     assert [window[HEADER - 1] for window in short.windows][:1] == [70]

@@ -1,4 +1,4 @@
-"""Texts of many clients are tokenized in turn, and short ones without waiting for long ones."""
+"""The texts of many clients are tokenized in turns; short ones do not wait for long ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from shaperouter_service.text import ClientTokenizer, Tokenizer, TokenizerThreads
-from shaperouter_service.text.tokenizing import INLINE_CHARACTERS, SHORT_CHARACTERS
+from shaperouter_service.text.tokenizer_threads import INLINE_CHARACTERS, SHORT_CHARACTERS
 
 PATIENCE = 10.0  # seconds; only a failure waits so long
 
 
 class HeldTokenizer:
-    """Holds texts that begin with `hold` until it is let go; a text has its length as token."""
+    """Blocks on texts that begin with `hold` until released; the token of a text is its length."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []
@@ -37,7 +37,7 @@ class HeldTokenizer:
 
 
 class Room:
-    """A tokenizer and its threads, as a router has them."""
+    """A tokenizer and its threads, as in a router."""
 
     def __init__(self) -> None:
         self.tokenizer = HeldTokenizer()
@@ -47,7 +47,7 @@ class Room:
         return ClientTokenizer(cast("Tokenizer", self.tokenizer), self._threads, client)
 
     async def hold(self, client: str, length: int) -> asyncio.Task[Any]:
-        """Has a text of a client take long, and waits until it is begun."""
+        """Starts to tokenize a text that blocks."""
         task = asyncio.create_task(self.of(client).encode("hold".ljust(length)))
         assert await asyncio.to_thread(self.tokenizer.holding.wait, PATIENCE)
         return task
@@ -76,7 +76,7 @@ def test_the_shortest_texts_are_tokenized_by_the_event_loop() -> None:
     run(scenario)
 
 
-def test_many_words_are_not_tokenized_by_the_event_loop_however_short_they_are() -> None:
+def test_many_short_words_are_not_tokenized_by_the_event_loop() -> None:
     async def scenario(room: Room) -> None:
         assert await room.of("a").encode_words(["x"] * 100) == [[1]] * 100
         assert threading.get_ident() not in room.tokenizer.threads
@@ -106,7 +106,7 @@ def test_one_long_text_is_tokenized_at_a_time() -> None:
     run(scenario)
 
 
-def test_waiting_and_tokenizing_are_timed_apart() -> None:
+def test_waiting_and_tokenizing_are_timed_separately() -> None:
     async def scenario(room: Room) -> None:
         held = await room.hold("a", INLINE_CHARACTERS + 1)
         waiting = room.of("b")
@@ -120,7 +120,7 @@ def test_waiting_and_tokenizing_are_timed_apart() -> None:
     run(scenario)
 
 
-def test_a_caller_that_leaves_before_its_turn_has_waited_and_tokenized_nothing() -> None:
+def test_a_caller_that_leaves_before_its_turn_has_only_waited() -> None:
     async def scenario(room: Room) -> None:
         await room.hold("a", INLINE_CHARACTERS + 1)
         gone = room.of("b")

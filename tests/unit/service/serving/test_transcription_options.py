@@ -50,7 +50,7 @@ def test_defaults_are_those_of_openai_whisper() -> None:
                 compression_ratio=2.4, mean_logprob=-1.0, no_speech_probability=0.6
             ),
         ),
-        hears_language=True,
+        detects_language=True,
         num_beams=1,
         best_of=5,
         seed=7,
@@ -73,7 +73,7 @@ def test_what_a_request_says_is_done() -> None:
         step_seconds=2.5,
     )
     options = resolved.options
-    assert (options.language, options.task, resolved.hears_language) == (
+    assert (options.language, options.task, resolved.detects_language) == (
         "de",
         Task.TRANSLATE,
         False,
@@ -89,7 +89,7 @@ def test_what_a_request_says_is_done() -> None:
 
 
 def test_an_english_only_model_needs_to_hear_no_language() -> None:
-    assert not resolve(ENGLISH).hears_language
+    assert not resolve(ENGLISH).detects_language
     assert resolve(ENGLISH, language="en").options.language is None
 
 

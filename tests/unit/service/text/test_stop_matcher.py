@@ -21,7 +21,7 @@ def cut(text: str, cuts: Iterable[int]) -> list[str]:
 
 
 def read(stop: Sequence[str], pieces: Iterable[str]) -> tuple[str, bool]:
-    """What is left of a text in pieces, and whether it was stopped."""
+    """The text before the match, and whether there was one."""
     matcher = StopMatcher(stop)
     text = "".join([*map(matcher.push, pieces), matcher.finish()])
     return text, matcher.matched
@@ -54,22 +54,22 @@ def test_a_match_is_found_with_its_last_character(text: str, stop: list[str]) ->
 
 
 @given(text=TEXTS, stop=STOPS)
-def test_no_more_is_held_back_than_may_begin_a_match(text: str, stop: list[str]) -> None:
+def test_only_a_possible_beginning_of_a_match_is_held_back(text: str, stop: list[str]) -> None:
     matcher = StopMatcher(stop)
     shown = matcher.push(text)
     held = text[len(shown) :]
     assert matcher.matched or not held or any(string.startswith(held) for string in stop)
 
 
-def test_of_matches_that_end_together_the_one_that_begins_first_counts() -> None:
+def test_the_earliest_of_matches_that_end_together_counts() -> None:
     assert read(["b", "ab"], ["xab"]) == ("x", True)
 
 
-def test_a_match_that_ends_first_counts_though_another_began_before() -> None:
+def test_the_match_that_ends_first_counts() -> None:
     assert read(["abcd", "c"], ["xabcd"]) == ("xab", True)
 
 
-def test_what_began_like_a_match_comes_when_it_is_none() -> None:
+def test_held_back_text_is_returned_once_it_cannot_match() -> None:
     matcher = StopMatcher(["\n\n"])
     assert [matcher.push("a\n"), matcher.push("b\n"), matcher.finish()] == ["a", "\nb", "\n"]
 

@@ -1,4 +1,4 @@
-"""Windows are heard by runs on a fleet: what is asked for, what comes of it, and refusals."""
+"""Windows are decoded by runs on a fleet: their requests, results and refusals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.transcripts import END, TOKENS, decode, transcript
 from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
 from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
-from shaperouter_service.serving.transcription import fleet_decoder as hearing
-from shaperouter_service.serving.transcription.fleet_decoder import FleetHearer, Transcribing
+from shaperouter_service.serving.transcription import fleet_decoder
+from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
@@ -66,9 +66,9 @@ class Fleet:
             yield "w0", step
 
 
-def hearer(
+def decoder(
     script: Script, *, stalls: list[generation_pb2.Stall] | None = None, **options: Any
-) -> tuple[FleetHearer, Fleet]:
+) -> tuple[FleetDecoder, Fleet]:
     fleet = Fleet(script)
     resolved = resolve_transcription(
         transcription_pb2.TranscriptionOptions(language="de", seed=7, **options),
@@ -92,8 +92,8 @@ def hearer(
     record = RequestRecord(
         RequestMetrics(registry, ["whisper"], RefusalLog(RefusalMetrics(registry))), "r"
     )
-    told = [] if stalls is None else stalls
-    return FleetHearer(fleet, transcribing, record, on_stall=told.append), fleet  # type: ignore[arg-type]
+    reported = [] if stalls is None else stalls
+    return FleetDecoder(fleet, transcribing, record, on_stall=reported.append), fleet  # type: ignore[arg-type]
 
 
 def attempt(temperature: float = 0.0, first_frame: int = 0, previous: str = "") -> Attempt:
@@ -113,15 +113,15 @@ SPEECH = transcript(0.0, " hello", 1.0)
 
 
 def test_a_window_is_decoded_by_the_rules_of_transcripts() -> None:
-    hears, fleet = hearer(lambda _: [made(*SPEECH), made(END), end()])
-    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt(previous="before")))
+    window_decoder, fleet = decoder(lambda _: [made(*SPEECH), made(END), end()])
+    (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt(previous="before")))
     assert decoded.token_ids == SPEECH
     assert decoded.text == " hello"
     assert decoded.sum_logprob == -0.5 * (len(SPEECH) + 1)
     assert decoded.no_speech_probability == 0.25
     (request,) = fleet.requests
-    assert np.frombuffer(request.sound.numbers, "<f4").tolist() == WINDOW.tolist()
-    assert request.sound.places == 500
+    assert np.frombuffer(request.sound.samples, "<f4").tolist() == WINDOW.tolist()
+    assert request.sound.positions == 500
     options, rules = request.options, request.options.transcript
     assert (options.do_sample, options.num_beams, options.max_new_tokens) == (False, 1, 224)
     assert [tuple(bias.token_ids) for bias in options.biases] == [(1,), (2,)]
@@ -130,31 +130,31 @@ def test_a_window_is_decoded_by_the_rules_of_transcripts() -> None:
     assert rules.first_timestamp == TOKENS.first_timestamp
     assert rules.last_initial_timestamp == SETTINGS.last_initial_timestamp
     assert list(rules.begin_suppressed) == [3, END]
-    # After what was said before, and the token for that.
+    # After the previous text and the token that precedes it.
     assert (rules.no_speech, rules.no_speech_place) == (TOKENS.no_speech, 1 + len("before"))
 
 
 def test_without_timestamps_there_are_no_rules_about_them() -> None:
-    hears, fleet = hearer(lambda _: [made(END), end()], timestamps=False)
-    asyncio.run(hears.decode(WINDOW, attempt()))
+    window_decoder, fleet = decoder(lambda _: [made(END), end()], timestamps=False)
+    asyncio.run(window_decoder.decode(WINDOW, attempt()))
     assert not fleet.requests[0].options.transcript.HasField("first_timestamp")
 
 
 def test_a_score_of_beam_search_is_divided_by_its_tokens_without_the_end() -> None:
     best = worker_pb2.Hypothesis(token_ids=[*SPEECH, END], score=-0.25)
-    hears, fleet = hearer(lambda _: [end(hypotheses=[best])], num_beams=5)
-    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt()))
+    window_decoder, fleet = decoder(lambda _: [end(hypotheses=[best])], num_beams=5)
+    (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt()))
     assert fleet.requests[0].options.num_beams == 5
     assert decoded.token_ids == SPEECH
     assert decoded.sum_logprob == -0.25 * len(SPEECH)
 
 
-def test_what_is_sampled_has_a_seed_for_each_window_temperature_and_transcript() -> None:
-    hears, fleet = hearer(lambda _: [made(END), end()], best_of=3)
+def test_each_sampled_transcript_of_a_window_and_temperature_has_its_own_seed() -> None:
+    window_decoder, fleet = decoder(lambda _: [made(END), end()], best_of=3)
 
     async def sample() -> None:
         for each in (attempt(0.2), attempt(0.4), attempt(0.2, first_frame=3000)):
-            assert len(await hears.decode(WINDOW, each)) == 3
+            assert len(await window_decoder.decode(WINDOW, each)) == 3
 
     asyncio.run(sample())
     options = [request.options for request in fleet.requests]
@@ -163,10 +163,10 @@ def test_what_is_sampled_has_a_seed_for_each_window_temperature_and_transcript()
     assert all(each.do_sample for each in options)
 
 
-def test_a_language_is_the_first_token_of_those_that_are_languages() -> None:
+def test_the_language_is_the_likeliest_language_token() -> None:
     german = TOKENS.languages["de"]
-    hears, fleet = hearer(lambda _: [made(german, logprob=math.log(0.75)), end()])
-    assert asyncio.run(hears.language(WINDOW)) == ("de", pytest.approx(0.75))
+    window_decoder, fleet = decoder(lambda _: [made(german, logprob=math.log(0.75)), end()])
+    assert asyncio.run(window_decoder.language(WINDOW)) == ("de", pytest.approx(0.75))
     rules = fleet.requests[0].options.transcript
     assert (rules.least_first, rules.largest_first) == (min(TOKENS.languages.values()), END + 4)
 
@@ -179,11 +179,11 @@ ALIGNMENT = Alignment(
 )
 
 
-def test_words_are_timed_by_the_places_that_a_worker_tells() -> None:
+def test_words_are_timed_by_the_positions_that_a_worker_reports() -> None:
     logprobs = [math.log(0.5)] * 4
     aligned = worker_pb2.AlignedTokens(places=[0, 10, 20, 30, 50], logprobs=logprobs)
-    hears, fleet = hearer(lambda _: [end(aligned=aligned)])
-    first, second = asyncio.run(hears.align(WINDOW, ALIGNMENT))
+    window_decoder, fleet = decoder(lambda _: [end(aligned=aligned)])
+    first, second = asyncio.run(window_decoder.align(WINDOW, ALIGNMENT))
     assert (first.start, first.end, second.start) == (0.0, 0.4, 0.4)
     assert second.end == 1.0
     assert second.probability == pytest.approx(0.5)
@@ -193,11 +193,11 @@ def test_words_are_timed_by_the_places_that_a_worker_tells() -> None:
     assert (request.alignment.prefix_tokens, request.options.max_new_tokens) == (2, 0)
 
 
-def test_a_run_whose_end_was_lost_is_done_again() -> None:
-    """A journey that ends with its last token knows nothing of what else the worker would tell."""
+def test_a_run_whose_completion_was_lost_is_repeated() -> None:
+    """A run resumed after its last token has no other results of the lost worker."""
     ends = [worker_pb2.RunResponse(completion=worker_pb2.RunCompletion()), end()]
-    hears, fleet = hearer(lambda _: [made(*SPEECH, END), ends.pop(0)])
-    (decoded,) = asyncio.run(hears.decode(WINDOW, attempt()))
+    window_decoder, fleet = decoder(lambda _: [made(*SPEECH, END), ends.pop(0)])
+    (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt()))
     assert decoded.token_ids == SPEECH
     assert len(fleet.requests) == 2
 
@@ -210,34 +210,34 @@ def test_a_transcription_that_has_begun_waits_out_an_overload(
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(hearing.asyncio, "sleep", sleep)
+    monkeypatch.setattr(fleet_decoder.asyncio, "sleep", sleep)
     refusals: list[ServiceError] = []
-    hears, fleet = hearer(lambda _: [refusals.pop()] if refusals else [made(END), end()])
+    window_decoder, fleet = decoder(lambda _: [refusals.pop()] if refusals else [made(END), end()])
 
-    async def hear() -> None:
-        await hears.decode(WINDOW, attempt())
+    async def decode_twice() -> None:
+        await window_decoder.decode(WINDOW, attempt())
         refusals.extend([OverloadedError("m", 12.0, 10.0)] * 2)
-        await hears.decode(WINDOW, attempt())
+        await window_decoder.decode(WINDOW, attempt())
 
-    asyncio.run(hear())
+    asyncio.run(decode_twice())
     assert pauses == [2.0, 2.0]
     assert len(fleet.requests) == 4
 
 
 @pytest.mark.parametrize("error", [OverloadedError("m", 12.0, 10.0), WorkerLostError("w0")])
-def test_what_has_not_begun_is_refused(error: ServiceError) -> None:
-    hears, _ = hearer(lambda _: [error])
+def test_a_transcription_that_has_not_begun_is_refused(error: ServiceError) -> None:
+    window_decoder, _ = decoder(lambda _: [error])
     with pytest.raises(type(error)):
-        asyncio.run(hears.decode(WINDOW, attempt()))
+        asyncio.run(window_decoder.decode(WINDOW, attempt()))
 
 
-def test_transcripts_that_wait_for_one_graph_tell_of_it_once() -> None:
+def test_transcripts_that_wait_for_one_graph_report_one_stall() -> None:
     stall = generation_pb2.Stall(
         signature=signature_pb2.Signature(model="m", rows=1, length=448, beams=1)
     )
     stalls: list[generation_pb2.Stall] = []
-    hears, _ = hearer(
+    window_decoder, _ = decoder(
         lambda _: [worker_pb2.RunResponse(stall=stall), made(END), end()], stalls=stalls
     )
-    asyncio.run(hears.decode(WINDOW, attempt(0.2)))
+    asyncio.run(window_decoder.decode(WINDOW, attempt(0.2)))
     assert stalls == [stall]

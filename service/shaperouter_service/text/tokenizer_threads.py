@@ -1,4 +1,4 @@
-"""Tokenizing: short texts at once, others in threads that are fair to all clients."""
+"""Tokenizing for many clients: short texts at once, others in threads that take turns."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ SHORT_CHARACTERS = 16_384
 
 
 class TokenizerThreads:
-    """The threads of all tokenizers of a router. Only the event loop may use it.
+    """The threads that tokenize for a router. Only the event loop may use it.
 
     Texts of ordinary length never wait for long ones, which share a thread of their own. So at most
     one long text at a time takes the memory of tokenizing, some hundred bytes per character.
@@ -46,7 +46,7 @@ class TokenizerThreads:
 
 
 class ClientTokenizer:
-    """A model's tokenizer for one request of a client, taking turns with others.
+    """A model's tokenizer for one request, which takes turns with those of other clients.
 
     Attributes:
         queue_seconds: Time that the request's texts have waited for a thread.
@@ -88,9 +88,9 @@ class ClientTokenizer:
         return self._tokenizer.decoder
 
     @property
-    def adds_pieces(self) -> bool:
+    def is_concatenative(self) -> bool:
         """See `Tokenizer`."""
-        return self._tokenizer.adds_pieces
+        return self._tokenizer.is_concatenative
 
     def detokenizer(self) -> Detokenizer:
         """Creates a detokenizer for one sequence."""
@@ -99,15 +99,15 @@ class ClientTokenizer:
     async def _run(self, size: int, work: Callable[[], T]) -> T:
         arrived, began = time.monotonic(), 0.0
 
-        def begun() -> T:
+        def timed() -> T:
             nonlocal began
             began = time.monotonic()
             return work()
 
         try:
-            return await self._threads.run(self._client, size, begun)
+            return await self._threads.run(self._client, size, timed)
         finally:
-            # The caller may have been cancelled while its text waited.
+            # If the caller was cancelled while its text waited, `began` is 0.
             ended = time.monotonic()
             self.queue_seconds += (began or ended) - arrived
             self.seconds += ended - (began or ended)
