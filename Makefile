@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that what i
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(PROTO_BIN)/buf lint protos
 	$(PROTO_BIN)/python protos/generate.py --check client
+	$(BIN)/python client/make_blocking.py --check
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
 
 format: setup ## Formats the code.
@@ -197,6 +198,9 @@ gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs 
 
 protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
 	$(PROTO_BIN)/python protos/generate.py client
+
+blocking-client: setup ## Generates the blocking client from the one for asyncio.
+	$(BIN)/python client/make_blocking.py
 
 rules: setup ## Makes the PrometheusRule of deploy/prometheus/rules.yml.
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py

@@ -19,9 +19,11 @@ import os
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from shaperouter._async_client import AsyncClient
-from shaperouter._async_graph_stream import AsyncGraphStream
-from shaperouter._async_stream import AsyncGenerationStream
-from shaperouter._async_transcription_stream import AsyncTranscriptionStream
+from shaperouter._async_streams import (
+    AsyncGenerationStream,
+    AsyncGraphStream,
+    AsyncTranscriptionStream,
+)
 from shaperouter._client import Client
 from shaperouter._errors import (
     CallCancelledError,
@@ -52,11 +54,10 @@ from shaperouter._generation import (
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
-from shaperouter._stream import GenerationStream
+from shaperouter._streams import GenerationStream, GraphStream, TranscriptionStream
 from shaperouter._transcription import (
     AudioFormat,
     DetectedLanguage,
@@ -67,7 +68,6 @@ from shaperouter._transcription import (
     TranscriptionTask,
 )
 from shaperouter._transcription_options import TranscriptionOptions
-from shaperouter._transcription_stream import TranscriptionStream
 from shaperouter._version import __version__
 
 __all__ = [

@@ -1,17 +1,13 @@
-"""The client for asyncio."""
+"""The client."""
 
-# ruff: noqa: ASYNC109 (timeouts are gRPC deadlines, which the service knows)
-
-import asyncio
 import math
 import os
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, Unpack, overload
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar, Unpack, overload
 
 import grpc
 import grpc.aio
-from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from shaperouter import (
     _convert,
@@ -21,71 +17,36 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._async_graph_stream import AsyncGraphStream
-from shaperouter._async_stream import AsyncGenerationStream, async_errors
-from shaperouter._async_transcription_stream import AsyncTranscriptionStream
-from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
-from shaperouter._errors import (
-    DeadlineError,
-    InvalidArgumentError,
-    ShaperouterError,
-    UnavailableError,
+from shaperouter._async_base_client import AsyncBaseClient
+from shaperouter._async_streams import (
+    AsyncGenerationStream,
+    AsyncGraphStream,
+    AsyncTranscriptionStream,
 )
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
-from shaperouter._retries import RetryPolicy
-from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
-from shaperouter._status import cancelled, forbids_retry
 from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
 from shaperouter._transcription_options import TranscriptionOptions
-from shaperouter._transcription_requests import Recording
-from shaperouter.v1 import (
-    generation_pb2,
-    generation_pb2_grpc,
-    graph_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    transcription_pb2_grpc,
-)
+from shaperouter._transcription_requests import AsyncRecording
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
+_RequestT = TypeVar("_RequestT")
 
 
-class AsyncClient:
-    """A connection to a Shaperouter service, for asyncio; see also `Client`.
+class AsyncClient(AsyncBaseClient):
+    """A connection to a Shaperouter service.
 
-    It may be created anywhere, and belongs to the event loop of its first call. Cancelling a task
-    cancels the call that it awaits. Use the client as an asynchronous context manager, or await
-    `close`.
+    The client connects at its first call and reconnects after a loss. A call that cannot reach the
+    service is tried four times and fails with `UnavailableError` after about 3 s; `retries` changes
+    that. Every method raises `ShaperouterError` or one of its subclasses.
+
+    Threads may share a blocking client. A client for asyncio may be created anywhere and belongs to
+    the event loop of its first call; cancelling a task cancels the call that it awaits. Use either
+    as a context manager, or call `close`.
     """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-        tls: bool | None = None,
-        ca: FileName | None = None,
-        cert: FileName | None = None,
-        key: FileName | None = None,
-        token: str | None = None,
-        retries: int | None = None,
-    ) -> None:
-        """Creates a client without connecting; arguments and errors are those of `Client`."""
-        security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
-        self._endpoint = Endpoint.resolve(address, timeout, security)
-        self._retries = RetryPolicy.resolve(retries)
-        self._connection: _Connection | None = None
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The service's address."""
-        return self._endpoint.address
 
     # A str is also a sequence of str. The first overload makes it one prompt.
     @overload
@@ -128,25 +89,46 @@ class AsyncClient:
         max_concurrency: int = _prompts.DEFAULT_CONCURRENCY,
         **options: Unpack[GenerationOptions],
     ) -> Generation | list[Generation]:
-        """Continues one prompt or several; see ``Client.generate``."""
+        """Continues one prompt or several, and returns the complete generations.
 
-        def request(prompt: Any) -> generation_pb2.GenerateRequest:
-            asked = _requests.Generating(
-                prompt=prompt,
-                decoder_text=decoder_text,
-                decoder_token_ids=decoder_token_ids,
-                model=model,
-                explain=explain,
-                options=options,
-            )
-            return _requests.generate_request(asked)
+        Several prompts are sent concurrently, and their generations are returned in the same order.
+        If some of them fail, the others continue; `PromptsError` then contains all results.
 
-        if _prompts.are_several(prompt):
-            return await self._generate_each(
-                _prompts.prepare(prompt, request), timeout, _prompts.concurrency(max_concurrency)
-            )
-        method = self._connect().generation.Generate
-        return _convert.response(await self._call(method, request(prompt), timeout))
+        Args:
+            prompt: The text or its token ids, or a list of prompts. Must not be empty. For a model
+                with an encoder, this is the source, which the encoder reads.
+            decoder_text: For a model with an encoder, the text that the new tokens continue.
+                Default: none.
+            decoder_token_ids: The same as token ids.
+            model: Name of the model. Default: the service's only one.
+            explain: Whether the result's `routes` show how the request was routed.
+            timeout: Deadline of this call with all its prompts, in seconds. Default: the client's.
+            max_concurrency: How many of several prompts may be in progress at a time.
+            **options: How to generate; see `GenerationOptions`.
+
+        Raises:
+            InvalidArgumentError: The prompt or an option is invalid.
+            ModelNotFoundError: The service has no such model.
+            OverloadedError: The queue is full.
+            UnavailableError: There is no connection, or the worker was lost.
+            DeadlineError: The timeout passed before the end.
+            PromptsError: Some of several prompts failed, each for one of these reasons.
+        """
+        request = partial(
+            _requests.generation_request,
+            generation_pb2.GenerateRequest,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        if _prompts.is_list_of_prompts(prompt):
+            requests = _prompts.prepare(prompt, request)
+            concurrency = _prompts.concurrency(max_concurrency)
+            return await self._generate_each(requests, timeout, concurrency)
+        response = await self._call(self._stubs.generation.Generate, request(prompt), timeout)
+        return _convert.response(response)
 
     def stream(
         self,
@@ -160,22 +142,40 @@ class AsyncClient:
         on_stall: Callable[[Signature], None] | None = None,
         **options: Unpack[GenerationOptions],
     ) -> AsyncGenerationStream:
-        """Continues a prompt and returns tokens as they are generated; see ``Client.stream``.
+        """Continues a prompt and returns tokens as they are generated.
 
-        Not a coroutine: ``async with client.stream(prompt) as stream``.
+        Read the stream in ``async with client.stream(prompt) as stream``, so that it is cancelled
+        if the block is left early. Errors of the call are raised while iterating. The client does
+        not repeat a stream that was interrupted after its first token.
+
+        Args:
+            prompt: The text or its token ids. Must not be empty. For a model with an encoder, this
+                is the source, which the encoder reads.
+            decoder_text: For a model with an encoder, the text that the new tokens continue.
+                Default: none.
+            decoder_token_ids: The same as token ids.
+            model: Name of the model. Default: the only one that generates from text.
+            explain: Whether the result's `routes` show how the request was routed.
+            timeout: Deadline of the whole stream in seconds. Default: the client's.
+            on_stall: Called between tokens when the request starts to wait for the compilation of a
+                graph.
+            **options: How to generate; see `GenerationOptions`.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
         """
-        asked = _requests.Generating(
-            prompt=prompt,
+        request = _requests.generation_request(
+            generation_pb2.GenerateStreamRequest,
+            prompt,
             decoder_text=decoder_text,
             decoder_token_ids=decoder_token_ids,
             model=model,
             explain=explain,
             options=options,
         )
-        request = _requests.stream_request(asked)
         deadline = self._endpoint.deadline(timeout)
         return AsyncGenerationStream(
-            self._connect().generation.GenerateStream(request, timeout=deadline),
+            self._stubs.generation.GenerateStream(request, timeout=deadline),
             address=self.address,
             deadline=deadline,
             on_stall=on_stall,
@@ -192,27 +192,46 @@ class AsyncClient:
         timeout: float | None = None,
         **options: Unpack[TranscriptionOptions],
     ) -> Transcription:
-        """Transcribes a recording; see ``Client.transcribe``."""
-        asked = _transcription_requests.Transcribing(
+        """Transcribes a recording and returns the complete transcript.
+
+        Args:
+            audio: A WAV, FLAC, OGG or MP3 file, as its content or its path; or raw samples with
+                interleaved channels.
+            model: Name of the model. Default: the only one that transcribes.
+            audio_format: The format of the recording. Default: a file format, detected from the
+                content.
+            sample_rate: Samples per second; only for raw samples.
+            channels: Number of interleaved channels; only for raw samples. Default: 1.
+            timeout: Deadline of this call in seconds. Default: the client's.
+            **options: How to transcribe; see `TranscriptionOptions`.
+
+        Raises:
+            InvalidArgumentError: The recording or an option is invalid.
+            ModelNotFoundError: The service has no such model.
+            OverloadedError: The queue is full.
+            UnavailableError: There is no connection, or the worker was lost.
+            DeadlineError: The timeout passed before the end.
+        """
+        arguments = _transcription_requests.TranscriptionArguments(
             model=model,
             audio_format=audio_format,
             sample_rate=sample_rate,
             channels=channels,
             options=options,
         )
-        content = await asyncio.to_thread(_transcription_requests.whole, audio)
+        content = await _transcription_requests.async_read_recording(audio)
         if len(content) <= _transcription_requests.PIECE_BYTES:
-            request = _transcription_requests.request(asked, content)
-            method = self._connect().transcription.Transcribe
-            return _transcription_events.response(await self._call(method, request, timeout))
-        async with self._transcription_stream(asked, content, timeout, None, None) as stream:
+            request = _transcription_requests.transcription_request(arguments, content)
+            response = await self._call(self._stubs.transcription.Transcribe, request, timeout)
+            return _transcription_events.response(response)
+        async with self._transcription_stream(arguments, content, timeout, None, None) as stream:
             async for _ in stream:
                 pass
             return stream.result
 
     def transcribe_stream(
         self,
-        audio: Recording | AsyncIterable[bytes],
+        audio: AsyncRecording,
         *,
         model: str = "",
         audio_format: AudioFormat | str | None = None,
@@ -224,12 +243,36 @@ class AsyncClient:
         on_progress: Callable[[TranscriptionProgress], None] | None = None,
         **options: Unpack[TranscriptionOptions],
     ) -> AsyncTranscriptionStream:
-        """Transcribes a recording as it arrives; see ``Client.transcribe_stream``.
+        """Transcribes a recording and returns segments as they become final.
 
-        Not a coroutine: ``async with client.transcribe_stream(pieces) as stream``. The pieces may
-        be an asynchronous iterable. A file or an ordinary iterable is read in the event loop.
+        Read the stream in ``async with client.transcribe_stream(audio) as stream``, so that it is
+        cancelled if the block is left early.
+
+        Raw samples are transcribed as they arrive, a file once it is complete. Errors of the call,
+        and errors from reading the recording, are raised while iterating.
+
+        Args:
+            audio: As for `transcribe`, or a binary file or an iterable of bytes, which is read as
+                the bytes arrive: by a thread, or with asyncio in the event loop. With asyncio, the
+                iterable may be asynchronous.
+            model: Name of the model. Default: the only one that transcribes.
+            audio_format: The format of the recording. Default: a file format, detected from the
+                content.
+            sample_rate: Samples per second; only for raw samples.
+            channels: Number of interleaved channels; only for raw samples. Default: 1.
+            step_seconds: Decode an incomplete window after every so many seconds of audio, from 0.5
+                to 30, so that segments become final sooner; only for raw samples. Default: only
+                whole windows of 30 seconds are decoded.
+            timeout: Deadline of the whole stream in seconds. Default: the client's.
+            on_stall: Called between segments when the request starts to wait for the compilation of
+                a graph.
+            on_progress: Called between segments when a window is transcribed.
+            **options: How to transcribe; see `TranscriptionOptions`.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
-        asked = _transcription_requests.Transcribing(
+        arguments = _transcription_requests.TranscriptionArguments(
             model=model,
             audio_format=audio_format,
             sample_rate=sample_rate,
@@ -237,37 +280,67 @@ class AsyncClient:
             options=options,
             step_seconds=step_seconds,
         )
-        return self._transcription_stream(asked, audio, timeout, on_stall, on_progress)
+        return self._transcription_stream(arguments, audio, timeout, on_stall, on_progress)
 
     async def models(self, *, timeout: float | None = None) -> list[Model]:
-        """Lists the models of the service; see ``Client.models``."""
-        method = self._connect().models.ListModels
-        response = await self._call(method, model_pb2.ListModelsRequest(), timeout)
+        """Lists the models of the service, ordered by name.
+
+        Args:
+            timeout: Deadline of this call in seconds. Default: the client's.
+        """
+        response = await self._call(
+            self._stubs.models.ListModels, model_pb2.ListModelsRequest(), timeout
+        )
         return [_convert.model(model) for model in response.models]
 
     async def model(self, name: str, *, timeout: float | None = None) -> Model:
-        """Returns one model of the service; see ``Client.model``."""
-        method = self._connect().models.GetModel
-        response = await self._call(method, _requests.model_request(name), timeout)
+        """Returns one model of the service.
+
+        Args:
+            name: Name of the model.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            ModelNotFoundError: The service has no such model.
+        """
+        response = await self._call(
+            self._stubs.models.GetModel, _requests.model_request(name), timeout
+        )
         return _convert.model(response.model)
 
     async def graphs(
         self, model: str = "", *, include_cold: bool = False, timeout: float | None = None
     ) -> list[Graph]:
-        """Lists the graphs of all workers; see ``Client.graphs``."""
-        request = _requests.graphs_request(model, include_cold)
-        response = await self._call(self._connect().graphs.ListGraphs, request, timeout)
+        """Lists the graphs of all workers, ordered by model, kind, beams, rows, length and worker.
+
+        Args:
+            model: List only graphs of this model. Default: of all models.
+            include_cold: Also list graphs that no request has needed yet.
+            timeout: Deadline of this call in seconds. Default: the client's.
+        """
+        request = _requests.graphs_request(graph_pb2.ListGraphsRequest, model, include_cold)
+        response = await self._call(self._stubs.graphs.ListGraphs, request, timeout)
         return [_convert.graph(graph) for graph in response.graphs]
 
     def watch_graphs(
         self, model: str = "", *, include_cold: bool = False, timeout: float = math.inf
     ) -> AsyncGraphStream:
-        """Lists the graphs of all workers, and again after changes; see ``Client.watch_graphs``.
+        """Lists the graphs of all workers like `graphs`, at once and again after changes.
 
-        Not a coroutine: ``async with client.watch_graphs() as stream``.
+        There are at most five lists a second. The stream ends only with the service. Errors of the
+        call are raised while iterating.
+
+        Args:
+            model: List only graphs of this model. Default: of all models.
+            include_cold: Also list graphs that no request has needed yet.
+            timeout: Deadline of the whole stream in seconds. Default: none, even if the client has
+                one.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
         """
-        request = _requests.watch_request(model, include_cold)
-        return self._graph_stream(self._connect().graphs.WatchGraphs, request, timeout)
+        request = _requests.graphs_request(graph_pb2.WatchGraphsRequest, model, include_cold)
+        return self._graph_stream(self._stubs.graphs.WatchGraphs, request, timeout)
 
     def warm_graphs(
         self,
@@ -277,16 +350,41 @@ class AsyncClient:
         all_workers: bool = False,
         timeout: float = math.inf,
     ) -> AsyncGraphStream:
-        """Makes graphs ready ahead of traffic; see ``Client.warm_graphs``.
+        """Makes graphs ready ahead of traffic and reports progress.
 
-        Not a coroutine: ``async with client.warm_graphs(signatures) as stream``.
+        Each list has one graph for each signature and worker, in the order of the signatures. The
+        last list is sent when each graph is ready or has failed; a failed graph's `error` gives the
+        reason. Ending the stream early does not stop the compilations. Errors of the call are
+        raised while iterating.
+
+        Args:
+            signatures: The graphs to make ready, as `Signature` or in the short form that
+                ``Signature.parse`` reads; 1 to 1000 signatures from the ladders of their models.
+            workers: Names of the workers to make them on. Default: for each signature, the worker
+                to which the router sends such requests first.
+            all_workers: Make them on all workers. Must not be set together with `workers`.
+            timeout: Deadline of the whole stream in seconds. Default: none, even if the client has
+                one.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
         """
         request = _requests.warm_request(signatures, workers, all_workers)
-        return self._graph_stream(self._connect().graphs.WarmGraphs, request, timeout)
+        return self._graph_stream(self._stubs.graphs.WarmGraphs, request, timeout)
 
     async def ready(self, model: str = "", *, timeout: float | None = None) -> bool:
-        """Whether the service can serve requests now; see ``Client.ready``."""
-        return not await self._lack(model, self._endpoint.deadline(timeout))
+        """Whether the service can serve now: each model has a worker with its first graphs.
+
+        Checks once. Returns False if the service cannot be reached.
+
+        Args:
+            model: Check only this model. Default: all models.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            ModelNotFoundError: The service has no such model.
+        """
+        return not await self._unready_reason(model, self._endpoint.deadline(timeout))
 
     async def wait_until_ready(
         self,
@@ -295,160 +393,50 @@ class AsyncClient:
         timeout: float | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> None:
-        """Waits until the service is ready; see ``Client.wait_until_ready``."""
+        """Waits until `ready` returns True. The service may start later than this call.
+
+        Args:
+            model: Wait only for this model. Default: all models.
+            timeout: Maximum time to wait in seconds. Default: the client's.
+            on_wait: Called after each check that found the service not ready, with what is missing.
+
+        Raises:
+            DeadlineError: The service was not ready in time; the text says what was missing.
+            ModelNotFoundError: The service has no such model.
+        """
         deadline = self._endpoint.deadline(timeout)
-        clock = _readiness.ONCE.begin(deadline)
-        while lack := await self._lack(model, clock.left):
+        clock = _readiness.NO_RETRIES.begin(deadline)
+        while reason := await self._unready_reason(model, clock.left):
             if on_wait is not None:
-                on_wait(lack)
+                on_wait(reason)
             if clock.left is not None and clock.left <= _readiness.PAUSE:
-                raise _readiness.too_late(deadline, lack)
-            await asyncio.sleep(_readiness.PAUSE)
-
-    async def close(self) -> None:
-        """Closes the connection and cancels calls in progress; may be called again."""
-        self._closed = True
-        if self._connection is not None:
-            await self._connection.channel.close()
-
-    async def __aenter__(self) -> Self:
-        """Returns the client itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Closes the client."""
-        await self.close()
-
-    def __repr__(self) -> str:
-        """The address, and whether it is closed."""
-        return f"<AsyncClient {self.address}{' closed' if self._closed else ''}>"
-
-    async def _call(
-        self,
-        method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
-        request: _Request,
-        timeout: float | None,
-        *,
-        policy: RetryPolicy | None = None,
-    ) -> _Response:
-        deadline = self._endpoint.deadline(timeout)
-        attempts = (policy or self._retries).begin(deadline)
-        while True:
-            try:
-                with async_errors(address=self.address, deadline=deadline):
-                    return await method(request, timeout=attempts.left)
-            except ShaperouterError as error:
-                forbidden = forbids_retry(error.__cause__)
-                pause = attempts.pause_after(error, forbidden=forbidden)
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
-            if self._closed:
-                raise cancelled()
-
-    async def _generate_each(
-        self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
-    ) -> list[Generation]:
-        """Sends requests concurrently; cancelling the task cancels them all."""
-        deadline = self._endpoint.deadline(timeout)
-        clock, places = self._retries.begin(deadline), asyncio.Semaphore(concurrency)
-        method = self._connect().generation.Generate
-
-        async def send(request: _prompts.Prepared) -> _prompts.Result:
-            if isinstance(request, InvalidArgumentError):
-                return request
-            async with places:
-                if self._closed:
-                    return cancelled()
-                try:
-                    left = _prompts.time_left(clock.left, deadline)
-                    return _convert.response(await self._call(method, request, left))
-                except ShaperouterError as error:
-                    return error
-
-        return _prompts.generations(await asyncio.gather(*map(send, requests)))
-
-    async def _lack(self, model: str, timeout: float | None) -> str:
-        """What the service still needs to be ready; empty if it is ready."""
-        limit = _readiness.look_timeout(timeout)
-        once, connection = _readiness.ONCE, self._connect()
-        try:
-            if not model:
-                status = await self._call(
-                    connection.health, _readiness.READINESS, limit, policy=once
-                )
-                return _readiness.lack_of_service(status)
-            request = _requests.model_request(model)
-            answer = await self._call(connection.models.GetModel, request, limit, policy=once)
-            return _readiness.lack_of_model(answer.model)
-        except (UnavailableError, DeadlineError) as error:
-            return str(error)
+                raise _readiness.not_ready(deadline, reason)
+            await self._connection.pause(_readiness.PAUSE)
 
     def _transcription_stream(
         self,
-        asked: _transcription_requests.Transcribing,
-        audio: Recording | AsyncIterable[bytes],
+        arguments: _transcription_requests.TranscriptionArguments,
+        audio: AsyncRecording,
         timeout: float | None,
         on_stall: Callable[[Signature], None] | None,
         on_progress: Callable[[TranscriptionProgress], None] | None,
     ) -> AsyncTranscriptionStream:
-        outgoing = _transcription_requests.Outgoing(asked, audio)
+        messages = _transcription_requests.RecordingMessages(arguments, audio)
         deadline = self._endpoint.deadline(timeout)
         return AsyncTranscriptionStream(
-            self._connect().transcription.TranscribeStream(aiter(outgoing), timeout=deadline),
+            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=deadline),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
-            outgoing=outgoing,
+            messages=messages,
         )
 
     def _graph_stream(
         self,
-        method: "grpc.aio.UnaryStreamMultiCallable[_Request, Any]",
-        request: _Request,
+        method: "grpc.aio.UnaryStreamMultiCallable[_RequestT, Any]",
+        request: _RequestT,
         timeout: float,
     ) -> AsyncGraphStream:
         deadline = self._endpoint.deadline(timeout)
         call = method(request, timeout=deadline)
         return AsyncGraphStream(call, address=self.address, deadline=deadline)
-
-    def _connect(self) -> "_Connection":
-        """The channel and its stubs, created in the event loop that uses them."""
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        if self._connection is None:
-            asyncio.get_running_loop()  # a clear error if no loop is running
-            target, credentials = self._endpoint.address, self._endpoint.credentials
-            options = channel_options(target)
-            channel = (
-                grpc.aio.secure_channel(target, credentials, options=options)
-                if credentials
-                else grpc.aio.insecure_channel(target, options=options)
-            )
-            self._connection = _Connection(
-                channel=channel,
-                generation=generation_pb2_grpc.GenerationServiceStub(channel),
-                models=model_pb2_grpc.ModelServiceStub(channel),
-                graphs=graph_pb2_grpc.GraphServiceStub(channel),
-                transcription=transcription_pb2_grpc.TranscriptionServiceStub(channel),
-                health=channel.unary_unary(
-                    _readiness.HEALTH_METHOD,
-                    request_serializer=_readiness.serialize,
-                    response_deserializer=_readiness.parse,
-                ),
-            )
-        return self._connection
-
-
-class _Connection(NamedTuple):
-    channel: grpc.aio.Channel
-    generation: "generation_pb2_grpc.GenerationServiceAsyncStub"
-    models: "model_pb2_grpc.ModelServiceAsyncStub"
-    graphs: "graph_pb2_grpc.GraphServiceAsyncStub"
-    transcription: "transcription_pb2_grpc.TranscriptionServiceAsyncStub"
-    health: "grpc.aio.UnaryUnaryMultiCallable[StringValue, Int32Value]"

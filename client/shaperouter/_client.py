@@ -1,12 +1,12 @@
-"""The blocking client."""
+# Generated from _async_client.py by `make blocking-client`. Do not edit.
+
+"""The client."""
 
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from functools import partial
+from typing import Any, TypeVar, Unpack, overload
 
 import grpc
 
@@ -18,113 +18,36 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._calls import Calls
-from shaperouter._channel import DEFAULT_TIMEOUT, Endpoint, channel_options
-from shaperouter._errors import (
-    DeadlineError,
-    InvalidArgumentError,
-    ShaperouterError,
-    UnavailableError,
-)
+from shaperouter._base_client import BaseClient
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
-from shaperouter._graph_stream import GraphStream
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
-from shaperouter._retries import RetryPolicy
-from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
-from shaperouter._status import cancelled, error_of, forbids_retry
-from shaperouter._stream import GenerationStream
+from shaperouter._streams import (
+    GenerationStream,
+    GraphStream,
+    TranscriptionStream,
+)
 from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
 from shaperouter._transcription_options import TranscriptionOptions
 from shaperouter._transcription_requests import Recording
-from shaperouter._transcription_stream import TranscriptionStream
-from shaperouter.v1 import (
-    generation_pb2,
-    generation_pb2_grpc,
-    graph_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    transcription_pb2_grpc,
-)
+from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
+_RequestT = TypeVar("_RequestT")
 
 
-class Client:
-    """A connection to a Shaperouter service, for blocking code.
+class Client(BaseClient):
+    """A connection to a Shaperouter service.
 
     The client connects at its first call and reconnects after a loss. A call that cannot reach the
     service is tried four times and fails with `UnavailableError` after about 3 s; `retries` changes
     that. Every method raises `ShaperouterError` or one of its subclasses.
 
-    Threads may share a client. Use it as a context manager, or call `close`.
+    Threads may share a blocking client. A client for asyncio may be created anywhere and belongs to
+    the event loop of its first call; cancelling a task cancels the call that it awaits. Use either
+    as a context manager, or call `close`.
     """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-        tls: bool | None = None,
-        ca: FileName | None = None,
-        cert: FileName | None = None,
-        key: FileName | None = None,
-        token: str | None = None,
-        retries: int | None = None,
-    ) -> None:
-        """Creates a client without connecting.
-
-        Args:
-            address: ``host:port`` or ``unix:path``. Default: the SHAPEROUTER_ADDRESS variable, or
-                127.0.0.1:50051.
-            timeout: Default deadline of each call in seconds; ``math.inf`` means none. It is long
-                because a starting service first compiles its first graphs.
-            tls: Whether to use TLS. Default: True if `ca`, `cert` or `key` is given.
-            ca: PEM file with the certificates of the authorities that may sign the service's.
-                Default: the public authorities that gRPC knows.
-            cert: PEM file with the client's certificate, for a service that asks for one.
-            key: PEM file with the certificate's private key.
-            token: Identifies the client to a service that asks for tokens. It is sent over TLS or
-                to this machine, and never across a network in plain text.
-            retries: How many times to repeat a call that failed with a retriable error, within the
-                call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams are not repeated. Default: 3 times after
-                `UnavailableError`, and never after `OverloadedError`.
-
-        Raises:
-            InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
-                file cannot be read, or an argument needs another one.
-        """
-        security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
-        self._endpoint = Endpoint.resolve(address, timeout, security)
-        self._retries = RetryPolicy.resolve(retries)
-        target, credentials = self._endpoint.address, self._endpoint.credentials
-        options = channel_options(target)
-        self._channel = (
-            grpc.secure_channel(target, credentials, options=options)
-            if credentials
-            else grpc.insecure_channel(target, options=options)
-        )
-        self._generation = generation_pb2_grpc.GenerationServiceStub(self._channel)
-        self._models = model_pb2_grpc.ModelServiceStub(self._channel)
-        self._graphs = graph_pb2_grpc.GraphServiceStub(self._channel)
-        self._transcription = transcription_pb2_grpc.TranscriptionServiceStub(self._channel)
-        self._health = self._channel.unary_unary(
-            _readiness.HEALTH_METHOD,
-            request_serializer=_readiness.serialize,
-            response_deserializer=_readiness.parse,
-        )
-        self._closed = threading.Event()
-        # One for each `generate` with several prompts that is in progress.
-        self._calls: set[Calls] = set()
-
-    @property
-    def address(self) -> str:
-        """The service's address."""
-        return self._endpoint.address
 
     # A str is also a sequence of str. The first overload makes it one prompt.
     @overload
@@ -192,23 +115,21 @@ class Client:
             DeadlineError: The timeout passed before the end.
             PromptsError: Some of several prompts failed, each for one of these reasons.
         """
-
-        def request(prompt: Any) -> generation_pb2.GenerateRequest:
-            asked = _requests.Generating(
-                prompt=prompt,
-                decoder_text=decoder_text,
-                decoder_token_ids=decoder_token_ids,
-                model=model,
-                explain=explain,
-                options=options,
-            )
-            return _requests.generate_request(asked)
-
-        if _prompts.are_several(prompt):
-            return self._generate_each(
-                _prompts.prepare(prompt, request), timeout, _prompts.concurrency(max_concurrency)
-            )
-        return _convert.response(self._call(self._generation.Generate, request(prompt), timeout))
+        request = partial(
+            _requests.generation_request,
+            generation_pb2.GenerateRequest,
+            decoder_text=decoder_text,
+            decoder_token_ids=decoder_token_ids,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        if _prompts.is_list_of_prompts(prompt):
+            requests = _prompts.prepare(prompt, request)
+            concurrency = _prompts.concurrency(max_concurrency)
+            return self._generate_each(requests, timeout, concurrency)
+        response = self._call(self._stubs.generation.Generate, request(prompt), timeout)
+        return _convert.response(response)
 
     def stream(
         self,
@@ -224,8 +145,9 @@ class Client:
     ) -> GenerationStream:
         """Continues a prompt and returns tokens as they are generated.
 
-        Errors of the call are raised while iterating. The client does not repeat a stream that was
-        interrupted after its first token.
+        Read the stream in ``with client.stream(prompt) as stream``, so that it is cancelled
+        if the block is left early. Errors of the call are raised while iterating. The client does
+        not repeat a stream that was interrupted after its first token.
 
         Args:
             prompt: The text or its token ids. Must not be empty. For a model with an encoder, this
@@ -243,18 +165,18 @@ class Client:
         Raises:
             InvalidArgumentError: An argument cannot be sent.
         """
-        asked = _requests.Generating(
-            prompt=prompt,
+        request = _requests.generation_request(
+            generation_pb2.GenerateStreamRequest,
+            prompt,
             decoder_text=decoder_text,
             decoder_token_ids=decoder_token_ids,
             model=model,
             explain=explain,
             options=options,
         )
-        request = _requests.stream_request(asked)
-        deadline = self._deadline(timeout)
+        deadline = self._endpoint.deadline(timeout)
         return GenerationStream(
-            self._generation.GenerateStream(request, timeout=deadline),
+            self._stubs.generation.GenerateStream(request, timeout=deadline),
             address=self.address,
             deadline=deadline,
             on_stall=on_stall,
@@ -291,19 +213,19 @@ class Client:
             UnavailableError: There is no connection, or the worker was lost.
             DeadlineError: The timeout passed before the end.
         """
-        asked = _transcription_requests.Transcribing(
+        arguments = _transcription_requests.TranscriptionArguments(
             model=model,
             audio_format=audio_format,
             sample_rate=sample_rate,
             channels=channels,
             options=options,
         )
-        content = _transcription_requests.whole(audio)
+        content = _transcription_requests.read_recording(audio)
         if len(content) <= _transcription_requests.PIECE_BYTES:
-            request = _transcription_requests.request(asked, content)
-            response = self._call(self._transcription.Transcribe, request, timeout)
+            request = _transcription_requests.transcription_request(arguments, content)
+            response = self._call(self._stubs.transcription.Transcribe, request, timeout)
             return _transcription_events.response(response)
-        with self._transcription_stream(asked, content, timeout, None, None) as stream:
+        with self._transcription_stream(arguments, content, timeout, None, None) as stream:
             for _ in stream:
                 pass
             return stream.result
@@ -324,12 +246,16 @@ class Client:
     ) -> TranscriptionStream:
         """Transcribes a recording and returns segments as they become final.
 
+        Read the stream in ``with client.transcribe_stream(audio) as stream``, so that it is
+        cancelled if the block is left early.
+
         Raw samples are transcribed as they arrive, a file once it is complete. Errors of the call,
         and errors from reading the recording, are raised while iterating.
 
         Args:
-            audio: As for `transcribe`, or a binary file or an iterable of bytes, which a thread
-                reads as they arrive.
+            audio: As for `transcribe`, or a binary file or an iterable of bytes, which is read as
+                the bytes arrive: by a thread, or with asyncio in the event loop. With asyncio, the
+                iterable may be asynchronous.
             model: Name of the model. Default: the only one that transcribes.
             audio_format: The format of the recording. Default: a file format, detected from the
                 content.
@@ -347,7 +273,7 @@ class Client:
         Raises:
             InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
-        asked = _transcription_requests.Transcribing(
+        arguments = _transcription_requests.TranscriptionArguments(
             model=model,
             audio_format=audio_format,
             sample_rate=sample_rate,
@@ -355,7 +281,7 @@ class Client:
             options=options,
             step_seconds=step_seconds,
         )
-        return self._transcription_stream(asked, audio, timeout, on_stall, on_progress)
+        return self._transcription_stream(arguments, audio, timeout, on_stall, on_progress)
 
     def models(self, *, timeout: float | None = None) -> list[Model]:
         """Lists the models of the service, ordered by name.
@@ -363,7 +289,7 @@ class Client:
         Args:
             timeout: Deadline of this call in seconds. Default: the client's.
         """
-        response = self._call(self._models.ListModels, model_pb2.ListModelsRequest(), timeout)
+        response = self._call(self._stubs.models.ListModels, model_pb2.ListModelsRequest(), timeout)
         return [_convert.model(model) for model in response.models]
 
     def model(self, name: str, *, timeout: float | None = None) -> Model:
@@ -376,7 +302,7 @@ class Client:
         Raises:
             ModelNotFoundError: The service has no such model.
         """
-        response = self._call(self._models.GetModel, _requests.model_request(name), timeout)
+        response = self._call(self._stubs.models.GetModel, _requests.model_request(name), timeout)
         return _convert.model(response.model)
 
     def graphs(
@@ -389,8 +315,8 @@ class Client:
             include_cold: Also list graphs that no request has needed yet.
             timeout: Deadline of this call in seconds. Default: the client's.
         """
-        request = _requests.graphs_request(model, include_cold)
-        response = self._call(self._graphs.ListGraphs, request, timeout)
+        request = _requests.graphs_request(graph_pb2.ListGraphsRequest, model, include_cold)
+        response = self._call(self._stubs.graphs.ListGraphs, request, timeout)
         return [_convert.graph(graph) for graph in response.graphs]
 
     def watch_graphs(
@@ -410,8 +336,8 @@ class Client:
         Raises:
             InvalidArgumentError: An argument cannot be sent.
         """
-        request = _requests.watch_request(model, include_cold)
-        return self._graph_stream(self._graphs.WatchGraphs, request, timeout)
+        request = _requests.graphs_request(graph_pb2.WatchGraphsRequest, model, include_cold)
+        return self._graph_stream(self._stubs.graphs.WatchGraphs, request, timeout)
 
     def warm_graphs(
         self,
@@ -441,7 +367,7 @@ class Client:
             InvalidArgumentError: An argument cannot be sent.
         """
         request = _requests.warm_request(signatures, workers, all_workers)
-        return self._graph_stream(self._graphs.WarmGraphs, request, timeout)
+        return self._graph_stream(self._stubs.graphs.WarmGraphs, request, timeout)
 
     def ready(self, model: str = "", *, timeout: float | None = None) -> bool:
         """Whether the service can serve now: each model has a worker with its first graphs.
@@ -455,7 +381,7 @@ class Client:
         Raises:
             ModelNotFoundError: The service has no such model.
         """
-        return not self._lack(model, self._deadline(timeout))
+        return not self._unready_reason(model, self._endpoint.deadline(timeout))
 
     def wait_until_ready(
         self,
@@ -475,143 +401,39 @@ class Client:
             DeadlineError: The service was not ready in time; the text says what was missing.
             ModelNotFoundError: The service has no such model.
         """
-        deadline = self._deadline(timeout)
-        clock = _readiness.ONCE.begin(deadline)
-        while lack := self._lack(model, clock.left):
+        deadline = self._endpoint.deadline(timeout)
+        clock = _readiness.NO_RETRIES.begin(deadline)
+        while reason := self._unready_reason(model, clock.left):
             if on_wait is not None:
-                on_wait(lack)
+                on_wait(reason)
             if clock.left is not None and clock.left <= _readiness.PAUSE:
-                raise _readiness.too_late(deadline, lack)
-            if self._closed.wait(_readiness.PAUSE):
-                raise cancelled()
-
-    def close(self) -> None:
-        """Closes the connection and cancels calls in progress; may be called again."""
-        self._closed.set()
-        for calls in tuple(self._calls):
-            calls.end()
-        self._channel.close()
-
-    def __enter__(self) -> Self:
-        """Returns the client itself."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Closes the client."""
-        self.close()
-
-    def __repr__(self) -> str:
-        """The address, and whether it is closed."""
-        return f"<Client {self.address}{' closed' if self._closed.is_set() else ''}>"
-
-    def _call(
-        self,
-        method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]",
-        request: _Request,
-        timeout: float | None,
-        *,
-        policy: RetryPolicy | None = None,
-        calls: Calls | None = None,
-    ) -> _Response:
-        # One of several calls may begin after the client was closed. It is cancelled like the
-        # others.
-        deadline = self._endpoint.deadline(timeout) if calls else self._deadline(timeout)
-        attempts = (policy or self._retries).begin(deadline)
-        ended = calls.ended if calls else self._closed
-        while True:
-            try:
-                if calls:
-                    return calls.send(method, request, attempts.left)
-                return method(request, timeout=attempts.left)
-            except ValueError:
-                # gRPC raises this for a call on a channel that was closed in the meantime.
-                if self._closed.is_set():
-                    raise cancelled() from None
-                raise
-            except grpc.RpcError as error:
-                failure = error_of(error, address=self.address, deadline=deadline)
-                pause = attempts.pause_after(failure, forbidden=forbids_retry(error))
-                if pause is None:
-                    raise failure from error
-            if ended.wait(pause) or self._closed.is_set():
-                raise cancelled()
-
-    def _generate_each(
-        self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
-    ) -> list[Generation]:
-        """Sends requests concurrently; an interruption cancels them all."""
-        deadline = self._deadline(timeout)
-        clock, calls = self._retries.begin(deadline), Calls()
-
-        def send(request: _prompts.Prepared) -> _prompts.Result:
-            if isinstance(request, InvalidArgumentError):
-                return request
-            if self._closed.is_set():
-                return cancelled()
-            try:
-                left = _prompts.time_left(clock.left, deadline)
-                method = self._generation.Generate
-                return _convert.response(self._call(method, request, left, calls=calls))
-            except ShaperouterError as error:
-                return error
-
-        self._calls.add(calls)
-        with ThreadPoolExecutor(min(concurrency, len(requests))) as pool:
-            try:
-                results = list(pool.map(send, requests))
-            finally:
-                self._calls.discard(calls)
-                calls.end()
-        return _prompts.generations(results)
-
-    def _lack(self, model: str, timeout: float | None) -> str:
-        """What the service still needs to be ready; empty if it is ready."""
-        limit = _readiness.look_timeout(timeout)
-        once = _readiness.ONCE
-        try:
-            if not model:
-                status = self._call(self._health, _readiness.READINESS, limit, policy=once)
-                return _readiness.lack_of_service(status)
-            request = _requests.model_request(model)
-            answer = self._call(self._models.GetModel, request, limit, policy=once)
-            return _readiness.lack_of_model(answer.model)
-        except (UnavailableError, DeadlineError) as error:
-            return str(error)
+                raise _readiness.not_ready(deadline, reason)
+            self._connection.pause(_readiness.PAUSE)
 
     def _transcription_stream(
         self,
-        asked: _transcription_requests.Transcribing,
+        arguments: _transcription_requests.TranscriptionArguments,
         audio: Recording,
         timeout: float | None,
         on_stall: Callable[[Signature], None] | None,
         on_progress: Callable[[TranscriptionProgress], None] | None,
     ) -> TranscriptionStream:
-        outgoing = _transcription_requests.Outgoing(asked, audio)
-        deadline = self._deadline(timeout)
+        messages = _transcription_requests.RecordingMessages(arguments, audio)
+        deadline = self._endpoint.deadline(timeout)
         return TranscriptionStream(
-            self._transcription.TranscribeStream(iter(outgoing), timeout=deadline),
+            self._stubs.transcription.TranscribeStream(iter(messages), timeout=deadline),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
-            outgoing=outgoing,
+            messages=messages,
         )
 
     def _graph_stream(
         self,
-        method: "grpc.UnaryStreamMultiCallable[_Request, Any]",
-        request: _Request,
+        method: "grpc.UnaryStreamMultiCallable[_RequestT, Any]",
+        request: _RequestT,
         timeout: float,
     ) -> GraphStream:
-        deadline = self._deadline(timeout)
+        deadline = self._endpoint.deadline(timeout)
         call = method(request, timeout=deadline)
         return GraphStream(call, address=self.address, deadline=deadline)
-
-    def _deadline(self, timeout: float | None) -> float | None:
-        if self._closed.is_set():
-            raise RuntimeError("the client is closed")
-        return self._endpoint.deadline(timeout)

@@ -1,4 +1,4 @@
-"""Preparation and results of several prompts in one call, for both clients."""
+"""Preparation and results of several prompts in one call."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -24,8 +24,8 @@ Prepared = generation_pb2.GenerateRequest | InvalidArgumentError
 Result = Generation | ShaperouterError
 
 
-def are_several(prompt: object) -> bool:
-    """Whether `prompt` is a list of prompts: its items are texts or lists, not token ids."""
+def is_list_of_prompts(prompt: object) -> bool:
+    """Whether the items of `prompt` are prompts, not token ids."""
     return (
         isinstance(prompt, Sequence)
         and not isinstance(prompt, str | bytes | bytearray)

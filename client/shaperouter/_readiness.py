@@ -1,4 +1,4 @@
-"""Readiness checks: their requests and what the answers mean, for both clients."""
+"""Readiness checks: their requests, and what the answers mean."""
 
 import grpc
 from google.protobuf import wrappers_pb2
@@ -13,13 +13,13 @@ HEALTH_METHOD = "/grpc.health.v1.Health/Check"
 READINESS = wrappers_pb2.StringValue(value="readiness")
 _SERVING = 1
 
-# Seconds between two checks, and the shortest and longest timeout of one.
+# Seconds between two checks, and the limits of the timeout of one.
 PAUSE = 0.25
-_SHORTEST_LOOK = 0.1
-_LONGEST_LOOK = 5.0
+_MIN_TIMEOUT = 0.1
+_MAX_TIMEOUT = 5.0
 
 # The caller repeats checks.
-ONCE = RetryPolicy(retries=0, after_overload=False)
+NO_RETRIES = RetryPolicy(retries=0, after_overload=False)
 
 
 def serialize(request: wrappers_pb2.StringValue) -> bytes:
@@ -32,22 +32,22 @@ def parse(response: bytes) -> wrappers_pb2.Int32Value:
     return wrappers_pb2.Int32Value.FromString(response)
 
 
-def look_timeout(left: float | None) -> float:
+def check_timeout(left: float | None) -> float:
     """Timeout of one check in seconds, given the time left; None means no limit."""
-    return _LONGEST_LOOK if left is None else min(max(left, _SHORTEST_LOOK), _LONGEST_LOOK)
+    return _MAX_TIMEOUT if left is None else min(max(left, _MIN_TIMEOUT), _MAX_TIMEOUT)
 
 
-def lack_of_service(status: wrappers_pb2.Int32Value) -> str:
+def reason_of_service(status: wrappers_pb2.Int32Value) -> str:
     """Why a service with this health status is not ready; empty if it is."""
     return "" if status.value == _SERVING else "a model has no ready worker yet"
 
 
-def lack_of_model(model: model_pb2.Model) -> str:
+def reason_of_model(model: model_pb2.Model) -> str:
     """Why a model is not ready; empty if it is."""
     return "" if model.ready_workers else f"model {model.name} has no ready worker yet"
 
 
-def too_late(deadline: float | None, why: str) -> DeadlineError:
-    """The error after waiting too long."""
+def not_ready(deadline: float | None, reason: str) -> DeadlineError:
+    """The error of a wait that ran out of time."""
     limit = "in time" if deadline is None else f"within {deadline:g} s"
-    return DeadlineError(f"not ready {limit}: {why}", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+    return DeadlineError(f"not ready {limit}: {reason}", code=grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -1,4 +1,4 @@
-"""Retries of failed calls, for both clients.
+"""Retries of failed calls.
 
 Only unary calls are repeated: they change nothing, and no part of a failed call's answer has
 arrived. Streams are not repeated. (gRPC's own retries ignore ``google.rpc.RetryInfo``. They also

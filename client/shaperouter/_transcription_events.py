@@ -1,10 +1,10 @@
-"""Assembly of transcripts from messages, whole or event by event, for both clients."""
+"""Assembly of transcripts from messages, whole or event by event."""
 
 from collections.abc import Callable, Iterable
 
 from shaperouter import _convert
 from shaperouter._signature import Signature
-from shaperouter._stream_end import StreamEnd
+from shaperouter._stream_events import CompletedEvents
 from shaperouter._transcription import (
     DetectedLanguage,
     TranscribedSegment,
@@ -15,7 +15,7 @@ from shaperouter._transcription import (
 from shaperouter.v1 import transcription_pb2
 
 
-class TranscriptionEvents(StreamEnd[Transcription]):
+class TranscriptionEvents(CompletedEvents[Transcription]):
     """Reads the events of one stream, in order.
 
     Not thread-safe: only one reader may feed it.

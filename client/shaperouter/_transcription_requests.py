@@ -1,5 +1,6 @@
 """Construction of a transcription's messages, in pieces for long recordings."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from shaperouter._transcription_options import TranscriptionOptions
 from shaperouter.v1 import transcription_pb2
 
 Recording = bytes | str | os.PathLike[str] | BinaryIO | Iterable[bytes]
+AsyncRecording = Recording | AsyncIterable[bytes]
 
 # Bytes of a message: half of the service's limit, to leave room for the other fields.
 PIECE_BYTES = 2 * 2**20
@@ -25,8 +27,8 @@ _TASKS = by_member(TranscriptionTask, transcription_pb2.TranscriptionTask)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transcribing:
-    """The content of a request to transcribe; see `Client.transcribe`.
+class TranscriptionArguments:
+    """The arguments of `Client.transcribe` but the recording.
 
     Attributes:
         model: Name of the model.
@@ -45,31 +47,33 @@ class Transcribing:
     step_seconds: float | None = None
 
 
-def request(asked: Transcribing, content: bytes) -> transcription_pb2.TranscribeRequest:
+def transcription_request(
+    arguments: TranscriptionArguments, content: bytes
+) -> transcription_pb2.TranscribeRequest:
     """The request of ``Transcribe``."""
     return transcription_pb2.TranscribeRequest(
-        model=_values.text("model", asked.model),
-        audio=_audio(asked, content),
-        options=_options(asked.options),
+        model=_values.text("model", arguments.model),
+        audio=_audio(arguments, content),
+        options=_options(arguments.options),
     )
 
 
-def start(asked: Transcribing) -> transcription_pb2.TranscribeStreamRequest:
+def _start(arguments: TranscriptionArguments) -> transcription_pb2.TranscribeStreamRequest:
     """The first message of ``TranscribeStream``, without a piece of the recording."""
     return transcription_pb2.TranscribeStreamRequest(
         start=transcription_pb2.TranscribeStreamStart(
-            model=_values.text("model", asked.model),
-            audio=_audio(asked, b""),
-            options=_options(asked.options),
+            model=_values.text("model", arguments.model),
+            audio=_audio(arguments, b""),
+            options=_options(arguments.options),
             step_seconds=None
-            if asked.step_seconds is None
-            else _values.number("step_seconds", asked.step_seconds),
+            if arguments.step_seconds is None
+            else _values.number("step_seconds", arguments.step_seconds),
         )
     )
 
 
-def whole(recording: object) -> bytes:
-    """Returns all of a recording that is in memory or in a named file.
+def read_recording(recording: object) -> bytes:
+    """Returns a recording that is in memory or in a named file.
 
     Raises:
         InvalidArgumentError: It is neither, or its file cannot be read.
@@ -86,7 +90,12 @@ def whole(recording: object) -> bytes:
         raise InvalidArgumentError.of("audio", f"cannot be read: {error}") from error
 
 
-class Outgoing:
+async def async_read_recording(recording: object) -> bytes:
+    """The same as `read_recording`, in a thread."""
+    return await asyncio.to_thread(read_recording, recording)
+
+
+class RecordingMessages:
     """The messages of ``TranscribeStream``, as the recording supplies them.
 
     gRPC reads them in its own thread or task, which swallows errors from reading the recording.
@@ -95,15 +104,15 @@ class Outgoing:
         error: The error from reading the recording, if any.
     """
 
-    def __init__(self, asked: Transcribing, recording: Recording | AsyncIterable[bytes]) -> None:
+    def __init__(self, arguments: TranscriptionArguments, recording: AsyncRecording) -> None:
         """Reads a named file at once.
 
         Raises:
             InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
-        self._start = start(asked)
+        self._start = _start(arguments)
         if isinstance(recording, bytes | bytearray | memoryview | str | os.PathLike):
-            recording = whole(recording)
+            recording = read_recording(recording)
         elif not isinstance(recording, Iterable | AsyncIterable) and not hasattr(recording, "read"):
             raise InvalidArgumentError.of(
                 "audio",
@@ -132,7 +141,7 @@ class Outgoing:
             if isinstance(self._recording, AsyncIterable):
                 yield self._start
                 async for each in self._recording:
-                    for piece in _cut(each):
+                    for piece in _split(each):
                         yield transcription_pb2.TranscribeStreamRequest(content=piece)
             else:
                 for message in self:
@@ -145,7 +154,7 @@ class Outgoing:
 
 def _pieces(recording: Any) -> Iterator[bytes]:
     if isinstance(recording, bytes):
-        yield from _cut(recording)
+        yield from _split(recording)
     elif hasattr(recording, "read"):
         # Read what the pipe has, without waiting for a full buffer.
         read: Callable[[int], bytes] = getattr(recording, "read1", recording.read)
@@ -153,22 +162,22 @@ def _pieces(recording: Any) -> Iterator[bytes]:
             yield piece
     else:
         for each in recording:
-            yield from _cut(each)
+            yield from _split(each)
 
 
-def _cut(content: object) -> Iterator[bytes]:
+def _split(content: object) -> Iterator[bytes]:
     if not isinstance(content, bytes | bytearray | memoryview):
         raise InvalidArgumentError.of("audio", f"must be bytes, got {_values.shown(content)}")
-    for place in range(0, len(content), PIECE_BYTES):
-        yield bytes(content[place : place + PIECE_BYTES])
+    for start in range(0, len(content), PIECE_BYTES):
+        yield bytes(content[start : start + PIECE_BYTES])
 
 
-def _audio(asked: Transcribing, content: bytes) -> transcription_pb2.Audio:
+def _audio(arguments: TranscriptionArguments, content: bytes) -> transcription_pb2.Audio:
     fields: dict[str, Any] = {"content": content}
-    if asked.audio_format is not None:
-        fields["format"] = _choice("audio.format", asked.audio_format, _FORMATS)
+    if arguments.audio_format is not None:
+        fields["format"] = _choice("audio.format", arguments.audio_format, _FORMATS)
     for name in ("sample_rate", "channels"):
-        value = getattr(asked, name)
+        value = getattr(arguments, name)
         if value is not None:
             fields[name] = _values.integer(f"audio.{name}", value, bits=32)
     return transcription_pb2.Audio(**fields)

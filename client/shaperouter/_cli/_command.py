@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 import click
 
-from shaperouter._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT
 from shaperouter._cli._field_names import in_flags, names_of
 from shaperouter._cli._interruption import EXIT_INTERRUPTED
 from shaperouter._cli._json import print_json
 from shaperouter._client import Client
+from shaperouter._endpoint import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
 
 # The token itself, for where it comes from a secret store; elsewhere --token-file is safer.

@@ -12,7 +12,7 @@ from shaperouter._cli._graphs_view import GraphsView
 from shaperouter._cli._json import print_json
 from shaperouter._cli._tables import make_console, print_table
 from shaperouter._graph import Graph, GraphState
-from shaperouter._graph_stream import GraphStream
+from shaperouter._streams import GraphStream
 
 _WORDS = ("model", "signature", "worker", "state")
 _NUMBERS = (

@@ -2,11 +2,11 @@
 
 import click
 
-from shaperouter._channel import DEFAULT_TIMEOUT
 from shaperouter._cli._command import Command, connect, given_timeout, wants_json
 from shaperouter._cli._json import print_json
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._client import Client
+from shaperouter._endpoint import DEFAULT_TIMEOUT
 from shaperouter._errors import DeadlineError
 
 
@@ -30,27 +30,27 @@ def ready(ctx: click.Context, model: str, wait: bool) -> None:
     """  # noqa: D301 (Click's mark of lines that are not filled)
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         waiting.show(f"waiting for {client.address}")
-        # Not `ready`, which does not tell the reason.
-        lack = (
+        # `ready` would not tell the reason.
+        reason = (
             _wait(client, model, waiting)
             if wait
-            else client._lack(model, given_timeout(ctx, default=DEFAULT_TIMEOUT))
+            else client._unready_reason(model, given_timeout(ctx, default=DEFAULT_TIMEOUT))
         )
     if wants_json(ctx):
-        print_json({"ready": not lack, "reason": lack or None})
-    elif lack:
-        click.echo(f"Error: {lack}", err=True)
+        print_json({"ready": not reason, "reason": reason or None})
+    elif reason:
+        click.echo(f"Error: {reason}", err=True)
     else:
         click.echo("ready")
-    ctx.exit(1 if lack else 0)
+    ctx.exit(1 if reason else 0)
 
 
 def _wait(client: Client, model: str, waiting: WaitingLine) -> str:
-    """Waits, and returns what was missing in the end; empty if nothing was."""
+    """Waits, and returns why the service is still not ready; empty if it is ready."""
     try:
         client.wait_until_ready(
             model,
-            on_wait=lambda lack: waiting.show(f"waiting for {client.address}", remark=lack),
+            on_wait=lambda reason: waiting.show(f"waiting for {client.address}", remark=reason),
         )
     except DeadlineError as error:
         return str(error)

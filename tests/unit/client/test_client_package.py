@@ -77,7 +77,7 @@ def test_a_wheel_is_built_without_a_trace_in_the_checkout(tmp_path: Path) -> Non
     contents = set(zipfile.ZipFile(wheel).namelist())
     files = {
         str(path.relative_to(source))
-        for path in before
-        if path.suffix in (".py", ".pyi", ".typed") and path.name != "setup.py"
+        for path in [*source.rglob("shaperouter/**/*"), source / "shaperouter_command.py"]
+        if path.suffix in (".py", ".pyi", ".typed")
     }
     assert contents >= files

@@ -138,6 +138,19 @@ def test_closing_the_client_ends_waiting(nobody: str) -> None:
 # The command.
 
 
+def test_closing_the_asyncio_client_ends_waiting(nobody: str) -> None:
+    async def scenario() -> None:
+        client = AsyncClient(nobody)
+        waiting = asyncio.Event()
+        task = asyncio.create_task(client.wait_until_ready(on_wait=lambda _: waiting.set()))
+        await asyncio.wait_for(waiting.wait(), 10)
+        await client.close()
+        with pytest.raises(CallCancelledError):
+            await asyncio.wait_for(task, 10)
+
+    asyncio.run(scenario())
+
+
 def test_the_command_says_ready(fake: FakeShaperouter) -> None:
     for options in ([], ["--wait"], ["--model", "demo"]):
         result = run(fake, "ready", *options)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.manifests import BUILDS, KUBERNETES, OVERLAYS, Workload, built, of_kind, workloads
 from harness.roles import options_of
-from shaperouter._channel import DEFAULT_TIMEOUT
+from shaperouter._endpoint import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
 from shaperouter_service.commands.group import cli
 from shaperouter_service.rpc.addresses import split_address

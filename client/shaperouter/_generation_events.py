@@ -1,4 +1,4 @@
-"""Assembly of a stream's events into a generation, for both clients."""
+"""Assembly of a stream's events into a generation."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from shaperouter import _convert
 from shaperouter._errors import InternalError
 from shaperouter._generation import Delta, GeneratedSequence, Generation
 from shaperouter._signature import Signature
-from shaperouter._stream_end import StreamEnd
+from shaperouter._stream_events import CompletedEvents
 from shaperouter.v1 import generation_pb2
 
 
-class Transcript(StreamEnd[Generation]):
+class GenerationEvents(CompletedEvents[Generation]):
     """Reads the events of one stream, in order.
 
     Not thread-safe: only one reader may feed it.

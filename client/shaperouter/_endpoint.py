@@ -1,4 +1,4 @@
-"""Address, deadline and channel options, for both clients.
+"""Address, deadline and channel options.
 
 If the service is absent, a refused connection attempt fails at once, and an unanswered one after 5
 s. `_retries.py` says which calls are then sent again.

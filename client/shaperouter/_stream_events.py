@@ -1,8 +1,48 @@
-"""The end of an event stream: one completion, and no event after it."""
+"""What the events of a stream add up to."""
 
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from shaperouter import _convert
 from shaperouter._errors import InternalError
+from shaperouter._graph import Graph
+
+EventT_contra = TypeVar("EventT_contra", contravariant=True)
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+
+
+class StreamEvents(Protocol[EventT_contra, ItemT_co]):
+    """Reads the events of one stream, in order. Only one reader may use it."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the completion has arrived."""
+
+    def add(self, event: EventT_contra) -> ItemT_co | None:
+        """Takes the next event and returns its item, or None if it has none.
+
+        Raises:
+            InternalError: The event comes after the completion.
+        """
+
+    def end(self) -> None:
+        """Marks the end of the events.
+
+        Raises:
+            InternalError: There was no completion.
+        """
+
+
+class GraphEvents:
+    """The events of a stream of graphs: each is a list, and none completes the stream."""
+
+    complete = False
+
+    def add(self, event: Any) -> list[Graph]:
+        """Returns the event's graphs."""
+        return [_convert.graph(graph) for graph in event.graphs]
+
+    def end(self) -> None:
+        """Does nothing: the stream may end after any event."""
 
 
 class _Identified(Protocol):
@@ -13,8 +53,8 @@ class _Identified(Protocol):
 ResultT = TypeVar("ResultT", bound=_Identified)
 
 
-class StreamEnd(Generic[ResultT]):
-    """The result of an event stream; the completion event sets `_result`."""
+class CompletedEvents(Generic[ResultT]):
+    """Base of events that end with one completion, which sets `_result`."""
 
     def __init__(self) -> None:
         """Begins without a result."""

@@ -1,0 +1,148 @@
+"""gRPC for asyncio. `_connection` has the same interface for blocking code."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import grpc
+import grpc.aio
+
+from shaperouter._connection import errors
+from shaperouter._endpoint import Endpoint, channel_options
+from shaperouter._status import cancelled
+
+ItemT = TypeVar("ItemT")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+ResultT = TypeVar("ResultT")
+StubsT = TypeVar("StubsT")
+
+if TYPE_CHECKING:
+    AsyncStreamingCall = (
+        grpc.aio.UnaryStreamCall[Any, ResponseT] | grpc.aio.StreamStreamCall[Any, ResponseT]
+    )
+
+
+class AsyncCalls:
+    """Calls that are cancelled together. A cancelled task cancels the call that it awaits."""
+
+    def __init__(self) -> None:
+        """Starts without calls."""
+        self.cancelled = False
+
+    async def send(
+        self,
+        method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
+        timeout: float | None,
+    ) -> ResponseT:
+        """Makes a call and waits for its response.
+
+        Raises:
+            grpc.RpcError: The call failed.
+            CallCancelledError: The connection is closed.
+        """
+        if self.cancelled:
+            raise cancelled()
+        return await method(request, timeout=timeout)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits before the next attempt of a call.
+
+        Raises:
+            CallCancelledError: The connection is closed.
+        """
+        await asyncio.sleep(seconds)
+        if self.cancelled:
+            raise cancelled()
+
+
+class AsyncConnection(AsyncCalls, Generic[StubsT]):
+    """A channel with its stubs and calls."""
+
+    def __init__(self, endpoint: Endpoint, stubs: Callable[[grpc.aio.Channel], StubsT]) -> None:
+        """Creates no channel yet: it belongs to the event loop that is running then."""
+        super().__init__()
+        self._endpoint = endpoint
+        self._make_stubs = stubs
+        self._channel: grpc.aio.Channel | None = None
+        self._stubs: StubsT | None = None
+
+    @property
+    def stubs(self) -> StubsT:
+        """The channel's stubs.
+
+        Raises:
+            RuntimeError: The connection is closed, or no event loop is running.
+        """
+        if self.cancelled:
+            raise RuntimeError("the client is closed")
+        if self._stubs is None:
+            asyncio.get_running_loop()  # a clear error if no loop is running
+            target, credentials = self._endpoint.address, self._endpoint.credentials
+            options = channel_options(target)
+            self._channel = (
+                grpc.aio.secure_channel(target, credentials, options=options)
+                if credentials
+                else grpc.aio.insecure_channel(target, options=options)
+            )
+            self._stubs = self._make_stubs(self._channel)
+        return self._stubs
+
+    async def gather(
+        self,
+        function: Callable[[AsyncCalls, ItemT], Awaitable[ResultT]],
+        items: Sequence[ItemT],
+        concurrency: int,
+    ) -> list[ResultT]:
+        """Applies a function to items concurrently.
+
+        Args:
+            function: Takes the calls to send with, and an item.
+            items: At least one.
+            concurrency: Maximum number of items in progress.
+        """
+        places = asyncio.Semaphore(concurrency)
+
+        async def apply(item: ItemT) -> ResultT:
+            async with places:
+                return await function(self, item)
+
+        return await asyncio.gather(*map(apply, items))
+
+    async def close(self) -> None:
+        """Closes the channel and cancels the calls in progress; may be called again."""
+        self.cancelled = True
+        if self._channel is not None:
+            await self._channel.close()
+
+
+async def read(call: "AsyncStreamingCall[ResponseT]") -> ResponseT:
+    """Waits for the next response of a streaming call.
+
+    Raises:
+        StopAsyncIteration: The stream has ended.
+        grpc.RpcError: The call failed.
+    """
+    response = await call.read()
+    if response is grpc.aio.EOF:
+        raise StopAsyncIteration
+    return cast("ResponseT", response)
+
+
+@contextmanager
+def async_errors(*, address: str, deadline: float | None) -> Iterator[None]:
+    """Converts gRPC's errors inside the block into the client's.
+
+    gRPC raises CancelledError in the task that awaits a cancelled call. That is an error of the
+    call, unless the awaiting task was itself cancelled.
+    """
+    try:
+        with errors(address=address, deadline=deadline):
+            yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise cancelled() from None

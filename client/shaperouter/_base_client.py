@@ -1,0 +1,187 @@
+# Generated from _async_base_client.py by `make blocking-client`. Do not edit.
+
+"""The part of the client below its public calls: settings, connection and retries."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import grpc
+
+from shaperouter import _convert, _prompts, _readiness, _requests
+from shaperouter._connection import Calls, Connection, errors
+from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
+from shaperouter._errors import (
+    DeadlineError,
+    InvalidArgumentError,
+    ShaperouterError,
+    UnavailableError,
+)
+from shaperouter._generation import Generation
+from shaperouter._retries import RetryPolicy
+from shaperouter._security import FileName, Security
+from shaperouter._status import forbids_retry
+from shaperouter.v1 import (
+    generation_pb2_grpc,
+    graph_pb2_grpc,
+    model_pb2_grpc,
+    transcription_pb2_grpc,
+)
+
+_RequestT = TypeVar("_RequestT")
+_ResponseT = TypeVar("_ResponseT")
+
+
+class Stubs:
+    """The methods of the service."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        """Creates them on a channel."""
+        self.generation = generation_pb2_grpc.GenerationServiceStub(channel)
+        self.models = model_pb2_grpc.ModelServiceStub(channel)
+        self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
+        self.transcription = transcription_pb2_grpc.TranscriptionServiceStub(channel)
+        self.health = channel.unary_unary(
+            _readiness.HEALTH_METHOD,
+            request_serializer=_readiness.serialize,
+            response_deserializer=_readiness.parse,
+        )
+
+
+class BaseClient:
+    """Base of the client, which connects and sends calls again that failed."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        tls: bool | None = None,
+        ca: FileName | None = None,
+        cert: FileName | None = None,
+        key: FileName | None = None,
+        token: str | None = None,
+        retries: int | None = None,
+    ) -> None:
+        """Creates a client without connecting.
+
+        Args:
+            address: ``host:port`` or ``unix:path``. Default: the SHAPEROUTER_ADDRESS variable, or
+                127.0.0.1:50051.
+            timeout: Default deadline of each call in seconds; ``math.inf`` means none. It is long
+                because a starting service first compiles its first graphs.
+            tls: Whether to use TLS. Default: True if `ca`, `cert` or `key` is given.
+            ca: PEM file with the certificates of the authorities that may sign the service's.
+                Default: the public authorities that gRPC knows.
+            cert: PEM file with the client's certificate, for a service that asks for one.
+            key: PEM file with the certificate's private key.
+            token: Identifies the client to a service that asks for tokens. It is sent over TLS or
+                to this machine, and never across a network in plain text.
+            retries: How many times to repeat a call that failed with a retriable error, within the
+                call's deadline. The client waits as long as the service asks for, or increasingly
+                long. 0 means never. Streams are not repeated. Default: 3 times after
+                `UnavailableError`, and never after `OverloadedError`.
+
+        Raises:
+            InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
+                file cannot be read, or an argument needs another one.
+        """
+        security = Security.resolve(tls=tls, ca=ca, cert=cert, key=key, token=token)
+        self._endpoint = Endpoint.resolve(address, timeout, security)
+        self._retries = RetryPolicy.resolve(retries)
+        self._connection = Connection(self._endpoint, Stubs)
+
+    @property
+    def address(self) -> str:
+        """The service's address."""
+        return self._endpoint.address
+
+    def close(self) -> None:
+        """Closes the connection and cancels calls in progress; may be called again."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        """Returns the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the client."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The address, and whether it is closed."""
+        closed = " closed" if self._connection.cancelled else ""
+        return f"<{type(self).__name__} {self.address}{closed}>"
+
+    @property
+    def _stubs(self) -> Stubs:
+        return self._connection.stubs
+
+    def _call(
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[_RequestT, _ResponseT]",
+        request: _RequestT,
+        timeout: float | None,
+        *,
+        retries: RetryPolicy | None = None,
+        calls: Calls | None = None,
+    ) -> _ResponseT:
+        """Makes a call, and makes it again after failures that the retry policy covers.
+
+        Args:
+            method: The service's method.
+            request: Its request.
+            timeout: Deadline of all attempts together in seconds; None for the client's.
+            retries: Default: the client's policy.
+            calls: The calls to cancel this one with. Default: the client's.
+        """
+        calls = calls or self._connection
+        deadline = self._endpoint.deadline(timeout)
+        attempts = (retries or self._retries).begin(deadline)
+        while True:
+            try:
+                with errors(address=self.address, deadline=deadline):
+                    return calls.send(method, request, attempts.left)
+            except ShaperouterError as error:
+                pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
+                if pause is None:
+                    raise
+            calls.pause(pause)
+
+    def _generate_each(
+        self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
+    ) -> list[Generation]:
+        """Sends requests concurrently. An interruption or a cancelled task cancels them all."""
+        method = self._stubs.generation.Generate
+        deadline = self._endpoint.deadline(timeout)
+        clock = self._retries.begin(deadline)
+
+        def send(calls: Calls, request: _prompts.Prepared) -> _prompts.Result:
+            if isinstance(request, InvalidArgumentError):
+                return request
+            try:
+                left = _prompts.time_left(clock.left, deadline)
+                return _convert.response(self._call(method, request, left, calls=calls))
+            except ShaperouterError as error:
+                return error
+
+        return _prompts.generations(self._connection.gather(send, requests, concurrency))
+
+    def _unready_reason(self, model: str, timeout: float | None) -> str:
+        """Why the service is not ready; empty if it is."""
+        limit = _readiness.check_timeout(timeout)
+        stubs, retries = self._stubs, _readiness.NO_RETRIES
+        try:
+            if not model:
+                status = self._call(stubs.health, _readiness.READINESS, limit, retries=retries)
+                return _readiness.reason_of_service(status)
+            request = _requests.model_request(model)
+            answer = self._call(stubs.models.GetModel, request, limit, retries=retries)
+            return _readiness.reason_of_model(answer.model)
+        except (UnavailableError, DeadlineError) as error:
+            return str(error)

@@ -1,0 +1,181 @@
+# Generated from _async_streams.py by `make blocking-client`. Do not edit.
+
+"""Streams of a call's results, as they arrive."""
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from shaperouter._connection import errors, read
+from shaperouter._errors import ShaperouterError
+from shaperouter._generation import Delta, Generation
+from shaperouter._generation_events import GenerationEvents
+from shaperouter._graph import Graph
+from shaperouter._signature import Signature
+from shaperouter._stream_events import GraphEvents, StreamEvents
+from shaperouter._transcription import DetectedLanguage, TranscribedSegment, Transcription
+from shaperouter._transcription_events import TranscriptionEvents
+from shaperouter._transcription_requests import RecordingMessages
+from shaperouter.v1 import generation_pb2, transcription_pb2
+
+if TYPE_CHECKING:
+    from shaperouter._connection import StreamingCall
+
+_EventT = TypeVar("_EventT")
+_ItemT = TypeVar("_ItemT")
+
+
+class _Stream(Iterator[_ItemT], Generic[_EventT, _ItemT]):
+    """Reads the events of a call and returns the items that they contain."""
+
+    def __init__(
+        self,
+        call: "StreamingCall[_EventT]",
+        events: StreamEvents[_EventT, _ItemT],
+        *,
+        address: str,
+        deadline: float | None,
+    ) -> None:
+        self._call = call
+        self._events = events
+        self._address = address
+        self._deadline = deadline
+
+    def cancel(self) -> None:
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end.
+
+        Any thread may call it; in asyncio, any task.
+        """
+        self._call.cancel()
+
+    def __next__(self) -> _ItemT:
+        """Waits for the next item.
+
+        Raises:
+            ShaperouterError: The call failed.
+        """
+        while True:
+            try:
+                with errors(address=self._address, deadline=self._deadline):
+                    event = read(self._call)
+            except StopIteration:
+                self._events.end()
+                raise
+            except ShaperouterError:
+                if self._events.complete:  # the completion came before the loss
+                    raise StopIteration from None
+                raise
+            item = self._events.add(event)
+            if item is not None:
+                return item
+
+    def __enter__(self) -> Self:
+        """Returns the stream itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancels the call if it has not ended."""
+        self.cancel()
+
+
+class GenerationStream(_Stream[generation_pb2.GenerateStreamResponse, Delta]):
+    """The deltas of one generation, in order; created by the client's ``stream``.
+
+    After the last delta, `result` is the complete generation. Leaving the ``with`` block
+    early, or dropping the stream, cancels the call and frees its slot on the service.
+
+    Only one thread or task may iterate. Cancelling the reading task cancels the call, too.
+    """
+
+    def __init__(
+        self,
+        call: "StreamingCall[generation_pb2.GenerateStreamResponse]",
+        *,
+        address: str,
+        deadline: float | None,
+        on_stall: Callable[[Signature], None] | None,
+    ) -> None:
+        """Wraps a call that has been started."""
+        self._generation = GenerationEvents(on_stall)
+        super().__init__(call, self._generation, address=address, deadline=deadline)
+
+    @property
+    def result(self) -> Generation:
+        """The complete generation.
+
+        Raises:
+            RuntimeError: The stream has not been read to the end.
+        """
+        return self._generation.result
+
+
+class TranscriptionStream(_Stream[transcription_pb2.TranscribeStreamResponse, TranscribedSegment]):
+    """The segments of one transcript, in order; created by the client's ``transcribe_stream``.
+
+    After the last segment, `result` is the complete transcript. Leaving the ``with`` block
+    early, or dropping the stream, cancels the call.
+
+    Only one thread or task may iterate; gRPC reads the recording in another. Cancelling the reading
+    task cancels the call, too.
+    """
+
+    def __init__(
+        self,
+        call: "StreamingCall[transcription_pb2.TranscribeStreamResponse]",
+        *,
+        address: str,
+        deadline: float | None,
+        events: TranscriptionEvents,
+        messages: RecordingMessages,
+    ) -> None:
+        """Wraps a call that has been started."""
+        super().__init__(call, events, address=address, deadline=deadline)
+        self._transcription = events
+        self._messages = messages
+
+    @property
+    def language(self) -> DetectedLanguage | None:
+        """The language; None until it is known, which happens before the first segment."""
+        return self._transcription.language
+
+    @property
+    def result(self) -> Transcription:
+        """The complete transcript.
+
+        Raises:
+            RuntimeError: The stream has not been read to the end.
+        """
+        return self._transcription.result
+
+    def __next__(self) -> TranscribedSegment:
+        """Waits for the next segment.
+
+        Raises:
+            ShaperouterError: The call failed with an error of ``transcribe``.
+            Exception: Reading the recording raised it.
+        """
+        try:
+            return super().__next__()
+        except ShaperouterError:
+            if self._messages.error is not None:
+                raise self._messages.error from None
+            raise
+
+
+class GraphStream(_Stream[Any, list[Graph]]):
+    """Successive lists of graphs; created by the client's ``watch_graphs`` and ``warm_graphs``.
+
+    Leaving the ``with`` block early, or dropping the stream, cancels the call. It does not
+    stop the compilation of graphs.
+
+    Only one thread or task may iterate. Cancelling the reading task cancels the call, too.
+    """
+
+    def __init__(self, call: "StreamingCall[Any]", *, address: str, deadline: float | None) -> None:
+        """Wraps a call that has been started and whose responses contain graphs."""
+        super().__init__(call, GraphEvents(), address=address, deadline=deadline)
