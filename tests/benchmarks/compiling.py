@@ -102,8 +102,9 @@ def _measure(streams: int, nice: int) -> Found:
     from harness.engine import Bench
     from harness.tight import Case
     from harness.waiting import wait_until
+    from shaperouter_service.generation.run_events import NewTokens
     from shaperouter_service.system import process
-    from shaperouter_service.worker.run import Ended, NewTokens
+    from shaperouter_service.worker.run import Ended
 
     process.NICE = nice
     bench = Bench({MODEL: BUILD / MODEL}, slots=8)

@@ -22,8 +22,9 @@ from common.checkpoint import VOCABULARY, make_checkpoint
 from harness.engine import Bench, Collected
 from harness.tight import Case
 from shaperouter_service.decoding import Batch, Options, PrefillProgram
+from shaperouter_service.generation.run_events import NewTokens
 from shaperouter_service.models import Model
-from shaperouter_service.worker.run import Ended, NewTokens
+from shaperouter_service.worker.run import Ended
 
 BUILD = Path(__file__).parents[2] / "build" / "bench"
 MODEL = "gpt2-small"

@@ -9,10 +9,11 @@ import pytest
 from harness.engine import GOLDENS, Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.generation.run_events import NewTokens
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.worker.run import Ended, NewTokens, Phase
+from shaperouter_service.worker.run import Ended, Phase
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.

@@ -12,8 +12,8 @@ from shaperouter_service.decoding import EarlyStopping, Options
 from shaperouter_service.decoding.beams import _per_length
 from shaperouter_service.decoding.state import LOWEST
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.text import load_tokenizer
-from shaperouter_service.worker.run import FinishReason
 
 MODEL = "gpt2-odd-heads"
 VOCAB_SIZE = 101
@@ -127,12 +127,12 @@ def test_a_stop_string_ends_a_hypothesis_with_the_token_that_completes_it(
 ) -> None:
     search = _search(benches["demo"], stop=STOP, **sampling)
     search.wait()
-    reasons = {found.reason for found in search.hypotheses}
+    reasons = {found.finish_reason for found in search.hypotheses}
     assert FinishReason.STOP in reasons
     for found in search.hypotheses:
         assert not any(string in decode(found.token_ids[:-1]) for string in STOP)
         stopped = any(string in decode(found.token_ids) for string in STOP)
-        assert stopped == (found.reason is FinishReason.STOP)
+        assert stopped == (found.finish_reason is FinishReason.STOP)
         assert stopped or len(found.token_ids) == 12
 
 

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from shaperouter_service.generation.run_events import NewTokens, TokenLogprobs
 from shaperouter_service.worker import held_tokens
 from shaperouter_service.worker.held_tokens import HeldTokens
-from shaperouter_service.worker.run import NewTokens, TokenLogprobs
 
 
 @pytest.fixture

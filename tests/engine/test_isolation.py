@@ -9,9 +9,10 @@ import pytest
 from harness.engine import GOLDENS, SLOTS, TIMEOUT, Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.generation.run_events import Isolated, NewTokens, Stalled
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.worker.run import Isolated, NewTokens, Run, Stalled
+from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.watchdog import Watchdog
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.

@@ -17,9 +17,10 @@ from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation.run_events import FinishReason
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.models import load_model
 from shaperouter_service.worker.requests import check
-from shaperouter_service.worker.run import FinishReason
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 BEAMS = (1, 2, 4, 8)
@@ -309,6 +310,6 @@ def test_a_worker_refuses_a_seed_that_its_two_halves_can_not_hold(
     options = worker_pb2.RunOptions(
         max_new_tokens=1, num_beams=1, num_return_sequences=1, temperature=1.0, seed=-1
     )
-    request = worker_pb2.RunRequest(token_ids=[3], options=options)
+    request = RunRequest(model=thorough.name, token_ids=[3], options=options)
     with pytest.raises(InvalidRequestError, match=r"options.seed: must be from 0 to \d+, got -1"):
         check(request, bench.engine.model(thorough.name))

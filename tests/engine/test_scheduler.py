@@ -18,10 +18,10 @@ from shaperouter_service.errors import (
     StartupError,
     StoppingError,
 )
+from shaperouter_service.generation.run_events import NewTokens, Stalled
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.wire.messages import signature_from_proto
-from shaperouter_service.worker.run import NewTokens, Stalled
+from shaperouter_service.wire.signatures import signature_from_message
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
 MODELS = {MODEL: GOLDENS / MODEL}
@@ -202,7 +202,7 @@ def test_a_budget_below_the_first_graphs_is_refused() -> None:
 def test_what_a_tight_graph_would_have_saved_is_counted_for_it(small: Bench) -> None:
     def missed() -> dict[str, float]:
         graphs = small.engine.snapshot("w", "i").graphs
-        return {str(signature_from_proto(g.signature)): g.missed_seconds for g in graphs}
+        return {str(signature_from_message(g.signature)): g.missed_seconds for g in graphs}
 
     before = missed().get(f"{MODEL} prefill 1x16", 0.0)
     small.submit(MODEL, [1, 2, 3], max_new_tokens=2).wait()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from shaperouter.v1 import worker_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import TranscriptRules
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation.run_request import RunRequest, Sound
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Ended
@@ -220,16 +223,22 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     assert lane.reader.align_padding_tokens - before[1] == align.length - len(tokens)
 
 
-def request(bench: Bench, golden: GoldenSounds, **changes: object) -> worker_pb2.RunRequest:
+def options(**fields: Any) -> worker_pb2.RunOptions:
     """A router's, with changes."""
-    asked = worker_pb2.RunRequest(
-        model=golden.name,
-        token_ids=[91, 93],
-        options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
-        sound=worker_pb2.Sound(samples=golden.sound(0).tobytes(), positions=golden.places),
+    known = {"max_new_tokens": 4, "num_beams": 1, "num_return_sequences": 1}
+    return worker_pb2.RunOptions(**known | fields)
+
+
+def request(golden: GoldenSounds, **changes: Any) -> RunRequest:
+    """A router's, with changes."""
+    asked = RunRequest(
+        model=golden.name, token_ids=[91, 93], options=options(), sound=sound(golden)
     )
-    asked.MergeFrom(worker_pb2.RunRequest(**changes))  # type: ignore[arg-type]
-    return asked
+    return dataclasses.replace(asked, **changes)
+
+
+def sound(golden: GoldenSounds) -> Sound:
+    return Sound(numbers=golden.sound(0).tobytes(), positions=golden.places)
 
 
 def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds) -> None:
@@ -237,7 +246,7 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
     rules = worker_pb2.TranscriptRules(
         first_timestamp=103, last_initial_timestamp=113, no_speech=101, no_speech_place=0
     )
-    asked = request(bench, uneven, options=worker_pb2.RunOptions(transcript=rules))
+    asked = request(uneven, options=options(transcript=rules))
     check(asked, model)
     run = make_run(asked, model, lambda _: None)
     np.testing.assert_array_equal(run.source, uneven.sound(0))
@@ -250,22 +259,18 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sound": worker_pb2.Sound(samples=bytes(8))}, "sound.samples: must be from 39368 to"),
+        ({"sound": Sound(samples=bytes(8), positions=30)}, "sound.samples: must be from 39368 to"),
         (
-            {"sound": worker_pb2.Sound(positions=31)},
+            {"sound": Sound(samples=bytes(39368), positions=31)},
             "sound.positions: must be from 0 to 30, got 31",
         ),
         ({"source_token_ids": [1]}, "source_token_ids: must be from 0 to 0, got 1"),
         (
-            {
-                "options": worker_pb2.RunOptions(
-                    transcript=worker_pb2.TranscriptRules(no_speech_place=2)
-                )
-            },
+            {"options": options(transcript=worker_pb2.TranscriptRules(no_speech_place=2))},
             "options.transcript.no_speech_place: must be from 0 to 1, got 2",
         ),
         (
-            {"alignment": worker_pb2.Alignment(prefix_tokens=1)},
+            {"align_after": 1},
             "options.max_new_tokens: must be from 0 to 0, got 4",
         ),
     ],
@@ -274,15 +279,16 @@ def test_what_would_break_a_worker_is_refused(
     bench: Bench, uneven: GoldenSounds, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        check(request(bench, uneven, **changes), bench.engine.model(uneven.name))
+        check(request(uneven, **changes), bench.engine.model(uneven.name))
 
 
 def test_a_model_of_text_is_given_no_sound(bench: Bench) -> None:
-    asked = worker_pb2.RunRequest(
+    asked = RunRequest(
+        model=TEXT,
         token_ids=[0],
         source_token_ids=[5],
-        options=worker_pb2.RunOptions(max_new_tokens=4, num_beams=1, num_return_sequences=1),
-        sound=worker_pb2.Sound(positions=1),
+        options=options(),
+        sound=Sound(samples=b"", positions=1),
     )
     with pytest.raises(InvalidRequestError, match="sound: must not be set: t5-gated makes no"):
         check(asked, bench.engine.model(TEXT))

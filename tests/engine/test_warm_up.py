@@ -10,7 +10,7 @@ from harness.waiting import wait_until
 from shaperouter.v1 import graph_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.wire.messages import signature_from_proto
+from shaperouter_service.wire.signatures import signature_from_message
 from shaperouter_service.worker import warm_up
 
 MODEL = "gpt2-untied"
@@ -43,7 +43,7 @@ def test_a_start_tells_how_many_graphs_are_done_and_what_is_left(
 
     first = [graph for graph in begun.graphs if graph.before_ready]
     assert len(first) == 3
-    assert DECLARED in [signature_from_proto(graph.signature) for graph in first]
+    assert DECLARED in [signature_from_message(graph.signature) for graph in first]
     # The last to be made was still on its way when the engine had begun.
     assert max(graph.left_seconds for graph in first) > 0
     ended = bench.engine.snapshot("w", "i")
@@ -59,7 +59,7 @@ def test_a_graph_that_is_made_later_is_no_part_of_the_start(
     bench.engine.want([DECLARED])
     wait_until(lambda: bench.engine.warm, timeout=TIMEOUT)
     asked = {
-        signature_from_proto(graph.signature): graph.before_ready
+        signature_from_message(graph.signature): graph.before_ready
         for graph in bench.engine.snapshot("w", "i").graphs
     }
     assert not asked[DECLARED]

@@ -26,23 +26,19 @@ from harness.waiting import wait_until
 from shaperouter_service.decoding import EarlyStopping, Options
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.errors import ServiceError
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    Hypothesis,
+    NewTokens,
+    TokenLogprobs,
+)
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.models.t5 import T5
 from shaperouter_service.routing.ladders import Ladder, Ladders
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
-from shaperouter_service.worker.run import (
-    Ended,
-    Event,
-    Failed,
-    FinishReason,
-    Hypothesis,
-    NewTokens,
-    Run,
-    Timings,
-    TokenLogprobs,
-)
+from shaperouter_service.worker.run import Ended, Event, Failed, Run, Timings
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 TINY = (
@@ -162,13 +158,15 @@ def assert_equals(collected: "Collected", case: dict[str, Any]) -> None:
     reason = collected.wait()
     sequences = case.get("sequences") or [case]
     found: Sequence[Hypothesis] = collected.hypotheses or [
-        Hypothesis(token_ids=collected.token_ids, reason=reason, score=math.nan)
+        Hypothesis(token_ids=collected.token_ids, finish_reason=reason, score=math.nan)
     ]
     assert (case["name"], [list(one.token_ids) for one in found]) == (
         case["name"],
         [one["token_ids"] for one in sequences],
     )
-    assert [one.reason.name.lower() for one in found] == [one["finish_reason"] for one in sequences]
+    assert [one.finish_reason.name.lower() for one in found] == [
+        one["finish_reason"] for one in sequences
+    ]
     for one, expected in zip(found, sequences, strict=True):
         if "score" in expected:
             assert math.isclose(one.score, expected["score"], rel_tol=1e-4), case["name"]

@@ -23,7 +23,8 @@ from shaperouter_service.errors import StoppingError, UnknownModelError
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.wire.messages import ladders_from_proto, signature_to_proto
+from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.signatures import signature_to_message
 
 VOCAB_SIZE = 320
 MAX_LENGTH, SLOTS = 64, 4
@@ -160,12 +161,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def make_first_graphs(self) -> None:
         """Has graphs that cover every request without beam search, as a warm worker does."""
         for model in self.models:
-            ladders = ladders_from_proto(model.ladders)
+            ladders = ladders_from_message(model.ladders)
             for signature in (
                 ladders.first_prefill(model.name),
                 ladders.first_decode(model.name, 1),
             ):
-                self.graphs.append(self.graph(signature_to_proto(signature)))
+                self.graphs.append(self.graph(signature_to_message(signature)))
         await self.change()
 
     def graph(self, signature: signature_pb2.Signature) -> graph_pb2.Graph:

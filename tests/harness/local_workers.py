@@ -16,6 +16,8 @@ from harness.fake_worker import SLOTS, FakeWorker
 from harness.router import wait_until
 from shaperouter.v1 import graph_pb2, signature_pb2, worker_pb2
 from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerProcesses
+from shaperouter_service.generation.run_events import NewTokens, RunEvent
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
@@ -83,14 +85,18 @@ class Local:
             await wait_until(lambda: len(self.catalog.workers("tiny")) == workers)
             yield
 
-    def generate(self) -> AsyncIterator[tuple[str, worker_pb2.RunResponse]]:
-        request = worker_pb2.RunRequest(model="tiny", token_ids=[1])
-        request.options.max_new_tokens = 9
-        return self.fleet.run(request, None)
+    def generate(self) -> AsyncIterator[tuple[str, RunEvent]]:
+        options = worker_pb2.RunOptions(max_new_tokens=9)
+        return self.fleet.run(RunRequest(model="tiny", token_ids=[1], options=options), None)
 
     async def tokens(self) -> list[int]:
         """Of a whole run."""
-        return [t async for _, response in self.generate() for t in response.tokens.token_ids]
+        return [
+            token
+            async for _, event in self.generate()
+            if isinstance(event, NewTokens)
+            for token in event.token_ids
+        ]
 
     async def process_of_a_run(self) -> FakeProcess:
         """Where a request goes now."""

@@ -18,6 +18,8 @@ from shaperouter_service.errors import (
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
+from shaperouter_service.generation.run_events import Isolated, RunEvent, Stalled
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog, WorkerId
 from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.signatures import Signature
@@ -26,7 +28,6 @@ from shaperouter_service.rpc.status import RelayedError
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
-from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
 
 log = structlog.get_logger(__name__)
 
@@ -156,12 +157,12 @@ class Fleet:
 
     async def run(
         self,
-        request: worker_pb2.RunRequest,
+        request: RunRequest,
         deadline: float | None,
         *,
         least_tokens: int = 1,
         on_route: Callable[[Decision], None] = lambda _: None,
-    ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
+    ) -> AsyncGenerator[tuple[str, RunEvent], None]:
         """Runs a request on the worker expected to finish it first; waits if there is none.
 
         If the worker is lost, stops responding or returns the run, another worker continues after
@@ -174,7 +175,7 @@ class Fleet:
             on_route: Called with each routing decision.
 
         Yields:
-            The worker's name and its response.
+            The worker's name and its event; never `Isolated`.
 
         Raises:
             OverloadedError: It would wait too long for a slot.
@@ -197,11 +198,11 @@ class Fleet:
                 try:
                     rest = link.run(journey.rest(taken), _seconds_left(deadline))
                     noted = self._noted(rest, journey, worker, deadline)
-                    async with contextlib.aclosing(noted) as responses:
-                        async for response in responses:
-                            if not response.HasField("stall"):
+                    async with contextlib.aclosing(noted) as events:
+                        async for event in events:
+                            if not isinstance(event, Stalled):
                                 waiting.close()
-                            yield worker.name, response
+                            yield worker.name, event
                     return
                 except RunInterruptedError as error:
                     # A run may learn late of its worker's end, when another process of the worker
@@ -294,9 +295,7 @@ class Fleet:
         link = next((link for link, known in self._workers.items() if known == life), None)
         if link is None:
             raise WorkerLostError(life.name)
-        request = worker_pb2.WantRequest(signatures=map(signature_to_proto, signatures))
-        response = await link.want(request)
-        return {signature_from_proto(each.signature): each.reason for each in response.refused}
+        return await link.want(signatures)
 
     def _tell_resumed(self, journey: Journey, worker: WorkerId) -> None:
         if journey.told or journey.loss is None:
@@ -315,31 +314,31 @@ class Fleet:
 
     async def _noted(
         self,
-        responses: AsyncGenerator[worker_pb2.RunResponse, None],
+        events: AsyncGenerator[RunEvent, None],
         journey: Journey,
         worker: WorkerId,
         deadline: float | None,
-    ) -> AsyncGenerator[worker_pb2.RunResponse, None]:
-        """Records a worker's responses about a run and yields those for the caller.
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Records a run's events and yields those for the caller.
 
         Raises:
             DeadlinePassedError: The worker does not say in time what the run waits for.
         """
         left = _seconds_left(deadline)
         until = None if left is None else _now() + seconds_to_wait(left)
-        async with contextlib.aclosing(responses):
+        async with contextlib.aclosing(events):
             while True:
                 try:
                     async with asyncio.timeout_at(until):
-                        response = await anext(responses, None)
+                        event = await anext(events, None)
                 except TimeoutError:
                     waited_for = self._waited_for(journey, worker)
                     raise DeadlinePassedError(journey.request.model, waited_for) from None
-                if response is None:
+                if event is None:
                     return
-                journey.got(response)
-                if not response.HasField("isolated"):
-                    yield response
+                journey.got(event)
+                if not isinstance(event, Isolated):
+                    yield event
                     continue
                 log.warning(
                     "suspect isolated",

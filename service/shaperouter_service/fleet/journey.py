@@ -1,12 +1,21 @@
 """A run's attempts on workers: what it has produced, and what is left for the next worker."""
 
-from shaperouter.v1 import generation_pb2, worker_pb2
+import dataclasses
+
 from shaperouter_service.fleet.link import Loss
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    Isolated,
+    NewTokens,
+    RunCompletion,
+    RunEvent,
+    Stalled,
+)
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.decision import Ask, Option
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.status import RelayedError
-from shaperouter_service.wire.messages import signature_from_proto
 
 # After so many workers are lost with a run at the same token, the run is a suspect. A run's tokens
 # are deterministic, so one that kills workers always does so at the same token; an innocent one
@@ -38,7 +47,7 @@ class Journey:
         stalled_on: The graph whose compilation it waits for; None if it waits for none.
     """
 
-    def __init__(self, request: worker_pb2.RunRequest) -> None:
+    def __init__(self, request: RunRequest) -> None:
         """Begins a journey."""
         self.request = request
         self.token_ids: list[int] = []
@@ -55,15 +64,16 @@ class Journey:
 
     def ask(self) -> Ask:
         """The remaining work, for routing."""
-        made, options = len(self.token_ids), self.request.options
+        request, made = self.request, len(self.token_ids)
+        sound = request.sound
         return Ask(
-            model=self.request.model,
+            model=request.model,
             # A token from another worker must be read like one of the prompt.
-            prompt_tokens=len(self.request.token_ids) + made,
-            new_tokens=options.max_new_tokens - made,
-            num_beams=options.num_beams,
-            source_tokens=len(self.request.source_token_ids) or self.request.sound.positions,
-            aligns=self.request.HasField("alignment"),
+            prompt_tokens=len(request.token_ids) + made,
+            new_tokens=request.options.max_new_tokens - made,
+            num_beams=request.options.num_beams,
+            source_tokens=sound.positions if sound else len(request.source_token_ids),
+            aligns=request.align_after is not None,
         )
 
     @property
@@ -87,25 +97,24 @@ class Journey:
         """Whether it kills workers."""
         return self.lost_isolated >= LOSSES_OF_CAUSES
 
-    def rest(self, option: Option) -> worker_pb2.RunRequest:
+    def rest(self, option: Option) -> RunRequest:
         """The remaining work as a request to a worker, in the chosen lane."""
-        rest = worker_pb2.RunRequest()
-        rest.CopyFrom(self.request)
-        rest.generated_token_ids.extend(self.token_ids)
-        rest.lane_beams = option.decode.beams
-        rest.resumed = self.had_slot
-        rest.suspect = self.is_suspect
-        return rest
-
-    def got(self, response: worker_pb2.RunResponse) -> None:
-        """Records a worker's response."""
-        # A suspect is isolated until its next event.
-        self._is_isolated = response.HasField("isolated")
-        self.stalled_on = (
-            signature_from_proto(response.stall.signature) if response.HasField("stall") else None
+        return dataclasses.replace(
+            self.request,
+            generated_token_ids=(*self.request.generated_token_ids, *self.token_ids),
+            lane_beams=option.decode.beams,
+            resumed=self.had_slot,
+            suspect=self.is_suspect,
         )
-        self.token_ids += response.tokens.token_ids
-        self.ended = response.HasField("completion")
+
+    def got(self, event: RunEvent) -> None:
+        """Records a worker's event."""
+        # A suspect is isolated until its next event.
+        self._is_isolated = isinstance(event, Isolated)
+        self.stalled_on = event.signature if isinstance(event, Stalled) else None
+        self.ended = isinstance(event, RunCompletion)
+        if isinstance(event, NewTokens):
+            self.token_ids += event.token_ids
 
     def refused(self, worker: WorkerId, error: RelayedError) -> None:
         """Records that a worker has no room for it."""
@@ -130,7 +139,7 @@ class Journey:
         self._is_isolated = False
         self._tokens_before = len(self.token_ids)
 
-    def end(self) -> worker_pb2.RunResponse | None:
+    def end(self) -> RunCompletion | None:
         """The end of a run whose worker was lost after its last token.
 
         It lacks what only the worker knew. None if there is more to generate.
@@ -139,9 +148,7 @@ class Journey:
         if not self.token_ids:
             return None
         if self.token_ids[-1] in options.eos_token_ids:
-            reason = generation_pb2.FINISH_REASON_EOS
-        elif len(self.token_ids) == options.max_new_tokens:
-            reason = generation_pb2.FINISH_REASON_LENGTH
-        else:
-            return None
-        return worker_pb2.RunResponse(completion=worker_pb2.RunCompletion(finish_reason=reason))
+            return RunCompletion(finish_reason=FinishReason.EOS)
+        if len(self.token_ids) == options.max_new_tokens:
+            return RunCompletion(finish_reason=FinishReason.LENGTH)
+        return None

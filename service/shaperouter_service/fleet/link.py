@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +11,9 @@ from grpc import ChannelCredentials, StatusCode, aio
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.errors import StoppingError, WorkerLostError
+from shaperouter_service.generation.run_events import RunEvent
+from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.heartbeat import (
     HEARTBEAT,
     MISSED_HEARTBEATS,
@@ -20,6 +23,9 @@ from shaperouter_service.rpc.heartbeat import (
 from shaperouter_service.rpc.status import from_call, reason_of
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.tracing import outgoing_metadata
+from shaperouter_service.wire.run_events import run_event_from_message
+from shaperouter_service.wire.run_requests import run_request_to_message
+from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 
 log = structlog.get_logger(__name__)
 
@@ -192,8 +198,8 @@ class WorkerLink:
             call.cancel()
 
     async def run(
-        self, request: worker_pb2.RunRequest, seconds_left: float | None
-    ) -> AsyncGenerator[worker_pb2.RunResponse, None]:
+        self, request: RunRequest, seconds_left: float | None
+    ) -> AsyncGenerator[RunEvent, None]:
         """Runs a request on the worker. Closing the iterator early cancels it.
 
         Args:
@@ -204,12 +210,14 @@ class WorkerLink:
             RunInterruptedError: The worker is gone, silent, or draining.
             RelayedError: It refused the run.
         """
-        call = self._stub.Run(request, timeout=seconds_left, metadata=outgoing_metadata())
+        message = run_request_to_message(request)
+        call = self._stub.Run(message, timeout=seconds_left, metadata=outgoing_metadata())
         self._runs[call] = None
         verdict = self._verdict
         try:
             async for response in call:
-                yield response
+                if event := run_event_from_message(response):
+                    yield event
         except aio.AioRpcError as error:
             loss = self._loss(error)
             if loss is None:
@@ -231,18 +239,22 @@ class WorkerLink:
             del self._runs[call]
             call.cancel()
 
-    async def want(self, request: worker_pb2.WantRequest) -> worker_pb2.WantResponse:
+    async def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Requests graphs from the worker without waiting for them.
 
         Args:
-            request: The graphs.
+            signatures: The graphs, in order of worth.
+
+        Returns:
+            The graphs that it will not make, with the reason.
 
         Raises:
             WorkerLostError: The worker is gone, or does not answer.
             RelayedError: It refused the whole request.
         """
+        request = worker_pb2.WantRequest(signatures=map(signature_to_message, signatures))
         try:
-            return await self._stub.Want(request, timeout=WANT_TIMEOUT)
+            response = await self._stub.Want(request, timeout=WANT_TIMEOUT)
         except aio.AioRpcError as error:
             if error.code() in {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}:
                 raise WorkerLostError(self.address) from error
@@ -253,6 +265,7 @@ class WorkerLink:
             if task is not None and task.cancelling():
                 raise
             raise WorkerLostError(self.address) from None
+        return {signature_from_message(each.signature): each.reason for each in response.refused}
 
     def _loss(self, error: aio.AioRpcError) -> Loss | None:
         """The kind of loss that an error of a run shows; None if the error is the run's own."""

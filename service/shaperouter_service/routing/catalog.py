@@ -16,11 +16,9 @@ from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.forecast import OVERDUE
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
-from shaperouter_service.wire.messages import (
-    STATES_FROM_PROTO,
-    ladders_from_proto,
-    signature_from_proto,
-)
+from shaperouter_service.wire.graphs import STATES_FROM_PROTO
+from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.signatures import signature_from_message
 
 # Maximum seconds until a request reaches its worker and a snapshot without it reaches the router. A
 # longer time would count many requests twice: a request at a worker is in its next snapshot, at
@@ -248,7 +246,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         snapshot: The worker's snapshot.
         now: When it was made, on the monotonic clock in seconds.
     """
-    ladders = {model.name: ladders_from_proto(model.ladders) for model in snapshot.models}
+    ladders = {model.name: ladders_from_message(model.ladders) for model in snapshot.models}
     costs = Costs(
         {
             model.name: Dimensions(
@@ -262,7 +260,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
             for model in snapshot.models
         }
     )
-    graphs = {signature_from_proto(graph.signature): graph for graph in snapshot.graphs}
+    graphs = {signature_from_message(graph.signature): graph for graph in snapshot.graphs}
     for signature, graph in graphs.items():
         if graph.step_seconds > 0:
             costs.measured(signature, graph.step_seconds)

@@ -16,14 +16,14 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import Code
+from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.rpc.call import current_call
@@ -31,7 +31,6 @@ from shaperouter_service.telemetry.payer import current_payer
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.refusals import LEVELS, RefusalLog
 from shaperouter_service.telemetry.tracing import start_span
-from shaperouter_service.wire.messages import signature_from_proto
 
 log = structlog.get_logger("shaperouter.request")
 
@@ -224,7 +223,8 @@ class RequestRecord:
         self._prompt_tokens = 0
         self._tokenize_seconds = 0.0
         self.generated_tokens = 0
-        self._completion = generation_pb2.Completion()
+        self._timings = RunTimings()
+        self._graphs: Sequence[GraphUse] = ()
         self._progress: defaultdict[int, SequenceProgress] = defaultdict(SequenceProgress)
 
     def __enter__(self) -> Self:
@@ -268,13 +268,11 @@ class RequestRecord:
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
             fields["route_seconds"] = round(self.route_seconds, 4)
-        if self._completion.graphs:
+        if self._graphs:
             # What only the worker knows, and tells at a good end: just what the response says.
-            timings = self._completion.timings
             for part in ("queue", "stall", "prefill", "decode"):
-                fields[f"{part}_seconds"] = round(getattr(timings, f"{part}_seconds"), 4)
-            served = (signature_from_proto(use.served) for use in self._completion.graphs)
-            fields["graphs"] = [str(signature) for signature in served]
+                fields[f"{part}_seconds"] = round(getattr(self._timings, f"{part}_seconds"), 4)
+            fields["graphs"] = [str(use.served) for use in self._graphs]
         if self.error:
             fields["error"] = self.error
         self._end_span()
@@ -364,19 +362,21 @@ class RequestRecord:
             self._payer.use(tokens)
             self._metrics.client_tokens.labels(self._payer.name, kind).inc(tokens)
 
-    def completed(self, completion: generation_pb2.Completion) -> None:
-        """It has ended well."""
-        self._completion = completion
-        self.worker = completion.worker
+    def completed(self, *, worker: str, timings: RunTimings, graphs: Sequence[GraphUse]) -> None:
+        """It has ended well.
+
+        Args:
+            worker: The worker that ran it.
+            timings: Times that the worker measured.
+            graphs: The graphs that served it; empty if the worker could not report them.
+        """
+        self.worker, self._timings, self._graphs = worker, timings, graphs
         metrics, model = self._metrics, self._model
-        if completion.graphs:
-            metrics.queue_time.labels(model).observe(
-                completion.timings.queue_seconds, self._span.exemplar
-            )
-        for use in completion.graphs:
-            asked, served = signature_from_proto(use.asked), signature_from_proto(use.served)
-            fit = TIGHT if asked.covers(served) else LOOSE
-            metrics.cover_served.labels(model, served.kind, fit).inc(use.calls)
+        if graphs:
+            metrics.queue_time.labels(model).observe(timings.queue_seconds, self._span.exemplar)
+        for use in graphs:
+            fit = TIGHT if use.asked.covers(use.served) else LOOSE
+            metrics.cover_served.labels(model, use.served.kind, fit).inc(use.calls)
 
     def progress(self, sequence: int) -> SequenceProgress:
         """What is known of one of its sequences."""

@@ -24,7 +24,8 @@ from prometheus_client.utils import floatToGoString
 from shaperouter.v1 import graph_pb2, worker_pb2
 from shaperouter_service.routing.catalog import WorkerId, bearers
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.wire.messages import STATES, signature_from_proto
+from shaperouter_service.wire.graphs import STATES
+from shaperouter_service.wire.signatures import signature_from_message
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 
@@ -95,7 +96,7 @@ class _Totals:
         for graph in snapshot.graphs:
             if graph.state == graph_pb2.GRAPH_STATE_COLD:
                 continue
-            s = signature_from_proto(graph.signature)
+            s = signature_from_message(graph.signature)
             labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
             self.graphs[labels].add(graph)
             self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)

@@ -2,7 +2,7 @@
 
 import time
 
-from shaperouter_service.worker.run import NewTokens, TokenLogprobs
+from shaperouter_service.generation.run_events import NewTokens, TokenLogprobs
 
 
 class HeldTokens:

@@ -18,6 +18,7 @@ from shaperouter_service.decoding import (
     PrefillProgram,
 )
 from shaperouter_service.decoding.program import Program
+from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.graphs import Graph, GraphTable, NoCover
 from shaperouter_service.models import Model
 from shaperouter_service.routing.signatures import Signature
@@ -26,7 +27,7 @@ from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import aligned
-from shaperouter_service.worker.run import Ended, FinishReason, Phase, Run, in_batches, in_phase
+from shaperouter_service.worker.run import Ended, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
 
 P = TypeVar("P", bound=Program)

@@ -1,4 +1,4 @@
-"""From a router's message to a run: checked, and with everything that the device needs."""
+"""From a router's request to a run: checked, and with everything that the device needs."""
 
 import hashlib
 import time
@@ -20,8 +20,9 @@ from shaperouter_service.generation.limits import (
     MAX_STOP_CHARACTERS,
     MAX_TOP_LOGPROBS,
 )
+from shaperouter_service.generation.run_request import RunRequest, Sound
 from shaperouter_service.speech.audio.spectrum import window_source_size
-from shaperouter_service.wire.messages import transcripts_from_proto
+from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.
@@ -35,9 +36,7 @@ _EARLY_STOPPING: Mapping[generation_pb2.EarlyStopping, EarlyStopping] = {
 }
 
 
-def make_run(
-    request: worker_pb2.RunRequest, model: model_pb2.Model, emit: Callable[[Event], None]
-) -> Run:
+def make_run(request: RunRequest, model: model_pb2.Model, emit: Callable[[Event], None]) -> Run:
     """The run of a request that was checked.
 
     Args:
@@ -47,26 +46,27 @@ def make_run(
     """
     options = request.options
     hears = model.HasField("transcripts")
-    source: Any = tuple(request.source_token_ids)
-    source_key = b""
-    if hears:
+    source: Any = request.source_token_ids
+    source_key, valid_length = b"", 0
+    if request.sound is not None:
         source = np.frombuffer(request.sound.samples, _NUMBERS)
         # A window is asked about again and again, a text seldom.
         source_key = hashlib.blake2b(request.sound.samples, digest_size=16).digest()
+        valid_length = request.sound.positions
     return Run(
         request_id=request.request_id,
         client=request.client,
         resumed=request.resumed,
         suspect=request.suspect,
         lane_beams=request.lane_beams,
-        token_ids=tuple(request.token_ids),
+        token_ids=request.token_ids,
         source=source,
         source_key=source_key,
         # A window is always whole.
         source_length=model.max_source_length if hears else len(source),
-        valid_length=request.sound.positions,
-        aligns=request.HasField("alignment"),
-        generated_token_ids=tuple(request.generated_token_ids),
+        valid_length=valid_length,
+        aligns=request.align_after is not None,
+        generated_token_ids=request.generated_token_ids,
         max_new_tokens=options.max_new_tokens,
         eos_token_ids=tuple(options.eos_token_ids),
         num_beams=options.num_beams,
@@ -78,7 +78,7 @@ def make_run(
     )
 
 
-def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
+def check(request: RunRequest, model: model_pb2.Model) -> None:
     """Refuses what would break the device thread, and with it every other request.
 
     Routers check the same and more, but by the limits of whichever worker told them last.
@@ -90,7 +90,7 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
     source = request.source_token_ids
     hears = model.HasField("transcripts")
     longest_source = 0 if hears else model.max_source_length
-    aligns = request.HasField("alignment")
+    aligns = request.align_after is not None
     # What is aligned is whole: nothing comes after it.
     least_new = 0 if aligns else 1
     # Without beam search there is one lane.
@@ -136,8 +136,8 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
             raise InvalidRequestError(
                 Violation(field=field, description=f"must be from {low} to {high}, got {value}")
             )
-    for unasked in ("sound", "alignment"):
-        if not hears and request.HasField(unasked):
+    for unasked, value in (("sound", request.sound), ("alignment", request.align_after)):
+        if not hears and value is not None:
             raise InvalidRequestError(
                 Violation(
                     field=unasked, description=f"must not be set: {model.name} makes no transcripts"
@@ -161,11 +161,12 @@ def check(request: worker_pb2.RunRequest, model: model_pb2.Model) -> None:
 
 
 def _of_transcript(
-    request: worker_pb2.RunRequest, model: model_pb2.Model
+    request: RunRequest, model: model_pb2.Model
 ) -> Iterator[tuple[str, int, int, int]]:
     """Fields of a request to hear something, with their values and limits."""
-    rules, sound, tokens = request.options.transcript, request.sound, len(request.token_ids)
-    window_frames = transcripts_from_proto(model.transcripts).window_frames
+    rules, tokens = request.options.transcript, len(request.token_ids)
+    sound = request.sound or Sound(samples=b"", positions=0)
+    window_frames = transcript_settings_from_message(model.transcripts).window_frames
     size = window_source_size(window_frames) * _NUMBERS.itemsize
     last_token = model.vocab_size - 1
     yield "sound.samples", len(sound.samples), size, size
@@ -174,8 +175,8 @@ def _of_transcript(
     yield "options.transcript.begin_suppressed", len(suppressed), 0, MAX_BEGIN_SUPPRESSED
     yield "options.transcript.no_speech", rules.no_speech, 0, last_token
     yield "options.transcript.no_speech_place", rules.no_speech_place, 0, tokens - 1
-    if request.HasField("alignment"):
-        yield "alignment.prefix_tokens", request.alignment.prefix_tokens, 1, tokens - 1
+    if request.align_after is not None:
+        yield "alignment.prefix_tokens", request.align_after, 1, tokens - 1
         yield "options.num_beams", request.options.num_beams, 1, 1
 
 

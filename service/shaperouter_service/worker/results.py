@@ -6,7 +6,13 @@ from shaperouter_service.decoding import Aligned, Logprobs
 from shaperouter_service.decoding.options import NO_TOKEN
 from shaperouter_service.decoding.state import Beams, State
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.worker.run import FinishReason, Hypothesis, NewTokens, Run, TokenLogprobs
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    Hypothesis,
+    NewTokens,
+    TokenLogprobs,
+)
+from shaperouter_service.worker.run import Run
 
 
 def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
@@ -58,7 +64,7 @@ def hypotheses(run: Run, state: State) -> list[Hypothesis]:
         found.append(
             Hypothesis(
                 token_ids=token_ids,
-                reason=finish_reason(run, token_ids),
+                finish_reason=finish_reason(run, token_ids),
                 score=float(beams.ended_scores[run.row, place]),
                 logprobs=[]
                 if run.logprobs is None

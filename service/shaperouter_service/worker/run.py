@@ -7,18 +7,18 @@ from typing import Any
 
 from shaperouter_service.decoding import Aligned, Batch, Options
 from shaperouter_service.errors import ServiceError
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    GraphUse,
+    Hypothesis,
+    Isolated,
+    NewTokens,
+    RunTimings,
+    Stalled,
+)
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.text import StopTokens
-
-
-class FinishReason(Enum):
-    """Why a run ended well."""
-
-    EOS = auto()
-    LENGTH = auto()
-    # Of beam search alone: otherwise routers end runs by cancelling them.
-    STOP = auto()
 
 
 class Phase(Enum):
@@ -43,16 +43,6 @@ class Phase(Enum):
 
 
 @dataclass(kw_only=True)
-class GraphUse:
-    """Calls of one graph for one run; see the message of that name."""
-
-    asked: Signature
-    served: Signature
-    calls: int = 0
-    device_seconds: float = 0.0
-
-
-@dataclass(kw_only=True)
 class Timings:
     """When things happened to a run, in seconds of one monotonic clock; intervals follow.
 
@@ -74,70 +64,14 @@ class Timings:
     stalled_first: float = 0.0
     stalled_later: float = 0.0
 
-    @property
-    def queue_seconds(self) -> float:
-        """From its arrival until it had a slot, stalls left out."""
-        return self.admitted - self.arrived - self.stalled_first
-
-    @property
-    def stall_seconds(self) -> float:
-        """Waiting for graphs to be compiled."""
-        return self.stalled_first + self.stalled_later
-
-    @property
-    def prefill_seconds(self) -> float:
-        """From the start of reading its source or prompt to its first token."""
-        return self.first_token - self.prefill_started
-
-    @property
-    def decode_seconds(self) -> float:
-        """From its first token to its last, without stalls."""
-        return self.ended - self.first_token - self.stalled_later
-
-
-@dataclass(frozen=True)
-class Stalled:
-    """The run waits for this graph to be compiled."""
-
-    signature: Signature
-
-
-@dataclass(frozen=True)
-class Isolated:
-    """The run has the device to itself until its next event."""
-
-
-@dataclass(frozen=True)
-class TokenLogprobs:
-    """What the model thought of one new token.
-
-    Attributes:
-        token_id: The token.
-        logprob: Its log-probability.
-        top: The likeliest tokens with theirs, as many as asked for.
-    """
-
-    token_id: int
-    logprob: float
-    top: Sequence[tuple[int, float]] = ()
-
-
-@dataclass(frozen=True)
-class NewTokens:
-    """The run has new tokens; `logprobs` is empty or has one for each."""
-
-    token_ids: Sequence[int]
-    logprobs: Sequence[TokenLogprobs] = ()
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A sequence that beam search found; `logprobs` is empty or has one for each token."""
-
-    token_ids: Sequence[int]
-    reason: FinishReason
-    score: float
-    logprobs: Sequence[TokenLogprobs] = ()
+    def durations(self) -> RunTimings:
+        """The intervals between them, once the run has ended."""
+        return RunTimings(
+            queue_seconds=self.admitted - self.arrived - self.stalled_first,
+            stall_seconds=self.stalled_first + self.stalled_later,
+            prefill_seconds=self.first_token - self.prefill_started,
+            decode_seconds=self.ended - self.first_token - self.stalled_later,
+        )
 
 
 @dataclass(frozen=True)
@@ -305,9 +239,9 @@ class Run:
 
     def use(self, asked: Signature, served: Signature, seconds: float) -> None:
         """Notes a call of a graph."""
-        use = self.uses.setdefault((asked, served), GraphUse(asked=asked, served=served))
-        use.calls += 1
-        use.device_seconds += seconds
+        use = GraphUse(asked=asked, served=served, calls=1, device_seconds=seconds)
+        known = self.uses.get((asked, served))
+        self.uses[asked, served] = use if known is None else known + use
 
 
 def in_phase(runs: Iterable[Run], phase: Phase) -> list[Run]:

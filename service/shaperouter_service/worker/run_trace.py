@@ -2,9 +2,10 @@
 
 import time
 
+from shaperouter_service.generation.run_events import NewTokens, Stalled
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.telemetry.tracing import start_span
-from shaperouter_service.worker.run import Event, NewTokens, Run, Stalled
+from shaperouter_service.worker.run import Event, Run
 
 
 class RunTrace:

@@ -387,7 +387,7 @@ class LaneScheduler:
                 if not found:
                     self._fail(run, no_hypothesis(run))
                     return
-                end = Ended(found[0].reason, found, no_speech=no_speech(run, batch.state))
+                end = Ended(found[0].finish_reason, found, no_speech=no_speech(run, batch.state))
                 self._end(run, end, now)
             return
         new = new_tokens(run, batch.state, logprobs)

@@ -3,40 +3,35 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
-from shaperouter.v1 import generation_pb2, worker_pb2, worker_pb2_grpc
+from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import Aligned
 from shaperouter_service.errors import DeadlinePassedError
+from shaperouter_service.generation.run_events import (
+    AlignedTokens,
+    Isolated,
+    NewTokens,
+    RunCompletion,
+    RunEvent,
+    Stalled,
+)
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.speech.transcription.alignment import token_positions
-from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
+from shaperouter_service.wire.run_events import run_event_to_message
+from shaperouter_service.wire.run_requests import run_request_from_message
+from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.held_tokens import HeldTokens
 from shaperouter_service.worker.requests import check, make_run
-from shaperouter_service.worker.run import (
-    Ended,
-    Event,
-    Failed,
-    FinishReason,
-    Isolated,
-    NewTokens,
-    Run,
-    Stalled,
-    TokenLogprobs,
-)
+from shaperouter_service.worker.run import Ended, Event, Failed, Run
 from shaperouter_service.worker.run_trace import RunTrace
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
-
-_REASONS: Mapping[FinishReason, generation_pb2.FinishReason] = {
-    FinishReason.EOS: generation_pb2.FINISH_REASON_EOS,
-    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
-    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
-}
 
 
 class Changes:
@@ -97,6 +92,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.RunRequest, context: Any
     ) -> AsyncIterator[worker_pb2.RunResponse]:
         """Runs one request; ending the call early frees its slot."""
+        async with contextlib.aclosing(
+            self._events(run_request_from_message(request), context)
+        ) as events:
+            async for event in events:
+                yield run_event_to_message(event)
+
+    async def _events(self, request: RunRequest, context: Any) -> AsyncGenerator[RunEvent, None]:
         model = self._engine.model(request.model)
         check(request, model)
         loop = asyncio.get_running_loop()
@@ -133,20 +135,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 trace.note(event)
                 told = held.add(event) if isinstance(event, NewTokens) else held.release()
                 if told:
-                    yield worker_pb2.RunResponse(tokens=_tokens(told))
+                    yield told
                 match event:
-                    case Stalled(signature):
-                        stall = generation_pb2.Stall(signature=signature_to_proto(signature))
-                        yield worker_pb2.RunResponse(stall=stall)
-                    case Isolated():
-                        yield worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
-                    case Ended() as end:
-                        completion = _completion(run, end)
-                        if end.aligned is not None:
-                            # In a thread: it takes as long as some steps of decoding.
-                            aligned = await asyncio.to_thread(_aligned, request, end.aligned)
-                            completion.aligned.CopyFrom(aligned)
-                        yield worker_pb2.RunResponse(completion=completion)
+                    case Stalled() | Isolated():
+                        yield event
+                    case Ended():
+                        yield await _completion(request, run, event)
                         return
                     case Failed(failure):
                         error = str(failure)
@@ -166,10 +160,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.WantRequest, context: Any
     ) -> worker_pb2.WantResponse:
         """Has graphs made in the background."""
-        refused = self._engine.want(map(signature_from_proto, request.signatures))
+        refused = self._engine.want(map(signature_from_message, request.signatures))
         return worker_pb2.WantResponse(
             refused=[
-                worker_pb2.RefusedGraph(signature=signature_to_proto(signature), reason=reason)
+                worker_pb2.RefusedGraph(signature=signature_to_message(signature), reason=reason)
                 for signature, reason in refused.items()
             ]
         )
@@ -180,59 +174,29 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             yield self._engine.snapshot(self._name, self._incarnation)
 
 
-def _tokens(tokens: NewTokens) -> worker_pb2.RunTokens:
-    return worker_pb2.RunTokens(token_ids=tokens.token_ids, logprobs=_logprobs(tokens.logprobs))
-
-
-def _logprobs(logprobs: Sequence[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]:
-    return [
-        generation_pb2.TokenLogprobs(
-            chosen=generation_pb2.TokenLogprob(token_id=one.token_id, logprob=one.logprob),
-            top=[
-                generation_pb2.TokenLogprob(token_id=token_id, logprob=logprob)
-                for token_id, logprob in one.top
-            ],
-        )
-        for one in logprobs
-    ]
-
-
-def _completion(run: Run, end: Ended) -> worker_pb2.RunCompletion:
-    timings = run.timings
-    return worker_pb2.RunCompletion(
-        finish_reason=_REASONS[end.reason],
+async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletion:
+    aligned = None
+    if end.aligned is not None:
+        # In a thread: it takes as long as some steps of decoding.
+        aligned = await asyncio.to_thread(_aligned, request, end.aligned)
+    return RunCompletion(
+        finish_reason=end.reason,
+        timings=run.timings.durations(),
         padded_prompt_tokens=run.padded_prompt_tokens,
         padded_source_tokens=run.padded_source_tokens,
-        queue_seconds=timings.queue_seconds,
-        stall_seconds=timings.stall_seconds,
-        prefill_seconds=timings.prefill_seconds,
-        decode_seconds=timings.decode_seconds,
-        graphs=[
-            generation_pb2.GraphUse(
-                asked=signature_to_proto(use.asked),
-                served=signature_to_proto(use.served),
-                calls=use.calls,
-                device_seconds=use.device_seconds,
-            )
-            for use in run.uses.values()
-        ],
-        hypotheses=[
-            worker_pb2.Hypothesis(
-                token_ids=hypothesis.token_ids,
-                finish_reason=_REASONS[hypothesis.reason],
-                score=hypothesis.score,
-                logprobs=_logprobs(hypothesis.logprobs),
-            )
-            for hypothesis in end.hypotheses
-        ],
+        graphs=list(run.uses.values()),
+        hypotheses=end.hypotheses,
         no_speech_probability=end.no_speech,
+        aligned=aligned,
     )
 
 
-def _aligned(request: worker_pb2.RunRequest, aligned: Aligned) -> worker_pb2.AlignedTokens:
+def _aligned(request: RunRequest, aligned: Aligned) -> AlignedTokens:
     """When the tokens behind the prefix were said, from attention."""
+    if request.align_after is None or request.sound is None:
+        raise TypeError("only a sound with a prefix can be aligned")
     # What is known of a token stands in the row of the one before it.
-    first = request.alignment.prefix_tokens - 1
-    places = token_positions(aligned.scores[:, first:-1], request.sound.positions)
+    first = request.align_after - 1
+    positions = token_positions(aligned.scores[:, first:-1], request.sound.positions)
     # The end token is none that is said.
-    return worker_pb2.AlignedTokens(places=places, logprobs=aligned.logprobs[first:-1])
+    return AlignedTokens(positions.tolist(), aligned.logprobs[first:-1].tolist())

@@ -7,12 +7,10 @@ from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.wire.messages import (
-    STATES,
-    ladders_to_proto,
-    signature_to_proto,
-    transcripts_to_proto,
-)
+from shaperouter_service.wire.graphs import STATES
+from shaperouter_service.wire.ladders import ladders_to_message
+from shaperouter_service.wire.signatures import signature_to_message
+from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 _MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
@@ -40,14 +38,14 @@ def model_message(
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
         kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
-        ladders=ladders_to_proto(ladders),
+        ladders=ladders_to_message(ladders),
         kind=_kind(model),
         max_source_length=model.family.max_source_length,
         encoder_weight_bytes=model.encoder_weight_bytes,
         decoder_start_token_id=model.decoder_start_token_id,
         transcripts=None
         if model.transcripts is None
-        else transcripts_to_proto(model.transcripts.settings),
+        else transcript_settings_to_message(model.transcripts.settings),
     )
 
 
@@ -87,7 +85,7 @@ def graph_message(
     now = time.monotonic()
     failed = graph.state is GraphState.FAILED
     return graph_pb2.Graph(
-        signature=signature_to_proto(graph.signature),
+        signature=signature_to_message(graph.signature),
         worker=worker,
         state=STATES[graph.state],
         traces=graph.traces,

@@ -13,7 +13,7 @@ from harness.engine import Bench
 from harness.tight import Case
 from harness.waiting import wait_until
 from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.wire.messages import signature_from_proto
+from shaperouter_service.wire.signatures import signature_from_message
 
 from .contestant import Contestant, Generated, serve
 
@@ -56,7 +56,7 @@ class ShaperouterEngine(Contestant):
         wait_until(lambda: all(graph.state not in BUSY for graph in self._snapshot().graphs))
         return [
             {
-                "signature": str(signature_from_proto(graph.signature)),
+                "signature": str(signature_from_message(graph.signature)),
                 "traces": graph.traces,
                 "trace_seconds": graph.trace_seconds,
                 "compile_seconds": graph.compile_seconds.sum,

@@ -7,21 +7,29 @@ from typing import Any
 
 from grpc import aio
 
-from shaperouter.v1 import generation_pb2, generation_pb2_grpc, signature_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.edge.grpc.models import takes_text
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
 from shaperouter_service.serving.calls import deadline_of, recorded_end
-from shaperouter_service.serving.generation.completion import completion_of
+from shaperouter_service.serving.generation.completion import (
+    completion_of,
+    graph_uses,
+    longest_timings,
+)
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
 from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
+from shaperouter_service.wire.run_events import stall_to_message
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
@@ -138,7 +146,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def _run(
         self,
         prepared: PreparedRequest,
-        runs: Sequence[worker_pb2.RunRequest],
+        runs: Sequence[RunRequest],
         record: RequestRecord,
         deadline: float | None,
     ) -> AsyncGenerator[generation_pb2.GenerateStreamResponse, None]:
@@ -149,25 +157,29 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             run_events(self._fleet, run, writers[place :: len(runs)], record, deadline)
             for place, run in enumerate(runs)
         ]
-        waiting: dict[int, signature_pb2.Signature] = {}
+        waiting: dict[int, Signature] = {}
         ends: dict[int, RunEnd] = {}
         async with contextlib.aclosing(merged(streams)) as events:
             async for place, event in events:
                 match event:
-                    case generation_pb2.Stall():
+                    case Stalled():
                         # The caller has already been told what other runs wait for.
                         waiting.pop(place, None)
                         told = event.signature in waiting.values()
                         waiting[place] = event.signature
                         if not told:
-                            yield generation_pb2.GenerateStreamResponse(stall=event)
+                            stall = stall_to_message(event)
+                            yield generation_pb2.GenerateStreamResponse(stall=stall)
                     case generation_pb2.Delta():
                         waiting.pop(place, None)
                         yield generation_pb2.GenerateStreamResponse(delta=event)
                     case RunEnd():
                         ends[place] = event
-        completion = completion_of(prepared, [ends[place] for place in sorted(ends)], record)
-        record.completed(completion.completion)
+        in_order = [ends[place] for place in sorted(ends)]
+        accounts = [end.account for end in in_order]
+        timings, graphs = longest_timings(accounts), graph_uses(accounts)
+        record.completed(worker=in_order[0].worker, timings=timings, graphs=graphs)
+        completion = completion_of(prepared, in_order, record, timings=timings, graphs=graphs)
         yield generation_pb2.GenerateStreamResponse(completion=completion)
 
     def _writers(self, prepared: PreparedRequest) -> list[SequenceWriter]:

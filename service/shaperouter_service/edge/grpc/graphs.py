@@ -11,11 +11,8 @@ from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.serving.graphs.compile_requests import wishes_of
 from shaperouter_service.serving.graphs.warming import ENDS, Warming
-from shaperouter_service.wire.messages import (
-    ladders_from_proto,
-    signature_from_proto,
-    signature_to_proto,
-)
+from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 
 # Minimum seconds between two answers of a stream: fresh enough for people, however many workers.
 UPDATE_INTERVAL = 0.2
@@ -102,20 +99,20 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
         if include_cold:
             graphs += self._cold(models, graphs)
         return sorted(
-            graphs, key=lambda graph: (signature_from_proto(graph.signature), graph.worker)
+            graphs, key=lambda graph: (signature_from_message(graph.signature), graph.worker)
         )
 
     def _cold(self, models: Collection[str], known: list[graph_pb2.Graph]) -> list[graph_pb2.Graph]:
-        taken = {(graph.worker, signature_from_proto(graph.signature)) for graph in known}
+        taken = {(graph.worker, signature_from_message(graph.signature)) for graph in known}
         return [
             graph_pb2.Graph(
-                signature=signature_to_proto(signature),
+                signature=signature_to_message(signature),
                 worker=snapshot.worker,
                 state=graph_pb2.GRAPH_STATE_COLD,
             )
             for snapshot in self._catalog.snapshots()
             for model in snapshot.models
             if model.name in models
-            for signature in ladders_from_proto(model.ladders).signatures(model.name)
+            for signature in ladders_from_message(model.ladders).signatures(model.name)
             if (snapshot.worker, signature) not in taken
         ]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from grpc import aio
 
-from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2, transcription_pb2_grpc
+from shaperouter.v1 import model_pb2, transcription_pb2, transcription_pb2_grpc
 from shaperouter_service.api.transcription_options import (
     initial_prompt_violations,
     resolve_transcription,
@@ -18,6 +18,7 @@ from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.edge.grpc.models import transcribes
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.run_events import RunTimings, Stalled
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
 from shaperouter_service.serving.calls import deadline_of, recorded_end
 from shaperouter_service.serving.generation.completion import graph_uses
@@ -34,8 +35,9 @@ from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads
-from shaperouter_service.wire.messages import transcripts_from_proto
 from shaperouter_service.wire.recordings import decode_audio
+from shaperouter_service.wire.run_events import graph_use_to_message, stall_to_message
+from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
 from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message
 
 Response = transcription_pb2.TranscribeStreamResponse
@@ -181,7 +183,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         if tokenizer is None:
             description = f"must be a model with a tokenizer, got {model.name}, which has none"
             raise InvalidRequestError(Violation(field="model", description=description))
-        settings, options = transcripts_from_proto(model.transcripts), request.options
+        settings, options = transcript_settings_from_message(model.transcripts), request.options
         step_seconds = None
         if isinstance(request, transcription_pb2.TranscribeStreamStart):
             step_seconds = request.step_seconds if request.HasField("step_seconds") else None
@@ -220,7 +222,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         record: RequestRecord,
     ) -> AsyncGenerator[Response, None]:
         """Transcribes a recording, and reports stalls as they happen."""
-        stalls: asyncio.Queue[generation_pb2.Stall | None] = asyncio.Queue()
+        stalls: asyncio.Queue[Stalled | None] = asyncio.Queue()
         decoder = FleetDecoder(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
         language = transcription_pb2.DetectedLanguage()
 
@@ -245,21 +247,16 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
 
         async def stalled() -> AsyncGenerator[Response, None]:
             while (stall := await stalls.get()) is not None:
-                yield Response(stall=stall)
+                yield Response(stall=stall_to_message(stall))
 
         async with contextlib.aclosing(merged([transcribed(), stalled()])) as events:
             async for _, event in events:
                 yield event
         self._metrics.transcription.ended(transcribing.model, recording.seconds, decoder.seconds)
-        uses = list(graph_uses(decoder.accounts))
+        uses = graph_uses(decoder.accounts)
+        queue_seconds = sum(account.timings.queue_seconds for account in decoder.accounts)
         record.completed(
-            generation_pb2.Completion(
-                graphs=uses,
-                worker=record.worker,
-                timings=generation_pb2.Timings(
-                    queue_seconds=sum(account.queue_seconds for account in decoder.accounts)
-                ),
-            )
+            worker=record.worker, timings=RunTimings(queue_seconds=queue_seconds), graphs=uses
         )
         yield Response(
             completion=transcription_pb2.TranscriptionCompletion(
@@ -270,7 +267,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
                 total_seconds=record.total_seconds,
                 device_seconds=sum(use.device_seconds for use in uses),
                 seed=transcribing.resolved.seed,
-                graphs=uses,
+                graphs=map(graph_use_to_message, uses),
             )
         )
 

@@ -22,6 +22,7 @@ from shaperouter_service.api.validation import (
 )
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.limits import MAX_BIASES
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.text import ClientTokenizer
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
@@ -51,9 +52,7 @@ class PreparedRequest:
     echo: generation_pb2.Delta | None
     explain: bool
 
-    def runs(
-        self, request_id: str, client: str, *, reads_along: bool
-    ) -> list[worker_pb2.RunRequest]:
+    def runs(self, request_id: str, client: str, *, reads_along: bool) -> list[RunRequest]:
         """The runs for the workers: one, or one for each sampled sequence without beam search.
 
         The first has the request's id and seed. The others have ids and seeds derived from these.
@@ -68,19 +67,23 @@ class PreparedRequest:
         count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
         runs = []
         for sequence in range(count):
-            run = worker_pb2.RunRequest(
-                request_id=f"{request_id}/{sequence}" if sequence else request_id,
-                model=self.model,
-                client=client,
-                token_ids=self.prompt,
-                source_token_ids=self.source,
-                options=self.options,
-                tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
-            )
+            options = self.options
             if count > 1:
-                run.options.num_return_sequences = 1
-                run.options.seed = sequence_seed(self.options.seed, sequence)
-            runs.append(run)
+                options = worker_pb2.RunOptions()
+                options.CopyFrom(self.options)
+                options.num_return_sequences = 1
+                options.seed = sequence_seed(self.options.seed, sequence)
+            runs.append(
+                RunRequest(
+                    request_id=f"{request_id}/{sequence}" if sequence else request_id,
+                    model=self.model,
+                    client=client,
+                    token_ids=self.prompt,
+                    source_token_ids=self.source,
+                    options=options,
+                    tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
+                )
+            )
         return runs
 
 

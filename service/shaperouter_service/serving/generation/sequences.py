@@ -5,10 +5,21 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    Hypothesis,
+    NewTokens,
+    RunCompletion,
+    RunTimings,
+    Stalled,
+    TokenLogprobs,
+)
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.telemetry.requests import RequestRecord
 from shaperouter_service.text import Detokenizer, StopMatcher
+from shaperouter_service.wire.run_events import FINISH_REASON_TO_MESSAGE, logprobs_to_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +33,12 @@ class RunEnd:
     """
 
     sequences: Sequence[generation_pb2.SequenceEnd]
-    account: worker_pb2.RunCompletion
+    account: RunCompletion
     worker: str
 
 
-RunEvent: TypeAlias = generation_pb2.Stall | generation_pb2.Delta | RunEnd
-_Ended: TypeAlias = worker_pb2.RunCompletion | worker_pb2.Hypothesis
+SequenceEvent: TypeAlias = Stalled | generation_pb2.Delta | RunEnd
+_Ended: TypeAlias = RunCompletion | Hypothesis
 
 
 class SequenceWriter:
@@ -74,7 +85,7 @@ class SequenceWriter:
         return self._stop.matched
 
     def write(
-        self, token_ids: Sequence[int], logprobs: Sequence[generation_pb2.TokenLogprobs]
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
     ) -> generation_pb2.Delta:
         """Takes new tokens, up to the one that completes a stop string."""
         # Only the last token can be an end token.
@@ -92,7 +103,7 @@ class SequenceWriter:
             sequence=self.sequence,
             text=text,
             token_ids=token_ids[:taken],
-            logprobs=logprobs[:taken],
+            logprobs=logprobs_to_message(logprobs[:taken]),
         )
 
     def rest(self) -> str:
@@ -111,11 +122,11 @@ class SequenceWriter:
 
 async def run_events(
     fleet: Fleet,
-    run: worker_pb2.RunRequest,
+    run: RunRequest,
     writers: Sequence[SequenceWriter],
     record: RequestRecord,
     deadline: float | None,
-) -> AsyncGenerator[RunEvent, None]:
+) -> AsyncGenerator[SequenceEvent, None]:
     """Runs on the fleet and yields the events of the run's sequences.
 
     A stop string cancels the run at its worker, which frees the slot. The worker's completion is
@@ -138,20 +149,20 @@ async def run_events(
     growing = writers[0]
     may_end = growing.may_be_stopped or run.options.eos_token_ids
     least_tokens = max(1, run.options.min_new_tokens) if may_end else run.options.max_new_tokens
-    responses = fleet.run(run, deadline, least_tokens=least_tokens, on_route=record.routed)
-    async with contextlib.aclosing(responses):
-        async for worker, response in responses:
+    events = fleet.run(run, deadline, least_tokens=least_tokens, on_route=record.routed)
+    async with contextlib.aclosing(events):
+        async for worker, event in events:
             record.worker = worker
-            match response.WhichOneof("event"):
-                case "stall":
+            match event:
+                case Stalled():
                     record.stalls(growing.sequence)
-                    yield response.stall
-                case "tokens":
-                    delta = growing.write(response.tokens.token_ids, response.tokens.logprobs)
+                    yield event
+                case NewTokens(token_ids, logprobs):
+                    delta = growing.write(token_ids, logprobs)
                     record.tokens(len(delta.token_ids), growing.sequence)
                     if growing.stopped:
                         # Record it before the caller reads on, which may take a while.
-                        await responses.aclose()
+                        await events.aclose()
                     for part in (*growing.echo(), delta):
                         yield part
                     if growing.stopped:
@@ -160,8 +171,7 @@ async def run_events(
                             sequences=[_end(growing, account)], account=account, worker=worker
                         )
                         return
-                case "completion":
-                    account = response.completion
+                case RunCompletion() as account:
                     for delta in _last_deltas(writers, account, record):
                         yield delta
                     ended: Sequence[_Ended] = account.hypotheses or [account]
@@ -170,7 +180,7 @@ async def run_events(
 
 
 def _last_deltas(
-    writers: Sequence[SequenceWriter], account: worker_pb2.RunCompletion, record: RequestRecord
+    writers: Sequence[SequenceWriter], account: RunCompletion, record: RequestRecord
 ) -> Iterator[generation_pb2.Delta]:
     """The deltas at a run's end: hypotheses, or the rest of a text."""
     if not account.hypotheses and (rest := writers[0].rest()):
@@ -183,16 +193,17 @@ def _last_deltas(
 
 
 def _end(writer: SequenceWriter, ended: _Ended) -> generation_pb2.SequenceEnd:
-    reason = generation_pb2.FINISH_REASON_STOP if writer.stopped else ended.finish_reason
-    score = ended.score if isinstance(ended, worker_pb2.Hypothesis) else None
-    return generation_pb2.SequenceEnd(finish_reason=reason, score=score)
+    reason = FinishReason.STOP if writer.stopped else ended.finish_reason
+    score = ended.score if isinstance(ended, Hypothesis) else None
+    return generation_pb2.SequenceEnd(finish_reason=FINISH_REASON_TO_MESSAGE[reason], score=score)
 
 
-def _account_of_stopped(record: RequestRecord, sequence: int) -> worker_pb2.RunCompletion:
+def _account_of_stopped(record: RequestRecord, sequence: int) -> RunCompletion:
     """The completion of a run that the router has cancelled, as far as the router knows it."""
     progress = record.progress(sequence)
-    return worker_pb2.RunCompletion(
-        finish_reason=generation_pb2.FINISH_REASON_STOP,
-        stall_seconds=progress.stall_seconds,
-        decode_seconds=progress.decode_seconds,
+    return RunCompletion(
+        finish_reason=FinishReason.STOP,
+        timings=RunTimings(
+            stall_seconds=progress.stall_seconds, decode_seconds=progress.decode_seconds
+        ),
     )

@@ -17,7 +17,8 @@ from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.wire.messages import ladders_from_proto, signature_from_proto
+from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.signatures import signature_from_message
 
 _KINDS = {number: name for name, number in signature_pb2.GraphKind.items() if number}
 
@@ -65,7 +66,7 @@ def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wi
         raise InvalidRequestError(*violations)
     wishes = []
     for message, model in zip(request.signatures, models, strict=True):
-        signature = dataclasses.replace(signature_from_proto(message), model=model)
+        signature = dataclasses.replace(signature_from_message(message), model=model)
         if request.workers or request.all_workers:
             workers = request.workers or able[model]
         else:
@@ -78,14 +79,14 @@ def _ladders(name: str, catalog: Catalog) -> Ladders:
     model = catalog.model(name)
     if model is None or not catalog.workers(name):
         raise ModelLoadingError(name)
-    return ladders_from_proto(model.ladders)
+    return ladders_from_message(model.ladders)
 
 
 def _model(name: str, kind: int, catalog: Catalog) -> str:
     """The model of a signature: the named one, or the only one that has graphs of its kind."""
 
     def has_kind(model: model_pb2.Model) -> bool:
-        return kind in _kinds(ladders_from_proto(model.ladders))
+        return kind in _kinds(ladders_from_message(model.ladders))
 
     call = f"have graphs of kind {_KINDS.get(kind, kind)}"
     return catalog.resolve(name, serves=has_kind, call=call)

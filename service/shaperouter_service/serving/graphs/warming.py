@@ -8,7 +8,7 @@ from shaperouter_service.errors import ServiceError, WorkerLostError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.graphs.compile_requests import Wish
-from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
+from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 
 ENDS = {graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_FAILED}
 
@@ -63,7 +63,7 @@ class Warming:
 
     def _graph(self, wish: Wish, known: Mapping[Wish, graph_pb2.Graph]) -> graph_pb2.Graph:
         graph = graph_pb2.Graph(
-            signature=signature_to_proto(wish.signature),
+            signature=signature_to_message(wish.signature),
             worker=wish.worker,
             state=graph_pb2.GRAPH_STATE_QUEUED,  # until the worker's snapshots show it
         )
@@ -90,7 +90,7 @@ class Warming:
 
     def _known(self) -> dict[Wish, graph_pb2.Graph]:
         return {
-            Wish(signature=signature_from_proto(graph.signature), worker=graph.worker): graph
+            Wish(signature=signature_from_message(graph.signature), worker=graph.worker): graph
             for graph in self._fleet.catalog.graphs()
         }
 

@@ -6,6 +6,7 @@ worker continues on another after the tokens generated so far; earlier windows a
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,7 +19,10 @@ from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.api.transcription_options import ResolvedTranscription
 from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.run_events import NewTokens, RunCompletion, Stalled
+from shaperouter_service.generation.run_request import RunRequest, Sound
 from shaperouter_service.routing.decision import Decision
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
 from shaperouter_service.serving.merging import merged
 from shaperouter_service.speech.transcription import (
@@ -72,7 +76,7 @@ class _WindowResult:
 
     token_ids: Sequence[int]
     sum_logprob: float
-    completion: worker_pb2.RunCompletion
+    completion: RunCompletion
 
 
 class FleetDecoder:
@@ -89,7 +93,7 @@ class FleetDecoder:
         transcribing: Transcribing,
         record: RequestRecord,
         *,
-        on_stall: Callable[[generation_pb2.Stall], None],
+        on_stall: Callable[[Stalled], None],
     ) -> None:
         """Prepares the transcription of one recording.
 
@@ -99,7 +103,7 @@ class FleetDecoder:
             record: Records every event.
             on_stall: Called when a run waits for a compilation.
         """
-        self.accounts: list[worker_pb2.RunCompletion] = []
+        self.accounts: list[RunCompletion] = []
         self.seconds = 0.0
         self._fleet = fleet
         self._shared = transcribing
@@ -127,17 +131,17 @@ class FleetDecoder:
         if attempt.temperature > 0:
             runs = []
             for candidate in range(self._shared.resolved.best_of):
-                other = worker_pb2.RunRequest()
-                other.CopyFrom(run)
-                other.options.seed = self._seed(attempt, candidate)
-                runs.append(other)
+                seeded = worker_pb2.RunOptions()
+                seeded.CopyFrom(options)
+                seeded.seed = self._seed(attempt, candidate)
+                runs.append(dataclasses.replace(run, options=seeded))
         tokens = self._shared.settings.tokens
         return [
             Decoded(
                 token_ids=result.token_ids,
                 sum_logprob=result.sum_logprob,
                 text=self._shared.decode(tokens.text(result.token_ids)),
-                no_speech_probability=result.completion.no_speech_probability,
+                no_speech_probability=result.completion.no_speech_probability or 0.0,
             )
             for result in await self._run_all(runs)
         ]
@@ -149,10 +153,12 @@ class FleetDecoder:
             return []
         transcript = [*alignment.prefix, *text, self._shared.settings.tokens.end]
         run = self._run(window, alignment.frames, transcript, _options(max_new_tokens=0))
-        run.alignment.prefix_tokens = len(alignment.prefix)
+        run = dataclasses.replace(run, align_after=len(alignment.prefix))
         (result,) = await self._run_all([run])
         aligned = result.completion.aligned
-        return time_words(alignment.words, positions=aligned.places, logprobs=aligned.logprobs)
+        if aligned is None:
+            raise TypeError("a whole alignment has the times of its tokens")
+        return time_words(alignment.words, positions=aligned.positions, logprobs=aligned.logprobs)
 
     def _decoding_options(self, attempt: Attempt) -> worker_pb2.RunOptions:
         settings, resolved = self._shared.settings, self._shared.resolved
@@ -193,13 +199,13 @@ class FleetDecoder:
         frames: int,
         prompt: Sequence[int],
         options: worker_pb2.RunOptions,
-    ) -> worker_pb2.RunRequest:
-        return worker_pb2.RunRequest(
+    ) -> RunRequest:
+        return RunRequest(
             request_id=self._shared.request_id,
             model=self._shared.model,
             client=self._shared.client,
             token_ids=prompt,
-            sound=worker_pb2.Sound(
+            sound=Sound(
                 samples=window.astype("<f4", copy=False).tobytes(),
                 positions=frames // FRAMES_PER_TIMESTAMP,
             ),
@@ -208,10 +214,10 @@ class FleetDecoder:
             tokens_interval_seconds=UNREAD_INTERVAL,
         )
 
-    async def _run_all(self, runs: Sequence[worker_pb2.RunRequest]) -> list[_WindowResult]:
+    async def _run_all(self, runs: Sequence[RunRequest]) -> list[_WindowResult]:
         """Runs several runs side by side."""
         started = time.monotonic()
-        reported: set[bytes] = set()
+        reported: set[Signature] = set()
         streams = [self._run_to_end(run, reported) for run in runs]
         async with contextlib.aclosing(merged(streams)) as ends:
             results = {place: end async for place, end in ends}
@@ -220,7 +226,7 @@ class FleetDecoder:
         return [results[place] for place in range(len(runs))]
 
     async def _run_to_end(
-        self, run: worker_pb2.RunRequest, reported: set[bytes]
+        self, run: RunRequest, reported: set[Signature]
     ) -> AsyncGenerator[_WindowResult, None]:
         """Runs a run to its end and returns the result.
 
@@ -241,29 +247,30 @@ class FleetDecoder:
                 yield result
                 return
 
-    async def _attempt(self, run: worker_pb2.RunRequest, reported: set[bytes]) -> _WindowResult:
+    async def _attempt(self, run: RunRequest, reported: set[Signature]) -> _WindowResult:
         number = self._runs
         self._runs += 1
         token_ids: list[int] = []
         sum_logprob = 0.0
-        completion = worker_pb2.RunCompletion()
-        responses = self._fleet.run(run, self._shared.deadline, on_route=self._routed)
-        async with contextlib.aclosing(responses):
-            async for worker, response in responses:
+        completion: RunCompletion | None = None
+        events = self._fleet.run(run, self._shared.deadline, on_route=self._routed)
+        async with contextlib.aclosing(events):
+            async for worker, event in events:
                 self._record.worker = worker
-                match response.WhichOneof("event"):
-                    case "stall":
+                match event:
+                    case Stalled(signature):
                         self._record.stalls(number)
-                        graph = response.stall.signature.SerializeToString(deterministic=True)
-                        if graph not in reported:
-                            reported.add(graph)
-                            self._on_stall(response.stall)
-                    case "tokens":
-                        token_ids += response.tokens.token_ids
-                        sum_logprob += sum(each.chosen.logprob for each in response.tokens.logprobs)
-                        self._record.tokens(len(response.tokens.token_ids), number)
-                    case "completion":
-                        completion = response.completion
+                        if signature not in reported:
+                            reported.add(signature)
+                            self._on_stall(event)
+                    case NewTokens():
+                        token_ids += event.token_ids
+                        sum_logprob += sum(each.logprob for each in event.logprobs)
+                        self._record.tokens(len(event.token_ids), number)
+                    case RunCompletion():
+                        completion = event
+        if completion is None:
+            raise RuntimeError("a run ended without a completion")
         if completion.hypotheses:
             (best,) = completion.hypotheses
             token_ids = list(best.token_ids)
@@ -297,9 +304,9 @@ def _options(**options: Any) -> worker_pb2.RunOptions:
     return worker_pb2.RunOptions(**(defaults | options))
 
 
-def _is_whole(run: worker_pb2.RunRequest, completion: worker_pb2.RunCompletion) -> bool:
+def _is_whole(run: RunRequest, completion: RunCompletion) -> bool:
     """Whether the completion has all that was requested, and no part was lost with a worker."""
-    if run.HasField("alignment"):
-        return completion.HasField("aligned")
+    if run.align_after is not None:
+        return completion.aligned is not None
     asked = run.options.transcript.HasField("no_speech")
-    return completion.HasField("no_speech_probability") or not asked
+    return completion.no_speech_probability is not None or not asked

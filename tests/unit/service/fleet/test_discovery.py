@@ -18,6 +18,8 @@ from harness.router import PATIENCE
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import Fleet, OverloadGuard, discovered, discovery
+from shaperouter_service.generation.run_events import RunCompletion, RunEvent
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
@@ -172,10 +174,9 @@ class Links:
         """The workers that answer."""
         return sorted(worker.name for worker in self.catalog.workers("tiny"))
 
-    def generate(self) -> AsyncIterator[tuple[str, worker_pb2.RunResponse]]:
-        request = worker_pb2.RunRequest(model="tiny", token_ids=[1])
-        request.options.max_new_tokens = 9
-        return self.fleet.run(request, None)
+    def generate(self) -> AsyncIterator[tuple[str, RunEvent]]:
+        options = worker_pb2.RunOptions(max_new_tokens=9)
+        return self.fleet.run(RunRequest(model="tiny", token_ids=[1], options=options), None)
 
     async def worker_of_a_run(self) -> str:
         return [name async for name, _ in self.generate()][-1]
@@ -237,14 +238,14 @@ def test_a_worker_whose_address_vanished_may_end_its_runs_when_it_drains(
         worker = await links.worker("a")
         worker.script.insert(1, worker.hold)
         links.fleet.set_addresses([worker.address])
-        responses = links.generate()
-        await anext(responses)
+        events = links.generate()
+        await anext(events)
         links.fleet.set_addresses([])
         await worker.drain()
         await until(lambda: links.names() == [])
         worker.released.set()
-        rest = [response async for _, response in responses]
-        assert rest[-1].HasField("completion")
+        rest = [event async for _, event in events]
+        assert isinstance(rest[-1], RunCompletion)
         assert len(worker.requests) == 1
 
     link(scenario)

@@ -1,14 +1,23 @@
 """A run's way over workers: wherever it is cut off, it goes on with what is missing, and ends."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, option
-from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss
-from shaperouter_service.wire.messages import signature_to_proto
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    Isolated,
+    NewTokens,
+    RunEvent,
+    Stalled,
+)
+from shaperouter_service.generation.run_request import RunRequest
 
 EOS = 999
 NEW_TOKENS = 12
@@ -19,13 +28,13 @@ lives = st.lists(
 )
 
 
-def request() -> worker_pb2.RunRequest:
-    return worker_pb2.RunRequest(
+def request(num_beams: int = 1) -> RunRequest:
+    return RunRequest(
         request_id="r",
         model=MODEL,
         token_ids=[3, 1, 2],
         options=worker_pb2.RunOptions(
-            max_new_tokens=NEW_TOKENS, num_beams=1, seed=4, eos_token_ids=[EOS]
+            max_new_tokens=NEW_TOKENS, num_beams=num_beams, seed=4, eos_token_ids=[EOS]
         ),
     )
 
@@ -56,12 +65,13 @@ def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_m
         rest = journey.rest(option())
         there = len(rest.generated_token_ids)
         assert list(rest.generated_token_ids) == expected[:there]
-        del rest.generated_token_ids[:]
         assert rest.resumed == (there > 0)
-        rest.lane_beams, rest.resumed, rest.suspect = 0, False, False
-        assert rest == request()
+        unchanged = dataclasses.replace(
+            rest, generated_token_ids=(), lane_beams=0, resumed=False, suspect=False
+        )
+        assert unchanged == request()
         for token in expected[there:][:count]:
-            journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token])))
+            journey.got(NewTokens([token]))
         journey.interrupted("w", loss)
         if journey.end():
             assert journey.token_ids == expected
@@ -76,7 +86,7 @@ def test_losses_are_counted_for_the_token_they_happened_at(lives: list[tuple[int
     lived: list[tuple[int, Loss]] = []
     for count, loss in lives:
         new = expected[len(journey.token_ids) :][:count]
-        journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=new)))
+        journey.got(NewTokens(new))
         journey.interrupted("w", loss)
         lived.append((len(new), loss))
         assert journey.lost_here == lost_at_the_end(lived)
@@ -84,19 +94,15 @@ def test_losses_are_counted_for_the_token_they_happened_at(lives: list[tuple[int
 
 def test_a_run_of_which_only_the_word_of_the_end_was_lost_has_ended() -> None:
     journey = Journey(request())
-    journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[5, EOS])))
+    journey.got(NewTokens([5, EOS]))
     journey.interrupted("w", Loss.LOST)
     end = journey.end()
     assert end is not None
-    assert end.completion.finish_reason == generation_pb2.FINISH_REASON_EOS
+    assert end.finish_reason is FinishReason.EOS
 
 
-def isolated() -> worker_pb2.RunResponse:
-    return worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
-
-
-def token(token_id: int) -> worker_pb2.RunResponse:
-    return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[token_id]))
+def token(token_id: int) -> NewTokens:
+    return NewTokens([token_id])
 
 
 def test_a_run_is_a_suspect_after_two_losses_at_a_token_until_it_gets_further() -> None:
@@ -117,7 +123,7 @@ def test_a_run_that_two_workers_were_lost_with_in_isolation_is_the_cause(loss: L
         journey.interrupted("w", loss)
     for _ in range(2):
         caused.append(journey.is_cause)
-        journey.got(isolated())
+        journey.got(Isolated())
         journey.interrupted("w", loss)
     assert [*caused, journey.is_cause] == [False, False, True]
 
@@ -126,20 +132,16 @@ def test_a_run_that_two_workers_were_lost_with_in_isolation_is_the_cause(loss: L
     "event",
     [
         token(0),
-        worker_pb2.RunResponse(
-            stall=generation_pb2.Stall(
-                signature=signature_to_proto(LADDERS.first_decode(MODEL, beams=1))
-            )
-        ),
+        Stalled(LADDERS.first_decode(MODEL, beams=1)),
     ],
     ids=["a token", "a stall"],
 )
 def test_what_ends_an_isolation_clears_a_run_of_what_comes_later(
-    event: worker_pb2.RunResponse,
+    event: RunEvent,
 ) -> None:
     journey = Journey(request())
     for _ in range(5):
-        journey.got(isolated())
+        journey.got(Isolated())
         journey.got(event)
         journey.interrupted("w", Loss.LOST)
     assert not journey.is_cause
@@ -157,9 +159,7 @@ def test_a_run_that_was_never_isolated_is_never_the_cause(lives: list[tuple[int,
 
 @pytest.mark.parametrize("loss", Loss)
 def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss: Loss) -> None:
-    beams = request()
-    beams.options.num_beams = 4
-    journey = Journey(beams)
+    journey = Journey(request(num_beams=4))
     assert not journey.rest(option()).resumed
     journey.interrupted("w", loss)
     # Who drains gives back what has none.
@@ -167,10 +167,8 @@ def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss
 
 
 def test_what_is_left_of_a_run_has_its_source_and_the_tokens_there_are() -> None:
-    whole = request()
-    whole.source_token_ids.extend([5, 6, 7])
-    journey = Journey(whole)
-    journey.got(worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=[8, 9])))
+    journey = Journey(dataclasses.replace(request(), source_token_ids=[5, 6, 7]))
+    journey.got(NewTokens([8, 9]))
     ask = journey.ask()
     assert (ask.source_tokens, ask.prompt_tokens, ask.new_tokens) == (3, 5, NEW_TOKENS - 2)
     rest = journey.rest(option())

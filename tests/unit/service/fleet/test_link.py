@@ -17,8 +17,11 @@ from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import WorkerLostError
 from shaperouter_service.fleet import WorkerLink, link
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
+from shaperouter_service.generation.run_request import RunRequest
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+REQUEST = RunRequest(model="tiny", token_ids=[1], options=worker_pb2.RunOptions())
 
 
 def watch(
@@ -104,7 +107,7 @@ def test_a_wish_under_way_when_the_connection_is_closed_is_lost_and_cancels_nobo
     worker.before_wish = worker.hold
 
     async def scenario(connection: WorkerLink) -> None:
-        wish = asyncio.create_task(connection.want(worker_pb2.WantRequest()))
+        wish = asyncio.create_task(connection.want([]))
         await until(lambda: bool(worker.wanted))
         await connection.close()
         with pytest.raises(WorkerLostError):
@@ -122,9 +125,7 @@ def test_a_run_that_ends_without_a_reason_has_that_of_the_watching(
 
     async def scenario(connection: WorkerLink) -> None:
         await until(lambda: bool(known))
-        run = asyncio.create_task(
-            anext(connection.run(worker_pb2.RunRequest(model="tiny"), PATIENCE))
-        )
+        run = asyncio.create_task(anext(connection.run(REQUEST, PATIENCE)))
         await until(lambda: bool(worker.requests) and not worker.running)
         await (worker.drain() if loss is Loss.DRAINING else worker.kill())
         with pytest.raises(RunInterruptedError) as found:
@@ -144,7 +145,7 @@ def test_a_run_that_ends_without_a_reason_on_a_worker_that_stays_is_lost(
     async def scenario(connection: WorkerLink) -> None:
         await until(lambda: bool(known))
         with pytest.raises(RunInterruptedError) as found:
-            await anext(connection.run(worker_pb2.RunRequest(model="tiny"), PATIENCE))
+            await anext(connection.run(REQUEST, PATIENCE))
         assert found.value.loss is Loss.LOST
 
     watch(worker, lambda connection, _: known.append(connection), scenario)

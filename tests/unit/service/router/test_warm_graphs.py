@@ -12,7 +12,7 @@ from harness.warming import DECODE, last, shape, states, warm
 from shaperouter.v1 import graph_pb2
 from shaperouter_service.fleet import link
 from shaperouter_service.routing.rendezvous import named
-from shaperouter_service.wire.messages import signature_from_proto
+from shaperouter_service.wire.signatures import signature_from_message
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -92,7 +92,7 @@ def test_each_signature_goes_to_the_worker_that_hashing_names(play: Play) -> Non
         wanted = [shape(length) for length in (16, 24, 40, 64)]
         graphs = await last(warm(router, *wanted))
         names = [worker.name for worker in workers]
-        expected = [named(signature_from_proto(signature), names) for signature in wanted]
+        expected = [named(signature_from_message(signature), names) for signature in wanted]
         assert [graph.worker for graph in graphs] == expected
         for worker in workers:
             own = [

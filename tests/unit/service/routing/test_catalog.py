@@ -9,7 +9,7 @@ from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, WorkerId, view_of
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.views import LaneView
-from shaperouter_service.wire.messages import ladders_to_proto
+from shaperouter_service.wire.ladders import ladders_to_message
 
 
 def snapshot(
@@ -21,7 +21,7 @@ def snapshot(
         device="CPU:0",
         warm=True,
         models=[
-            model_pb2.Model(name=name, slots=slots, ladders=ladders_to_proto(LADDERS))
+            model_pb2.Model(name=name, slots=slots, ladders=ladders_to_message(LADDERS))
             for name in models
         ],
         graphs=[
@@ -193,7 +193,7 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
 def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
     catalog = Catalog(["t5"])
     idle = snapshot("worker-0", "t5")
-    idle.models[0].ladders.CopyFrom(ladders_to_proto(SOURCE_LADDERS))
+    idle.models[0].ladders.CopyFrom(ladders_to_message(SOURCE_LADDERS))
     idle.lanes.add(model="t5", beams=1, total_slots=2)
     catalog.update(idle)
     for prompt_tokens in (1, 5):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from shaperouter.v1 import signature_pb2
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.wire.messages import signature_from_proto, signature_to_proto
+from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 
 # Few values of each dimension, so that pairs often cover one another.
 SIGNATURES = st.builds(
@@ -70,14 +70,14 @@ def test_more_rows_do_not_make_up_for_a_shorter_length() -> None:
 
 @given(SIGNATURES)
 def test_a_message_carries_all_of_a_signature(signature: Signature) -> None:
-    message = signature_to_proto(signature)
+    message = signature_to_message(signature)
     received = signature_pb2.Signature.FromString(message.SerializeToString())
-    assert signature_from_proto(received) == signature
+    assert signature_from_message(received) == signature
 
 
 def test_every_kind_has_a_message() -> None:
     kinds = {
-        signature_to_proto(Signature(model="m", kind=kind, beams=1, rows=1, length=16)).kind
+        signature_to_message(Signature(model="m", kind=kind, beams=1, rows=1, length=16)).kind
         for kind in GraphKind
     }
     named = set(signature_pb2.GraphKind.values()) - {signature_pb2.GRAPH_KIND_UNSPECIFIED}

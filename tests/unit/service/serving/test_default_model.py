@@ -19,7 +19,8 @@ from shaperouter.v1 import (
 )
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.messages import ladders_to_proto, transcripts_to_proto
+from shaperouter_service.wire.ladders import ladders_to_message
+from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -50,8 +51,8 @@ async def start(worker: FakeWorker, *, transcribers: set[str]) -> None:
                 has_whole_source=True,
                 has_transcript=True,
             )
-            model.ladders.CopyFrom(ladders_to_proto(ladders))
-            model.transcripts.CopyFrom(transcripts_to_proto(SETTINGS))
+            model.ladders.CopyFrom(ladders_to_message(ladders))
+            model.transcripts.CopyFrom(transcript_settings_to_message(SETTINGS))
     await worker.start()
 
 

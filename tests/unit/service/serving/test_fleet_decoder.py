@@ -12,9 +12,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.transcripts import END, TOKENS, decode, transcript
-from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
+from shaperouter.v1 import transcription_pb2
 from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
+from shaperouter_service.generation.run_events import (
+    AlignedTokens,
+    FinishReason,
+    Hypothesis,
+    NewTokens,
+    RunCompletion,
+    RunEvent,
+    Stalled,
+    TokenLogprobs,
+)
+from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.transcription import fleet_decoder
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
@@ -30,35 +42,29 @@ SETTINGS = TranscriptSettings(
     mel_bands=80,
     window_frames=3000,
 )
-Script = Callable[[worker_pb2.RunRequest], Sequence[worker_pb2.RunResponse | ServiceError]]
+Script = Callable[[RunRequest], Sequence[RunEvent | ServiceError]]
 
 
-def made(*token_ids: int, logprob: float = -0.5) -> worker_pb2.RunResponse:
-    logprobs = [
-        generation_pb2.TokenLogprobs(
-            chosen=generation_pb2.TokenLogprob(token_id=token, logprob=logprob)
-        )
-        for token in token_ids
-    ]
-    tokens = worker_pb2.RunTokens(token_ids=token_ids, logprobs=logprobs)
-    return worker_pb2.RunResponse(tokens=tokens)
+def made(*token_ids: int, logprob: float = -0.5) -> NewTokens:
+    return NewTokens(token_ids, [TokenLogprobs(token, logprob) for token in token_ids])
 
 
-def end(**fields: Any) -> worker_pb2.RunResponse:
-    fields.setdefault("no_speech_probability", 0.25)
-    return worker_pb2.RunResponse(completion=worker_pb2.RunCompletion(**fields))
+def end(**fields: Any) -> RunCompletion:
+    return RunCompletion(
+        **{"finish_reason": FinishReason.EOS, "no_speech_probability": 0.25} | fields
+    )
 
 
 class Fleet:
     """Workers that play a script for each run."""
 
     def __init__(self, script: Script) -> None:
-        self.requests: list[worker_pb2.RunRequest] = []
+        self.requests: list[RunRequest] = []
         self._script = script
 
     async def run(
-        self, request: worker_pb2.RunRequest, *_: Any, **__: Any
-    ) -> AsyncGenerator[tuple[str, worker_pb2.RunResponse], None]:
+        self, request: RunRequest, *_: Any, **__: Any
+    ) -> AsyncGenerator[tuple[str, RunEvent], None]:
         self.requests.append(request)
         for step in self._script(request):
             if isinstance(step, ServiceError):
@@ -67,7 +73,7 @@ class Fleet:
 
 
 def decoder(
-    script: Script, *, stalls: list[generation_pb2.Stall] | None = None, **options: Any
+    script: Script, *, stalls: list[Stalled] | None = None, **options: Any
 ) -> tuple[FleetDecoder, Fleet]:
     fleet = Fleet(script)
     resolved = resolve_transcription(
@@ -120,6 +126,7 @@ def test_a_window_is_decoded_by_the_rules_of_transcripts() -> None:
     assert decoded.sum_logprob == -0.5 * (len(SPEECH) + 1)
     assert decoded.no_speech_probability == 0.25
     (request,) = fleet.requests
+    assert request.sound is not None
     assert np.frombuffer(request.sound.samples, "<f4").tolist() == WINDOW.tolist()
     assert request.sound.positions == 500
     options, rules = request.options, request.options.transcript
@@ -141,7 +148,7 @@ def test_without_timestamps_there_are_no_rules_about_them() -> None:
 
 
 def test_a_score_of_beam_search_is_divided_by_its_tokens_without_the_end() -> None:
-    best = worker_pb2.Hypothesis(token_ids=[*SPEECH, END], score=-0.25)
+    best = Hypothesis(token_ids=[*SPEECH, END], finish_reason=FinishReason.EOS, score=-0.25)
     window_decoder, fleet = decoder(lambda _: [end(hypotheses=[best])], num_beams=5)
     (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt()))
     assert fleet.requests[0].options.num_beams == 5
@@ -181,7 +188,7 @@ ALIGNMENT = Alignment(
 
 def test_words_are_timed_by_the_positions_that_a_worker_reports() -> None:
     logprobs = [math.log(0.5)] * 4
-    aligned = worker_pb2.AlignedTokens(places=[0, 10, 20, 30, 50], logprobs=logprobs)
+    aligned = AlignedTokens(positions=[0, 10, 20, 30, 50], logprobs=logprobs)
     window_decoder, fleet = decoder(lambda _: [end(aligned=aligned)])
     first, second = asyncio.run(window_decoder.align(WINDOW, ALIGNMENT))
     assert (first.start, first.end, second.start) == (0.0, 0.4, 0.4)
@@ -190,12 +197,12 @@ def test_words_are_timed_by_the_positions_that_a_worker_reports() -> None:
     (request,) = fleet.requests
     assert request.token_ids[:2] == ALIGNMENT.prefix
     assert request.token_ids[-1] == END
-    assert (request.alignment.prefix_tokens, request.options.max_new_tokens) == (2, 0)
+    assert (request.align_after, request.options.max_new_tokens) == (2, 0)
 
 
 def test_a_run_whose_completion_was_lost_is_repeated() -> None:
     """A run resumed after its last token has no other results of the lost worker."""
-    ends = [worker_pb2.RunResponse(completion=worker_pb2.RunCompletion()), end()]
+    ends = [RunCompletion(finish_reason=FinishReason.EOS), end()]
     window_decoder, fleet = decoder(lambda _: [made(*SPEECH, END), ends.pop(0)])
     (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt()))
     assert decoded.token_ids == SPEECH
@@ -232,12 +239,8 @@ def test_a_transcription_that_has_not_begun_is_refused(error: ServiceError) -> N
 
 
 def test_transcripts_that_wait_for_one_graph_report_one_stall() -> None:
-    stall = generation_pb2.Stall(
-        signature=signature_pb2.Signature(model="m", rows=1, length=448, beams=1)
-    )
-    stalls: list[generation_pb2.Stall] = []
-    window_decoder, _ = decoder(
-        lambda _: [worker_pb2.RunResponse(stall=stall), made(END), end()], stalls=stalls
-    )
+    stall = Stalled(Signature(model="m", kind=GraphKind.DECODE, rows=1, length=448, beams=1))
+    stalls: list[Stalled] = []
+    window_decoder, _ = decoder(lambda _: [stall, made(END), end()], stalls=stalls)
     asyncio.run(window_decoder.decode(WINDOW, attempt(0.2)))
     assert stalls == [stall]

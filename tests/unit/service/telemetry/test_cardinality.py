@@ -23,7 +23,7 @@ from shaperouter_service.telemetry.access import Refusal
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.fleet import Recycling
 from shaperouter_service.telemetry.refusals import REASONS
-from shaperouter_service.wire.messages import ladders_from_proto
+from shaperouter_service.wire.ladders import ladders_from_message
 
 CLIENTS = ("search", "chat")
 
@@ -31,7 +31,7 @@ CLIENTS = ("search", "chat")
 def allowed(worker: FakeWorker) -> dict[str, set[str]]:
     """Values that each label may have, from the configuration and from closed sets of the code."""
     model = worker.models[0]
-    ladders = ladders_from_proto(model.ladders)
+    ladders = ladders_from_message(model.ladders)
     signatures = list(ladders.signatures(model.name))
     return {
         "model": {model.name, "(unknown)"},

@@ -8,14 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.logs import capture_logs
-from shaperouter.v1 import generation_pb2, signature_pb2
 from shaperouter_service.errors import Code
+from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.routing.decision import Decision, Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
-
-PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
 
 TIGHT = Signature(model="gpt2", kind=GraphKind.DECODE, rows=1, length=64, beams=1)
 DECISION = Decision(
@@ -71,23 +69,21 @@ def lines() -> Iterator[Lines]:
         yield lines
 
 
-def signature(length: int, rows: int = 1, kind: Any = DECODE) -> signature_pb2.Signature:
-    return signature_pb2.Signature(model="gpt2", kind=kind, rows=rows, length=length, beams=1)
+def signature(length: int, rows: int = 1, kind: GraphKind = GraphKind.DECODE) -> Signature:
+    return Signature(model="gpt2", kind=kind, rows=rows, length=length, beams=1)
 
 
-def completion(*uses: tuple[Any, Any, int]) -> generation_pb2.Completion:
-    return generation_pb2.Completion(
-        request_id="request-7",
-        model="gpt2",
-        worker="worker-3",
-        timings=generation_pb2.Timings(
+def completion(*uses: tuple[Signature, Signature, int]) -> dict[str, Any]:
+    return {
+        "worker": "worker-3",
+        "timings": RunTimings(
             queue_seconds=0.25, stall_seconds=1.5, prefill_seconds=0.5, decode_seconds=2.5
         ),
-        graphs=[
-            generation_pb2.GraphUse(asked=asked, served=served, calls=calls)
+        "graphs": [
+            GraphUse(asked=asked, served=served, calls=calls, device_seconds=0.0)
             for asked, served, calls in uses
         ],
-    )
+    }
 
 
 def test_a_request_waits_until_its_first_token_and_runs_after_it(measured: Measured) -> None:
@@ -236,21 +232,21 @@ def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: Code) -
 
 def test_queue_time_is_the_workers(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
-        record.completed(completion((signature(64), signature(64), 1)))
+        record.completed(**completion((signature(64), signature(64), 1)))
     assert measured.value("request_queue_time_seconds_sum") == 0.25
 
 
 def test_a_queue_time_that_no_worker_told_is_not_counted(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
-        record.completed(completion())
+        record.completed(**completion())
     assert not measured.value("request_queue_time_seconds_count")
 
 
 def test_covers_are_tight_or_loose(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
         record.completed(
-            completion(
-                (signature(16, kind=PREFILL), signature(16, kind=PREFILL), 1),
+            **completion(
+                (signature(16, kind=GraphKind.PREFILL), signature(16, kind=GraphKind.PREFILL), 1),
                 (signature(64), signature(64), 3),
                 (signature(64), signature(128), 2),
                 (signature(64), signature(64, rows=4), 5),
@@ -290,7 +286,7 @@ def test_one_line_is_logged_for_a_request(measured: Measured, lines: Lines) -> N
         record.worker = "worker-3"
         record.stalls()
         record.tokens(5)
-        record.completed(completion((signature(64), signature(128, rows=4), 2)))
+        record.completed(**completion((signature(64), signature(128, rows=4), 2)))
     (line,) = lines
     told = {
         "request_id": "request-7",

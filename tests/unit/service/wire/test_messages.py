@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from harness.transcripts import TOKENS
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.messages import (
-    ladders_from_proto,
-    ladders_to_proto,
-    transcripts_from_proto,
-    transcripts_to_proto,
+from shaperouter_service.wire.ladders import ladders_from_message, ladders_to_message
+from shaperouter_service.wire.transcript_settings import (
+    transcript_settings_from_message,
+    transcript_settings_to_message,
 )
 
 
@@ -26,7 +25,7 @@ from shaperouter_service.wire.messages import (
 )
 def test_ladders_arrive_as_they_were_sent(**settings: Any) -> None:
     ladders = Ladders.default(**settings)
-    assert ladders_from_proto(ladders_to_proto(ladders)) == ladders
+    assert ladders_from_message(ladders_to_message(ladders)) == ladders
 
 
 def test_how_transcripts_are_made_arrives_as_it_was_sent() -> None:
@@ -38,4 +37,4 @@ def test_how_transcripts_are_made_arrives_as_it_was_sent() -> None:
         mel_bands=80,
         window_frames=3000,
     )
-    assert transcripts_from_proto(transcripts_to_proto(settings)) == settings
+    assert transcript_settings_from_message(transcript_settings_to_message(settings)) == settings

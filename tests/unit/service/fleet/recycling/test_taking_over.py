@@ -23,7 +23,9 @@ from harness.local_workers import (
 from harness.logs import capture_logs
 from harness.router import wait_until
 from shaperouter_service.fleet.processes import SUCCESSOR
-from shaperouter_service.wire.messages import ladders_from_proto, signature_to_proto
+from shaperouter_service.generation.run_events import RunCompletion
+from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.signatures import signature_to_message
 
 
 def test_a_worker_with_room_is_left_alone(recycle: Recycle) -> None:
@@ -72,12 +74,12 @@ def test_what_was_kept_and_what_was_left_is_told(recycle: Recycle) -> None:
         (old,) = local.started
         first = local.catalog.model("tiny")
         assert first is not None
-        ladders = ladders_from_proto(first.ladders)
+        ladders = ladders_from_message(first.ladders)
         await old.worker.make_first_graphs()
 
         def make_first(process: FakeProcess) -> None:
             process.worker.graphs = [
-                process.worker.graph(signature_to_proto(signature))
+                process.worker.graph(signature_to_message(signature))
                 for signature in ladders.first("tiny")[:2]
             ]
 
@@ -106,8 +108,8 @@ def test_what_runs_on_the_old_process_ends_there(recycle: Recycle) -> None:
         assert len(local.processes.addresses) == 2
         assert local.recycled("replaced") == 0
         old.worker.released.set()
-        rest = [response async for _, response in run]
-        assert rest[-1].HasField("completion")
+        rest = [event async for _, event in run]
+        assert isinstance(rest[-1], RunCompletion)
         await wait_until(lambda: local.recycled("replaced") == 1)
         assert len(old.worker.requests) == 1
         assert len(local.processes.addresses) == 1
