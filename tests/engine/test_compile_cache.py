@@ -14,7 +14,7 @@ import shaperouter_service
 from harness import cached_engine
 from harness.engine import GOLDENS, Bench, few_rungs
 from shaperouter_service import kernels
-from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, sealed
+from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, checksummed_file
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.naming import named
 from shaperouter_service.graphs import CachedMaking, cache_key
@@ -88,7 +88,7 @@ def test_what_is_loaded_tells_what_it_took_to_make(
     report, _ = loaded
     assert report["make_seconds"] == pytest.approx(
         {
-            graph: sum(sealed.read_header(files[graph, part]).seconds for part in Part)
+            graph: sum(checksummed_file.read_header(files[graph, part]).seconds for part in Part)
             for graph in GRAPHS
         }
     )
@@ -118,7 +118,7 @@ def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part]
         "decode2": COMPILED,
     }
     cache = CompileCache(filled, max_bytes=10**9)
-    assert list(cache.damage()) == []
+    assert list(cache.damaged_files()) == []
     assert len(list(cache.paths())) == len(files)
 
 
@@ -127,7 +127,7 @@ def test_nothing_that_is_kept_names_a_file_of_the_installation(
 ) -> None:
     """Which would make another installation's graphs others."""
     for path in files.values():
-        assert b".py" not in sealed.read(path).payload
+        assert b".py" not in checksummed_file.read(path).payload
 
 
 def test_what_tensorflow_refuses_is_compiled_and_not_kept(
@@ -138,8 +138,10 @@ def test_what_tensorflow_refuses_is_compiled_and_not_kept(
         (files["prefill1", Part.EXECUTABLE], lambda payload: payload[:-100]),
         (files["decode1", Part.MODULE], lambda _: b"module {"),
     ):
-        kept = sealed.read(path)
-        sealed.write(path, change(kept.payload), graph=path.stem, seconds=1.0, details=kept.details)
+        kept = checksummed_file.read(path)
+        checksummed_file.write(
+            path, change(kept.payload), graph=path.stem, seconds=1.0, details=kept.details
+        )
     report, _ = cached_engine.run(filled, list(GRAPHS))
     assert_right(report)
     assert report["graphs"] == {"prefill1": COMPILED, "decode1": COMPILED, "decode2": LOADED}

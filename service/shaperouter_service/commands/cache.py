@@ -10,7 +10,7 @@ import click
 
 from shaperouter_service.commands.options.numbers import Number
 from shaperouter_service.compile_cache.cache import CompileCache, Entry, least_valuable
-from shaperouter_service.compile_cache.location import default_directory
+from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.system.sizes import format_size, parse_size
 
 DAY_SECONDS = 24 * 3600.0
@@ -68,8 +68,8 @@ def verify(*, cache: CompileCache) -> None:
     Prints a line for each damaged file. A damaged file costs one compilation: the next worker that
     reads it removes it and compiles the graph again.
     """
-    checked = len(list(cache.paths()))
-    damaged = list(cache.damage())
+    checked = len(list(cache.files()))
+    damaged = list(cache.damaged_files())
     for path, reason in damaged:
         click.echo(f"{path}: {reason}")
     click.echo(f"{checked} files, {len(damaged)} damaged")
@@ -153,7 +153,7 @@ def _as_json(cache: CompileCache, entries: Sequence[Entry]) -> str:
         {
             "directory": str(cache.directory),
             "bytes": sum(entry.bytes for entry in entries),
-            "sections": {section: dict(cache.about(section)) for section in sorted(sections)},
+            "sections": {section: dict(cache.key_parts(section)) for section in sorted(sections)},
             "graphs": [
                 {
                     "section": entry.section,

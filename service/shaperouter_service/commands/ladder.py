@@ -10,7 +10,7 @@ import click
 from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.compile_cache.cache import CompileCache
-from shaperouter_service.compile_cache.location import default_directory, record_directory
+from shaperouter_service.compile_cache.directory import default_directory, record_directory
 from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
 from shaperouter_service.routing.fitting import Demand, fit_ladder
 from shaperouter_service.routing.ladders import Ladder

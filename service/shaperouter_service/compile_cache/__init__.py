@@ -1,12 +1,12 @@
-"""The compile cache: compiled graphs in files, for workers that start after.
+"""The compile cache: compiled graphs in files, for workers that start later.
 
-This room knows of files, not of graphs: `graphs` puts them in and takes them out, and the
-`shaperouterd cache` command shows and removes them, without TensorFlow.
+This room handles files and needs no TensorFlow: `graphs` writes and reads them, and the
+`shaperouterd cache` command shows and removes them.
 """
 
 from shaperouter_service.compile_cache.cache import CompileCache, Entry
+from shaperouter_service.compile_cache.checksummed_file import Contents
 from shaperouter_service.compile_cache.key import CacheKey
-from shaperouter_service.compile_cache.sealed import Sealed
 from shaperouter_service.compile_cache.section import Part, Section
 
-__all__ = ["CacheKey", "CompileCache", "Entry", "Part", "Sealed", "Section"]
+__all__ = ["CacheKey", "CompileCache", "Contents", "Entry", "Part", "Section"]

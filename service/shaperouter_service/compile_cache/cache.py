@@ -12,32 +12,33 @@ from typing import Any, Self
 
 import structlog
 
-from shaperouter_service.compile_cache import ownership, sealed
-from shaperouter_service.compile_cache.disk import Disk, DiskHangsError
+from shaperouter_service.compile_cache import checksummed_file
+from shaperouter_service.compile_cache.checksummed_file import DamagedFileError
+from shaperouter_service.compile_cache.directory import danger, is_group_writable, mode
+from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
-from shaperouter_service.compile_cache.sealed import DamagedFileError
 from shaperouter_service.compile_cache.section import KEY_FILE, Part, Section, remove
 from shaperouter_service.system.files import open_regular, read_regular
 
 log = structlog.get_logger(__name__)
 
-# A graph that was not used for so long is worth half.
+# Time without use after which keeping a graph is worth half as much.
 HALF_LIFE_SECONDS = 7 * 24 * 3600.0
 
-# What a writer leaves if it is killed goes after so long: no writing takes longer.
+# Time after which unfinished files are removed: their writer was killed, as no write takes longer.
 UNFINISHED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is kept of a graph.
+    """A graph in the cache.
 
     Attributes:
-        section: Name of the directory.
-        graph: Its name.
-        paths: Of its files.
-        bytes: Of these.
-        seconds: How long it took to make: what a worker saves that loads it.
+        section: Name of its section's directory.
+        graph: Name of the graph.
+        paths: Its files.
+        bytes: Size of its files.
+        seconds: Time that making it took, which a worker that loads it saves.
         created: When its newest file was written, in seconds since 1970.
         used: When it was last written or loaded, in seconds since 1970.
     """
@@ -51,7 +52,7 @@ class Entry:
     used: float
 
     def value(self, now: float) -> float:
-        """What keeping it is worth: seconds saved for each byte, less the longer it was unused."""
+        """Seconds saved per byte, halved for each `HALF_LIFE_SECONDS` without use."""
         unused = max(0.0, now - self.used)
         return self.seconds * math.exp2(-unused / HALF_LIFE_SECONDS) / max(1, self.bytes)
 
@@ -60,9 +61,9 @@ class CompileCache:
     """A directory of compiled graphs, shared by any number of processes.
 
     Attributes:
-        directory: Where it is.
-        max_bytes: Above this, what is worth least is removed.
-        writable: Whether anything can be kept.
+        directory: Path of the directory.
+        max_bytes: Maximum size; above it, the least valuable graphs are removed.
+        writable: Whether graphs can be written.
     """
 
     def __init__(
@@ -73,31 +74,31 @@ class CompileCache:
         writable: bool = True,
         disk: Disk | None = None,
     ) -> None:
-        """Names it; see `open`."""
+        """Creates nothing; see `open`."""
         self.directory = directory
         self.max_bytes = max_bytes
         self.writable = writable
         self._disk = disk or Disk()
-        self._making_room = threading.Lock()
+        self._evicting = threading.Lock()
         self._failed = False
 
     @classmethod
     def open(cls, directory: Path, *, max_bytes: int, disk: Disk | None = None) -> Self | None:
-        """Makes the directory if it is missing, and finds out what can be done with it.
+        """Opens a cache, whose directory is created if it is missing.
 
-        Says so in a warning if it can only be read. Returns None, with a warning, if it can't, or
-        if anybody may have put code there.
+        Warns if the directory can only be read. Warns and returns None if it cannot be read, or if
+        other users could have put code into it.
         """
         disk = disk or Disk()
         try:
             return disk.run(lambda: cls._open(directory, max_bytes, disk))
-        except DiskHangsError:
+        except DiskTimeoutError:
             return None
 
     @classmethod
     def _open(cls, directory: Path, max_bytes: int, disk: Disk) -> Self | None:
         with contextlib.suppress(OSError):
-            # It holds code that workers will run: others have no business there.
+            # Workers run the code in it, so it must be inaccessible to other users.
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             status = directory.stat()
@@ -108,24 +109,26 @@ class CompileCache:
         about = {
             "directory": str(directory),
             "owner": status.st_uid,
-            "mode": ownership.mode(status),
+            "mode": mode(status),
         }
-        if danger := ownership.danger(status):
+        if reason := danger(status):
             log.warning(
                 "no compile cache: others may have put code into its directory",
-                reason=danger,
+                reason=reason,
                 remedy="make it ours alone (chown, chmod go-w), or name a new directory within",
                 **about,
             )
             return None
-        if ownership.is_shared(status):
+        if is_group_writable(status):
             log.warning(
                 "a group can write to the compile cache, and workers run the code in it", **about
             )
         try:
-            sealed.replace(directory / TAG_FILE, _TAG)
+            checksummed_file.write_atomically(directory / TAG_FILE, _TAG)
         except OSError as error:
-            log.warning("the compile cache is only read: it can't be written", reason=str(error))
+            log.warning(
+                "the compile cache is read-only: its directory can't be written", reason=str(error)
+            )
             return cls(directory, max_bytes=max_bytes, writable=False, disk=disk)
         return cls(directory, max_bytes=max_bytes, disk=disk)
 
@@ -135,75 +138,75 @@ class CompileCache:
         with contextlib.suppress(OSError), open_regular(self.directory / TAG_FILE) as file:
             if file.read(len(_TAG)) == _TAG:
                 return True
-        # Without the mark, where a worker could only read.
+        # A worker that could only read it left no tag.
         return any((section / KEY_FILE).is_file() for section in self._sections())
 
     def section(self, key: CacheKey) -> Section:
-        """The graphs of a key."""
+        """The section with the graphs of a key."""
         return Section(
             self.directory / key.name,
             key,
             disk=self._disk,
             writable=self.writable,
-            on_written=self.make_room,
+            on_written=self.evict,
             on_failure=self._fail,
         )
 
-    def about(self, section: str) -> Mapping[str, Any]:
-        """What the key of a section was made of; empty if that is not known."""
+    def key_parts(self, section: str) -> Mapping[str, Any]:
+        """The parts of a section's key; empty if they are unknown."""
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(read_regular(self.directory / section / KEY_FILE))
             if isinstance(found, dict):
                 return found
         return {}
 
-    def changed(self, key: CacheKey) -> list[str]:
-        """Why a key has no section: its parts that are others than the most alike section's.
+    def changed_parts(self, key: CacheKey) -> list[str]:
+        """Why a key has no section: its parts that differ from the most similar section's.
 
-        Of sections with the same label; none if there is no such section, or the key has its own.
+        Considers sections with the same label. Empty if there is none, or if the key has a section.
         """
         try:
-            return self._disk.run(lambda: self._changed(key))
-        except DiskHangsError:
+            return self._disk.run(lambda: self._changed_parts(key))
+        except DiskTimeoutError:
             return []
 
-    def _changed(self, key: CacheKey) -> list[str]:
+    def _changed_parts(self, key: CacheKey) -> list[str]:
         if (self.directory / key.name).is_dir():
             return []
         parts = json.loads(json.dumps(key.parts))
-        alike = (
+        similar = (
             path.name for path in self._sections() if CacheKey.label_of(path.name) == key.label
         )
-        kept = filter(None, map(self.about, alike))
-        changes = ([name for name in parts if parts[name] != each.get(name)] for each in kept)
+        known = filter(None, map(self.key_parts, similar))
+        changes = ([name for name in parts if parts[name] != each.get(name)] for each in known)
         return min(changes, key=len, default=[])
 
-    def paths(self) -> Iterator[Path]:
-        """Every file of a graph; none where the directory is missing."""
+    def files(self) -> Iterator[Path]:
+        """All files of graphs; none if the directory is missing."""
         for section in self._sections():
             for part in Part:
                 yield from section.glob(f"*.{part}")
 
     def entries(self) -> list[Entry]:
-        """Everything that is kept, the newest first."""
+        """All graphs in the cache, newest first."""
         by_graph: dict[tuple[str, str], list[Path]] = {}
-        for path in self.paths():
+        for path in self.files():
             by_graph.setdefault((path.parent.name, path.stem), []).append(path)
         entries = [_entry(section, graph, paths) for (section, graph), paths in by_graph.items()]
         return sorted(entries, key=lambda entry: entry.created, reverse=True)
 
-    def damage(self) -> Iterator[tuple[Path, str]]:
-        """Reads every file, and tells of those that are damaged and why."""
-        for path in self.paths():
+    def damaged_files(self) -> Iterator[tuple[Path, str]]:
+        """Reads every file; yields the damaged ones with the reason."""
+        for path in self.files():
             try:
-                sealed.read(path)
+                checksummed_file.read(path)
             except FileNotFoundError:
                 continue
             except (DamagedFileError, OSError) as error:
                 yield path, str(error)
 
     def remove(self, entries: Iterable[Entry]) -> int:
-        """Removes entries, and sections that are left empty; returns the bytes of what is gone."""
+        """Removes entries, and sections without any; returns the bytes freed."""
         freed = 0
         for entry in entries:
             for path in entry.paths:
@@ -217,27 +220,27 @@ class CompileCache:
                     directory.rmdir()
         return freed
 
-    def make_room(self) -> None:
-        """Removes what is worth least until the rest fits, and what was left half written."""
-        with contextlib.suppress(DiskHangsError):
-            self._disk.run(self._make_room)
+    def evict(self) -> None:
+        """Removes unfinished files, and the least valuable graphs above the maximum size."""
+        with contextlib.suppress(DiskTimeoutError):
+            self._disk.run(self._evict)
 
-    def _make_room(self) -> None:
-        # One thread after the other: the second finds less to do.
-        with self._making_room:
+    def _evict(self) -> None:
+        # One thread at a time; the next one finds less to do.
+        with self._evicting:
             now = time.time()
             for section in self._sections():
-                for path in section.glob(sealed.UNFINISHED):
+                for path in section.glob(checksummed_file.UNFINISHED):
                     with contextlib.suppress(OSError):
                         if now - path.stat().st_mtime > UNFINISHED_SECONDS:
                             path.unlink()
-            if sum(map(_size, self.paths())) > self.max_bytes:
+            if sum(map(_size, self.files())) > self.max_bytes:
                 self.remove(least_valuable(self.entries(), self.max_bytes, now))
 
     def _sections(self) -> list[Path]:
-        # Of other directories, which somebody may have put here, nothing is ours to remove.
+        # Only directories named like sections: others may not be ours to remove.
         with contextlib.suppress(OSError):
-            return sorted(path for path in self.directory.iterdir() if CacheKey.names(path.name))
+            return sorted(path for path in self.directory.iterdir() if CacheKey.is_name(path.name))
         return []
 
     def _fail(self, error: OSError) -> None:
@@ -251,7 +254,7 @@ class CompileCache:
 
 
 def least_valuable(entries: Iterable[Entry], max_bytes: int, now: float) -> list[Entry]:
-    """The entries to remove so that the rest take at most so many bytes."""
+    """The least valuable entries, without which the others take at most `max_bytes`."""
     ordered = sorted(entries, key=lambda entry: entry.value(now))
     excess = sum(entry.bytes for entry in ordered) - max_bytes
     removed = []
@@ -271,9 +274,9 @@ _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Compiled graphs of Shape
 def _entry(section: str, graph: str, paths: list[Path]) -> Entry:
     seconds = created = used = 0.0
     for path in paths:
-        # What is damaged saves nothing.
+        # A damaged file saves nothing.
         with contextlib.suppress(DamagedFileError, OSError):
-            header = sealed.read_header(path)
+            header = checksummed_file.read_header(path)
             seconds += header.seconds
             created = max(created, header.created)
             used = max(used, path.stat().st_mtime)

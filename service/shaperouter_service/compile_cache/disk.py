@@ -1,7 +1,7 @@
-"""A time limit for what the cache does with its disk.
+"""A time limit for the cache's operations on its disk.
 
-A network disk that hangs blocks whoever uses it, with no error and beyond the reach of signals.
-Compile threads wait for the cache, and requests for them.
+A network disk that hangs blocks its users without an error, and signals cannot interrupt them.
+Compile threads wait for the cache, and requests wait for compile threads.
 """
 
 import errno
@@ -16,53 +16,52 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-# Seconds that one operation may take: reading or writing some tens of megabytes, from a slow disk.
+# Time limit of one operation in seconds: tens of megabytes from a slow disk.
 DISK_TIMEOUT = 30.0
 
 
-class DiskHangsError(OSError):
-    """The disk has not answered in time, and is not used any more."""
+class DiskTimeoutError(OSError):
+    """The disk did not answer in time and is no longer used."""
 
     def __init__(self, timeout: float) -> None:
         """Takes the limit in seconds."""
-        super().__init__(errno.ETIMEDOUT, f"The disk has not answered within {timeout:g} s")
+        super().__init__(errno.ETIMEDOUT, f"The disk did not answer within {timeout:g} s")
 
 
 class Disk:
-    """Runs operations on files, each on a thread of its own that is abandoned at the time limit.
+    """Runs operations on files in threads, which are abandoned at the time limit.
 
-    One operation that hangs is the last: until the process ends, every other fails at once. Methods
-    may be called from any thread.
+    After one operation has hung, all others fail at once until the process ends. Thread-safe.
     """
 
     def __init__(self, timeout: float = DISK_TIMEOUT) -> None:
         """Takes the time limit of one operation in seconds."""
         self._timeout = timeout
-        self._hangs = threading.Event()
+        self._hung = threading.Event()
 
     def run(self, operation: Callable[[], T]) -> T:
-        """Returns what an operation returns, and raises what it raises.
+        """Runs an operation; returns its result or raises its exception.
 
         Raises:
-            DiskHangsError: It took longer than the limit, or an earlier one did.
+            DiskTimeoutError: This operation or an earlier one exceeded the limit.
         """
-        if self._hangs.is_set():
-            raise DiskHangsError(self._timeout)
+        if self._hung.is_set():
+            raise DiskTimeoutError(self._timeout)
         future: Future[T] = Future()
 
         def work() -> None:
             try:
                 future.set_result(operation())
-            except BaseException as error:  # raised to whoever waits
+            except BaseException as error:  # raised in the waiting thread
                 future.set_exception(error)
 
         threading.Thread(target=work, name="disk", daemon=True).start()
         if wait([future], self._timeout).not_done:
-            if not self._hangs.is_set():
-                self._hangs.set()
+            if not self._hung.is_set():
+                self._hung.set()
                 log.warning(
-                    "the compile cache is not used until this process is restarted: its disk hangs",
+                    "the compile cache was turned off until this process restarts: its disk hung",
                     timeout_seconds=self._timeout,
                 )
-            raise DiskHangsError(self._timeout)
+            raise DiskTimeoutError(self._timeout)
         return future.result()

@@ -1,4 +1,4 @@
-"""A section of the cache: the graphs of one key, in one directory."""
+"""A section of the cache: the directory with the graphs of one key."""
 
 import contextlib
 import json
@@ -11,32 +11,32 @@ from typing import Any
 
 import structlog
 
-from shaperouter_service.compile_cache import sealed
-from shaperouter_service.compile_cache.disk import Disk, DiskHangsError
+from shaperouter_service.compile_cache import checksummed_file
+from shaperouter_service.compile_cache.checksummed_file import Contents, DamagedFileError
+from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
-from shaperouter_service.compile_cache.sealed import DamagedFileError, Sealed
 from shaperouter_service.system.files import read_regular
 
 log = structlog.get_logger(__name__)
 
-# Says what the key was made of, for people and for `shaperouterd cache list`.
+# The parts of the key, for people and for `shaperouterd cache list`.
 KEY_FILE = "key.json"
 
 
 class Part(StrEnum):
-    """What is kept of a graph: the suffix of its file's name."""
+    """A file of a graph, by the suffix of its name."""
 
-    # The graph as StableHLO: with it, nothing is traced.
+    # The graph as StableHLO, which spares tracing.
     MODULE = "module"
-    # The machine code: with both, nothing is compiled.
+    # The machine code; both files together spare compiling.
     EXECUTABLE = "executable"
 
 
 class Section:
     """The graphs of one key.
 
-    Nothing here fails for the state of a disk: what can't be read is not there, and what can't be
-    written is not kept. Any number of threads and processes may read and write at a time.
+    No method fails because of the disk: files that cannot be read count as missing, and files that
+    cannot be written are not kept. Any number of threads and processes may read and write.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Section:
         on_written: Callable[[], None],
         on_failure: Callable[[OSError], None],
     ) -> None:
-        """Names it; nothing is made yet.
+        """Creates nothing yet.
 
         Args:
-            directory: Its own.
-            key: What it is for.
-            disk: Runs what is done with files.
+            directory: Directory of the section.
+            key: Key of its graphs.
+            disk: Runs the operations on files.
             writable: Whether to try to write.
             on_written: Called after a file has been written.
-            on_failure: Called if one could not be.
+            on_failure: Called if a file could not be written.
         """
         self.key = key
         self._directory = directory
@@ -67,33 +67,33 @@ class Section:
         self._on_failure = on_failure
 
     def has(self, graph: str) -> bool:
-        """Whether a graph is kept, as far as can be seen without reading it."""
+        """Whether the files of a graph exist; does not read them."""
         try:
             return self._disk.run(lambda: all(self._path(graph, part).is_file() for part in Part))
-        except DiskHangsError:
+        except DiskTimeoutError:
             return False
 
-    def read(self, graph: str, part: Part) -> Sealed | None:
-        """Returns what is kept of a graph, and notes that it was used.
+    def read(self, graph: str, part: Part) -> Contents | None:
+        """Reads a part of a graph, and notes that it was used; None if it is not in the cache.
 
-        What is damaged is logged, removed and not returned.
+        A damaged file is logged and removed, and counts as missing.
         """
         try:
             return self._disk.run(lambda: self._read(graph, part))
-        except DiskHangsError:
+        except DiskTimeoutError:
             return None
 
     def write(
         self, graph: str, part: Part, payload: bytes, *, seconds: float, **details: Any
     ) -> None:
-        """Keeps a part of a graph, if it can.
+        """Writes a part of a graph, if possible.
 
         Args:
-            graph: Its name.
-            part: Which.
-            payload: Itself.
-            seconds: How long it took to make.
-            **details: What to keep with it, as JSON.
+            graph: Name of the graph.
+            part: Which part.
+            payload: Content of the part.
+            seconds: Time that making it took.
+            **details: Further facts to keep with it, as JSON.
         """
         if not self._writable:
             return
@@ -102,7 +102,7 @@ class Section:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._write_key()
             path = self._path(graph, part)
-            sealed.write(path, payload, graph=graph, seconds=seconds, details=details)
+            checksummed_file.write(path, payload, graph=graph, seconds=seconds, details=details)
 
         try:
             self._disk.run(write)
@@ -112,14 +112,14 @@ class Section:
             self._on_written()
 
     def drop(self, graph: str, part: Part, *, reason: str) -> None:
-        """Removes a part of a graph, if it can."""
-        with contextlib.suppress(DiskHangsError):
+        """Removes a part of a graph, if possible."""
+        with contextlib.suppress(DiskTimeoutError):
             self._disk.run(lambda: self._drop(graph, part, reason))
 
-    def _read(self, graph: str, part: Part) -> Sealed | None:
+    def _read(self, graph: str, part: Part) -> Contents | None:
         path = self._path(graph, part)
         try:
-            found = sealed.read(path)
+            found = checksummed_file.read(path)
         except FileNotFoundError:
             return None
         except (DamagedFileError, OSError) as error:
@@ -146,11 +146,11 @@ class Section:
         with contextlib.suppress(OSError):
             if read_regular(path) == text:
                 return
-        sealed.replace(path, text)
+        checksummed_file.write_atomically(path, text)
 
 
 def remove(path: Path) -> None:
-    """Removes whatever is there, if it can."""
+    """Removes a file or a directory, if possible."""
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

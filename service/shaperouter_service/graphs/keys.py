@@ -11,7 +11,7 @@ import tensorflow as tf
 import shaperouter_service
 from shaperouter_service import kernels
 from shaperouter_service.compile_cache import CacheKey
-from shaperouter_service.compile_cache.host import processor
+from shaperouter_service.compile_cache.key import processor
 from shaperouter_service.models import DeviceKind, Model
 from shaperouter_service.system.devices import usable_cores
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from shaperouter_service.compile_cache import Part, Sealed, Section
+from shaperouter_service.compile_cache import Contents, Part, Section
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import staging
@@ -150,7 +150,7 @@ class CachedMaking(Making):
         staging.take(self._program.compiled_name)
 
 
-def _placed(kept: Sealed) -> Executable:
+def _placed(kept: Contents) -> Executable:
     """Has TensorFlow find an executable of the cache."""
     executable = Executable(file=str(kept.details["file"]), content=kept.payload)
     staging.place(executable)

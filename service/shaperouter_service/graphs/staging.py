@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from shaperouter_service.compile_cache.flags import DIRECTORY, is_set
+from shaperouter_service.compile_cache.flags import DIRECTORY, flags_are_set
 
 # Of a file, the function's name is among the first of these.
 _HEAD_BYTES = 4096
@@ -34,7 +34,7 @@ class Executable:
 
 def available() -> bool:
     """Whether TensorFlow was started so that it leaves executables."""
-    return is_set()
+    return flags_are_set()
 
 
 def place(executable: Executable) -> None:

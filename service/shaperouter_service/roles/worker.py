@@ -13,7 +13,7 @@ import structlog
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.compile_cache.location import record_directory
+from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.graphs import memory_bytes
 from shaperouter_service.roles.exposure import warn_of_public_worker
 from shaperouter_service.roles.lifecycle import stop_signal

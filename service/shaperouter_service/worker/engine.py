@@ -421,7 +421,7 @@ class Engine:
 def _section(compile_cache: CompileCache, model: Model) -> Section:
     """What is kept of a model's graphs; the log says why there is nothing, where there was once."""
     key = cache_key(model)
-    changed = compile_cache.changed(key)
+    changed = compile_cache.changed_parts(key)
     # Of other dimensions it is another model.
     if changed and "dimensions" not in changed:
         log.info("no cached graph matched", model=model.name, changed=changed, section=key.name)

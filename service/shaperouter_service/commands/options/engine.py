@@ -10,7 +10,7 @@ from click.types import StringParamType
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
-from shaperouter_service.compile_cache.location import default_directory
+from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS

@@ -1,4 +1,4 @@
-"""What others may have put code into is not used as a compile cache."""
+"""A directory that other users could write to is not used as a compile cache."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from shaperouter_service.compile_cache import CompileCache
 
 
 def opened(directory: Path) -> tuple[CompileCache | None, list[Any]]:
-    """The cache of a directory, and what is told of it."""
+    """Opens a directory as a cache, and captures the log lines."""
     with capture_logs() as lines:
         return CompileCache.open(directory, max_bytes=10**9), list(lines)
 
@@ -24,24 +24,22 @@ def directory(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_new_directory_is_ours_alone(tmp_path: Path) -> None:
+def test_a_new_directory_is_private(tmp_path: Path) -> None:
     cache, lines = opened(tmp_path / "new")
     assert cache is not None
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     assert lines == []
 
 
-def test_a_directory_that_others_can_only_read_is_used(directory: Path) -> None:
+def test_a_directory_readable_by_others_is_used(directory: Path) -> None:
     cache, lines = opened(directory)
     assert cache is not None
     assert lines == []
 
 
-# The last is that of /tmp, where others can't remove what is ours and yet add to it.
+# The last is the mode of /tmp: others cannot remove our files but can add theirs.
 @pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777])
-def test_a_directory_that_all_can_write_to_is_not_used_and_nothing_is_put_there(
-    directory: Path, mode: int
-) -> None:
+def test_a_world_writable_directory_is_not_used_and_left_empty(directory: Path, mode: int) -> None:
     directory.chmod(mode)
     cache, (line,) = opened(directory)
     assert cache is None
@@ -60,7 +58,7 @@ def test_a_directory_of_another_user_is_not_used(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = directory.stat().st_uid
-    # Where tests run as root, who owns everything, the directory is another's.
+    # If tests run as root, the directory is given to another user.
     if owner == 0:
         owner = 12345
         os.chown(directory, owner, -1)
@@ -72,7 +70,7 @@ def test_a_directory_of_another_user_is_not_used(
     )
 
 
-def test_a_directory_that_a_group_can_write_to_is_used_with_a_warning(directory: Path) -> None:
+def test_a_group_writable_directory_is_used_with_a_warning(directory: Path) -> None:
     directory.chmod(0o2775)
     cache, (line,) = opened(directory)
     assert cache is not None

@@ -1,4 +1,4 @@
-"""The compile cache's directory: whole files or none, and never a failure for the disk's state."""
+"""The compile cache: complete files or none, and no failure because of the disk."""
 
 import errno
 import json
@@ -11,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from harness.logs import capture_logs
-from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, Section, sealed
+from shaperouter_service.compile_cache import (
+    CacheKey,
+    CompileCache,
+    Part,
+    Section,
+    checksummed_file,
+)
 from shaperouter_service.compile_cache.cache import (
     HALF_LIFE_SECONDS,
     UNFINISHED_SECONDS,
     least_valuable,
 )
+from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.compile_cache.disk import Disk
-from shaperouter_service.compile_cache.host import processor
-from shaperouter_service.compile_cache.location import default_directory
+from shaperouter_service.compile_cache.key import processor
 
 KEY = CacheKey(label="gpt2", parts={"n_layer": 2})
 GRAPH = "decode_1x128_beams1"
@@ -46,14 +52,14 @@ def path_of(directory: Path, part: Part, graph: str = GRAPH) -> Path:
     return directory / KEY.name / f"{graph}.{part}"
 
 
-def test_a_key_without_a_section_differs_from_the_most_alike_one(tmp_path: Path) -> None:
+def test_a_missing_key_names_the_parts_that_changed(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     for parts in ({"n": 2, "code": "a", "threads": 2}, {"n": 2, "code": "b", "threads": 1}):
         keep(cache.section(CacheKey(label="gpt2-5m", parts=parts)))
     keep(cache.section(CacheKey(label="gpt2", parts={"n": 2, "code": "c", "threads": 2})))
 
     def changed(label: str = "gpt2-5m", **parts: object) -> list[str]:
-        return cache.changed(CacheKey(label=label, parts=parts))
+        return cache.changed_parts(CacheKey(label=label, parts=parts))
 
     assert changed(n=2, code="b", threads=3) == ["threads"]
     assert changed(n=2, code="c", threads=2) == ["code"]
@@ -63,13 +69,13 @@ def test_a_key_without_a_section_differs_from_the_most_alike_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize("part", Part)
-def test_what_was_kept_is_found_by_others(tmp_path: Path, part: Part) -> None:
+def test_another_process_reads_what_was_written(tmp_path: Path, part: Part) -> None:
     keep(open_cache(tmp_path).section(KEY))
     found = open_cache(tmp_path).section(KEY).read(GRAPH, part)
-    assert found == sealed.Sealed(payload=PAYLOAD, seconds=1.5, details={"of": part})
+    assert found == checksummed_file.Contents(payload=PAYLOAD, seconds=1.5, details={"of": part})
 
 
-def test_what_was_never_kept_is_not_there(section: Section) -> None:
+def test_a_missing_graph_reads_as_none(section: Section) -> None:
     assert section.read(GRAPH, Part.MODULE) is None
 
 
@@ -111,7 +117,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize("part", Part)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_logged_removed_and_kept_anew(
+def test_a_damaged_file_is_logged_removed_and_written_again(
     tmp_path: Path, section: Section, part: Part, damage: Callable[[Path], None]
 ) -> None:
     keep(section)
@@ -128,27 +134,27 @@ def test_damage_is_logged_removed_and_kept_anew(
     assert section.read(GRAPH, part) is not None
 
 
-def test_any_flipped_bit_is_found(tmp_path: Path, section: Section) -> None:
+def test_any_flipped_bit_is_detected(tmp_path: Path, section: Section) -> None:
     section.write(GRAPH, Part.MODULE, b"module", seconds=1.0)
     path = path_of(tmp_path, Part.MODULE)
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(sealed.DamagedFileError):
-            sealed.read(path)
+        with pytest.raises(checksummed_file.DamagedFileError):
+            checksummed_file.read(path)
 
 
-def test_a_file_cut_anywhere_is_found(tmp_path: Path, section: Section) -> None:
+def test_a_file_truncated_anywhere_is_detected(tmp_path: Path, section: Section) -> None:
     section.write(GRAPH, Part.MODULE, b"module", seconds=1.0)
     path = path_of(tmp_path, Part.MODULE)
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(sealed.DamagedFileError):
-            sealed.read(path)
+        with pytest.raises(checksummed_file.DamagedFileError):
+            checksummed_file.read(path)
 
 
-def test_a_file_that_cannot_be_read_costs_a_compilation(
+def test_an_unreadable_file_counts_as_missing(
     section: Section, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(section)
@@ -162,7 +168,7 @@ def test_a_file_that_cannot_be_read_costs_a_compilation(
     assert "Permission denied" in logs[0]["reason"]
 
 
-def test_a_full_disk_is_said_once_and_leaves_nothing(
+def test_a_full_disk_is_logged_once_and_leaves_no_files(
     tmp_path: Path, section: Section, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_half(path: Path, content: bytes) -> int:
@@ -182,7 +188,7 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(
 
 
 def _deny(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Lets methods of paths fail as on a read-only file system; we may be root, who may all."""
+    """Makes methods of paths fail as on a read-only file system; root could write otherwise."""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -191,7 +197,7 @@ def _deny(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         monkeypatch.setattr(Path, name, fail)
 
 
-def test_what_cannot_be_written_is_read_with_one_warning(
+def test_a_read_only_cache_is_read_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(open_cache(tmp_path).section(KEY))
@@ -203,7 +209,7 @@ def test_what_cannot_be_written_is_read_with_one_warning(
     assert ["Read-only file system" in entry["reason"] for entry in logs] == [True]
 
 
-def test_without_a_directory_that_can_be_read_there_is_no_cache(tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_no_cache(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with capture_logs() as logs:
@@ -211,12 +217,12 @@ def test_without_a_directory_that_can_be_read_there_is_no_cache(tmp_path: Path) 
     assert len(logs) == 1
 
 
-def test_a_missing_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_missing_directory_is_created_for_its_owner_alone(tmp_path: Path) -> None:
     open_cache(tmp_path / "new" / "cache")
     assert (tmp_path / "new" / "cache").stat().st_mode & 0o777 == 0o700
 
 
-def test_readers_find_a_whole_file_while_many_write(tmp_path: Path) -> None:
+def test_readers_find_complete_files_while_others_write(tmp_path: Path) -> None:
     payloads = [bytes([number]) * 100_000 for number in range(8)]
     ended = threading.Event()
     found: list[bytes | None] = []
@@ -243,27 +249,27 @@ def test_readers_find_a_whole_file_while_many_write(tmp_path: Path) -> None:
     reader.join()
     assert found
     assert set(found) <= set(payloads)
-    assert not list(tmp_path.rglob(sealed.UNFINISHED))
+    assert not list(tmp_path.rglob(checksummed_file.UNFINISHED))
 
 
-def test_keys_differ_with_any_part_and_not_with_the_order_of_parts() -> None:
+def test_a_keys_name_depends_on_its_parts_but_not_on_their_order() -> None:
     one = CacheKey(label="gpt2", parts={"n_layer": 2, "n_head": 3})
     assert one.name == CacheKey(label="gpt2", parts={"n_head": 3, "n_layer": 2}).name
     for parts in ({"n_layer": 3, "n_head": 3}, {"n_layer": 2}, {"n_layer": "2", "n_head": 3}):
         assert CacheKey(label="gpt2", parts=parts).name != one.name
-    assert CacheKey.names(one.name)
+    assert CacheKey.is_name(one.name)
 
 
-def test_a_section_says_what_its_key_was_made_of(tmp_path: Path, section: Section) -> None:
+def test_a_section_keeps_the_parts_of_its_key(tmp_path: Path, section: Section) -> None:
     keep(section)
-    assert open_cache(tmp_path).about(KEY.name) == KEY.parts
+    assert open_cache(tmp_path).key_parts(KEY.name) == KEY.parts
     (tmp_path / KEY.name / "key.json").write_text("[")
-    assert open_cache(tmp_path).about(KEY.name) == {}
+    assert open_cache(tmp_path).key_parts(KEY.name) == {}
     keep(section)
-    assert open_cache(tmp_path).about(KEY.name) == KEY.parts
+    assert open_cache(tmp_path).key_parts(KEY.name) == KEY.parts
 
 
-def test_the_processor_is_known_by_what_code_depends_on() -> None:
+def test_the_processor_part_is_stable_json() -> None:
     found = processor()
     assert found["cores"] >= 1
     assert json.dumps(found) == json.dumps(processor())
@@ -282,14 +288,14 @@ def graphs(cache: CompileCache) -> set[str]:
     return {entry.graph for entry in cache.entries()}
 
 
-def test_what_is_worth_least_goes_when_there_is_too_much(tmp_path: Path) -> None:
+def test_the_least_valuable_graph_is_evicted(tmp_path: Path) -> None:
     cache = open_cache(tmp_path, max_bytes=25_000)
     keep_some(cache, seconds={"dear": 9.0, "cheap": 1.0})
     keep_some(cache, seconds={"middle": 5.0})
     assert graphs(cache) == {"dear", "middle"}
 
 
-def test_a_use_makes_an_entry_worth_more(tmp_path: Path) -> None:
+def test_unused_graphs_are_evicted_first(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     keep_some(cache, seconds={"used": 1.0, "unused": 1.0})
     for graph in ("used", "unused"):
@@ -301,7 +307,7 @@ def test_a_use_makes_an_entry_worth_more(tmp_path: Path) -> None:
     assert removed.graph == "unused"
 
 
-def test_what_a_byte_saves_counts_and_not_the_size_alone(tmp_path: Path) -> None:
+def test_value_is_the_time_saved_per_byte(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     keep_some(cache, seconds={"large": 9.0}, size=50_000)
     keep_some(cache, seconds={"small": 1.0}, size=1_000)
@@ -310,7 +316,7 @@ def test_what_a_byte_saves_counts_and_not_the_size_alone(tmp_path: Path) -> None
     assert removed.graph == "large"
 
 
-def test_what_a_killed_writer_left_goes_after_a_while(tmp_path: Path) -> None:
+def test_old_unfinished_files_are_removed(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     keep(cache.section(KEY))
     left = [tmp_path / KEY.name / f"{name}.unfinished" for name in ("old", "new")]
@@ -318,11 +324,11 @@ def test_what_a_killed_writer_left_goes_after_a_while(tmp_path: Path) -> None:
         path.touch()
     old = left[1].stat().st_mtime - 2 * UNFINISHED_SECONDS
     os.utime(left[0], (old, old))
-    cache.make_room()
+    cache.evict()
     assert [path.exists() for path in left] == [False, True]
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_not_removed(tmp_path: Path) -> None:
     foreign = [tmp_path / "plugins" / "a.module", tmp_path / "notes.txt"]
     for path in foreign:
         path.parent.mkdir(exist_ok=True)
@@ -333,7 +339,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert all(path.exists() for path in foreign)
 
 
-def test_a_section_without_graphs_goes(tmp_path: Path, section: Section) -> None:
+def test_an_empty_section_is_removed(tmp_path: Path, section: Section) -> None:
     keep(section)
     cache = open_cache(tmp_path)
     assert cache.remove(cache.entries()) > 0
@@ -342,7 +348,7 @@ def test_a_section_without_graphs_goes(tmp_path: Path, section: Section) -> None
     assert graphs(cache) == {GRAPH}
 
 
-def test_a_cache_that_is_deleted_under_a_worker_is_made_anew(
+def test_a_section_deleted_under_a_worker_is_created_again(
     tmp_path: Path, section: Section
 ) -> None:
     keep(section)
@@ -360,7 +366,7 @@ def test_the_default_directory_is_in_the_users_cache_home(monkeypatch: pytest.Mo
     assert default_directory() == Path("/home/somebody/.cache/shaperouter")
 
 
-def test_a_pipe_in_place_of_a_file_is_damage_and_blocks_nobody(
+def test_a_pipe_in_place_of_a_file_counts_as_damage_and_does_not_block(
     tmp_path: Path, section: Section
 ) -> None:
     keep(section)
@@ -380,21 +386,19 @@ def test_a_pipe_in_place_of_the_key_is_replaced(tmp_path: Path, section: Section
 
 @pytest.fixture
 def hung_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Reading from the cache hangs until the test ends; set once somebody has tried."""
+    """Makes reads of the cache hang until the test ends; set at each read."""
     tried, ended = threading.Event(), threading.Event()
 
     def hang(path: Path) -> None:
         tried.set()
         ended.wait()
 
-    monkeypatch.setattr(sealed, "read", hang)
+    monkeypatch.setattr(checksummed_file, "read", hang)
     yield tried
     ended.set()
 
 
-def test_a_disk_that_hangs_is_given_up_and_not_asked_again(
-    tmp_path: Path, hung_disk: threading.Event
-) -> None:
+def test_a_disk_that_hung_is_not_used_again(tmp_path: Path, hung_disk: threading.Event) -> None:
     cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=0.05))
     assert cache is not None
     section = cache.section(KEY)
@@ -407,14 +411,14 @@ def test_a_disk_that_hangs_is_given_up_and_not_asked_again(
         assert not section.has(GRAPH)
     assert not hung_disk.is_set()
     assert [line["event"] for line in lines] == [
-        "the compile cache is not used until this process is restarted: its disk hangs"
+        "the compile cache was turned off until this process restarts: its disk hung"
     ]
 
 
-def test_a_cache_whose_disk_hangs_at_the_start_is_none(
+def test_a_disk_that_hangs_at_the_start_means_no_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(sealed, "replace", lambda *_: ended.wait())
+    monkeypatch.setattr(checksummed_file, "write_atomically", lambda *_: ended.wait())
     assert CompileCache.open(tmp_path, max_bytes=1, disk=Disk(timeout=0.05)) is None
     ended.set()

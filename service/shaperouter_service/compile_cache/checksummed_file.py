@@ -1,11 +1,11 @@
-"""Sealed files: they tell whether they are whole.
+"""Files with checksums, which show whether they are complete and unchanged.
 
 ::
 
     magic | digest of the header | size of the header | header, JSON | payload, compressed
 
-The header has the size and the digest of the payload. A file that was cut short, changed, emptied
-or is none of ours is found before anything is made of it.
+The header has the size and the digest of the payload. Readers detect a truncated, changed, empty or
+foreign file before they use it.
 """
 
 import contextlib
@@ -26,28 +26,28 @@ from shaperouter_service.system.files import open_regular
 MAGIC = b"shaperouter\x00\x01"
 _PREFIX = struct.Struct(f"<{len(MAGIC)}s32sI")
 
-# Executables become a quarter, which takes a hundredth of what compiling them took.
+# zlib's fastest level shrinks executables to a quarter, in a hundredth of their compile time.
 _COMPRESSION = 1
 
-# What is written has such a name until it is whole.
+# Pattern of the names that files have while they are being written.
 UNFINISHED = "*.unfinished"
 
 
 class DamagedFileError(Exception):
-    """A file is no whole sealed file."""
+    """A file is truncated, changed or foreign."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a sealed file says of itself.
+    """The header of a file.
 
     Attributes:
-        graph: Name of the graph it belongs to.
-        seconds: How long it took to make the payload.
-        created: When it was written, in seconds since 1970.
-        details: Of the payload, as JSON.
-        size: Of the payload in the file, in bytes.
-        digest: Of the payload in the file.
+        graph: Name of the graph.
+        seconds: Time that making the payload took.
+        created: Time of writing, in seconds since 1970.
+        details: Further facts about the payload, as JSON.
+        size: Bytes of the compressed payload.
+        digest: Digest of the compressed payload, in hexadecimal.
     """
 
     graph: str
@@ -59,10 +59,10 @@ class Header:
 
     @classmethod
     def read(cls, file: BinaryIO) -> Self:
-        """Reads the beginning of a file.
+        """Reads the header at the beginning of a file.
 
         Raises:
-            DamagedFileError: It is not that of a sealed file.
+            DamagedFileError: There is no intact header.
         """
         prefix = file.read(_PREFIX.size)
         if len(prefix) < _PREFIX.size:
@@ -77,13 +77,13 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sealed:
-    """What was in a sealed file.
+class Contents:
+    """The contents of a file.
 
     Attributes:
-        payload: What was kept.
-        seconds: How long it took to make.
-        details: What was kept with it.
+        payload: The payload, decompressed.
+        seconds: Time that making the payload took.
+        details: Further facts about the payload.
     """
 
     payload: bytes
@@ -92,11 +92,11 @@ class Sealed:
 
 
 def read_header(path: Path) -> Header:
-    """Reads what a record says of itself; whether its payload is whole, only its size tells.
+    """Reads the header of a file, and checks the payload's size but not its digest.
 
     Raises:
-        DamagedFileError: It is none, or has another size than it says.
-        FileNotFoundError: There is nothing of the name.
+        DamagedFileError: The header is damaged, or the size is wrong.
+        FileNotFoundError: There is no such file.
     """
     with _opened(path) as file:
         header = Header.read(file)
@@ -106,12 +106,12 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def read(path: Path) -> Sealed:
-    """Reads and checks a sealed file.
+def read(path: Path) -> Contents:
+    """Reads and checks a file.
 
     Raises:
-        DamagedFileError: It is none, or not whole.
-        FileNotFoundError: There is nothing of the name.
+        DamagedFileError: The file is truncated, changed or foreign.
+        FileNotFoundError: There is no such file.
     """
     with _opened(path) as file:
         header = Header.read(file)
@@ -119,16 +119,16 @@ def read(path: Path) -> Sealed:
     if _digest(compressed).hex() != header.digest:
         raise DamagedFileError("its payload was changed or truncated")
     payload = zlib.decompress(compressed)
-    return Sealed(payload=payload, seconds=header.seconds, details=header.details)
+    return Contents(payload=payload, seconds=header.seconds, details=header.details)
 
 
 def write(
     path: Path, payload: bytes, *, graph: str, seconds: float, details: Mapping[str, Any]
 ) -> None:
-    """Writes a sealed file at once: a reader finds all of it, or what was there before.
+    """Writes a file atomically: readers find either all of it or the previous file.
 
     Raises:
-        OSError: It can't be written; nothing has changed then.
+        OSError: The file cannot be written; the previous one stays.
     """
     compressed = zlib.compress(payload, _COMPRESSION)
     header = json.dumps(
@@ -141,14 +141,14 @@ def write(
             "digest": _digest(compressed).hex(),
         }
     ).encode()
-    replace(path, _PREFIX.pack(MAGIC, _digest(header), len(header)) + header + compressed)
+    write_atomically(path, _PREFIX.pack(MAGIC, _digest(header), len(header)) + header + compressed)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file at once.
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes bytes to a file, which has either all of them or its previous content.
 
     Raises:
-        OSError: It can't be written; nothing has changed then.
+        OSError: The file cannot be written; the previous one stays.
     """
     unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED.removeprefix('*')}")
     try:
@@ -166,7 +166,7 @@ def _opened(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DamagedFileError(f"it can't be read: {error.strerror}") from error
+        raise DamagedFileError(f"it cannot be read: {error.strerror}") from error
 
 
 def _digest(content: bytes) -> bytes:
