@@ -1,4 +1,4 @@
-"""What devices were busy with lately, from the differences between lists of graphs."""
+"""Recent use of devices, from the differences between lists of graphs."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,70 +7,70 @@ from dataclasses import dataclass
 from shaperouter._graph import Graph
 from shaperouter._signature import Signature
 
-# Seconds. Calls are told when they have ended and take up to some tenths of a second: over less
-# than this, shares would jump about.
+# Seconds. A call counts when it has ended and takes up to some tenths of a second, so shares over a
+# shorter interval would jump about.
 INTERVAL = 5.0
 
-_Place = tuple[str, Signature]  # worker and signature
+_GraphKey = tuple[str, Signature]  # worker and signature
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reading:
-    """Device time since each worker's start, in seconds, at a time on the monotonic clock."""
+class _Snapshot:
+    """Device time of graphs since each worker's start, in seconds, and when it was listed."""
 
-    at: float
-    seconds: Mapping[_Place, float]
+    at: float  # on the monotonic clock
+    seconds: Mapping[_GraphKey, float]
     workers: frozenset[str]
 
 
 class Activity:
-    """Device time that graphs took over the last seconds.
+    """Device time of each graph over the last `INTERVAL` seconds.
 
     Attributes:
-        workers: Names of the workers, in order.
+        workers: Names of the workers, in alphabetical order.
     """
 
     workers: Sequence[str] = ()
 
     def __init__(self) -> None:
-        """Knows of nothing before `update`."""
-        self._readings: deque[_Reading] = deque()
-        self._lately: dict[_Place, float] = {}
+        """Starts without snapshots."""
+        self._snapshots: deque[_Snapshot] = deque()
+        self._recent: dict[_GraphKey, float] = {}
         self._elapsed = 0.0
 
     def update(self, graphs: Iterable[Graph], now: float) -> None:
-        """Takes in a list of graphs.
+        """Adds a list of graphs.
 
         Args:
-            graphs: Of all workers.
+            graphs: The graphs of all workers.
             now: Time on the monotonic clock, in seconds.
         """
         seconds = {(graph.worker, graph.signature): graph.device_seconds.sum for graph in graphs}
         workers = frozenset(worker for worker, _ in seconds)
-        self._readings.append(_Reading(at=now, seconds=seconds, workers=workers))
-        while len(self._readings) > 1 and self._readings[1].at <= now - INTERVAL:
-            self._readings.popleft()
-        first = self._readings[0]
+        self._snapshots.append(_Snapshot(at=now, seconds=seconds, workers=workers))
+        while len(self._snapshots) > 1 and self._snapshots[1].at <= now - INTERVAL:
+            self._snapshots.popleft()
+        first = self._snapshots[0]
         self._elapsed = now - first.at
-        self._lately = {
+        self._recent = {
             (worker, signature): _increase(total, first.seconds.get((worker, signature), 0.0))
             for (worker, signature), total in seconds.items()
-            if worker in first.workers  # of others it is not known how much of it is new
+            if worker in first.workers  # otherwise it is unknown how much of it is recent
         }
         self.workers = sorted(workers)
 
     def share(self, signature: Signature) -> float:
-        """Share of a signature in the device time of all workers, from 0 to 1."""
-        total = sum(self._lately.values())
-        own = sum(self._lately.get((worker, signature), 0.0) for worker in self.workers)
+        """A signature's share of the device time of all workers, from 0 to 1."""
+        total = sum(self._recent.values())
+        own = sum(self._recent.get((worker, signature), 0.0) for worker in self.workers)
         return own / total if total else 0.0
 
-    def busy(self, worker: str) -> float | None:
-        """Share of the time in which a worker's device computed; None before it is known."""
-        own = [seconds for (name, _), seconds in self._lately.items() if name == worker]
+    def utilization(self, worker: str) -> float | None:
+        """Share of the time that a worker's device computed, from 0 to 1; None while unknown."""
+        own = [seconds for (name, _), seconds in self._recent.items() if name == worker]
         return min(1.0, sum(own) / self._elapsed) if own and self._elapsed else None
 
 
 def _increase(after: float, before: float) -> float:
-    """How much a sum has grown; one that has become less is that of a new process."""
+    """The increase of a sum, which starts from 0 again when the worker's process restarts."""
     return after - before if after >= before else after

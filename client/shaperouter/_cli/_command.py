@@ -1,6 +1,6 @@
-"""What all subcommands share: the connection, JSON, and how errors are told.
+"""The base of all subcommands: shared options, the connection and error messages.
 
-Exit codes: 0 done, 1 the call failed, 2 the command or an argument is wrong, 130 interrupted.
+Exit codes: 0 success, 1 the call failed, 2 an argument is wrong, 130 interrupted.
 """
 
 import dataclasses
@@ -12,21 +12,21 @@ from typing import Any, NoReturn
 
 import click
 
-from shaperouter._cli._field_names import in_flags, names_of
+from shaperouter._cli._field_names import option_names, with_option_names
 from shaperouter._cli._interruption import EXIT_INTERRUPTED
 from shaperouter._cli._json import print_json
 from shaperouter._client import Client
 from shaperouter._endpoint import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
 
-# The token itself, for where it comes from a secret store; elsewhere --token-file is safer.
+# Holds the token itself, for secret stores that set variables; elsewhere --token-file is safer.
 TOKEN_VARIABLE = "SHAPEROUTER_TOKEN"  # noqa: S105 (its name)
 
-_META = "shaperouter."  # prefix of what options leave in the context for the subcommand
+_META = "shaperouter."  # prefix of the shared options' values in the context
 
 
 def shared_options() -> list[click.Parameter]:
-    """The options that may stand before or after the subcommand's name; the latter wins."""
+    """The options that may be given before or after the subcommand's name; the latter wins."""
     return [
         click.Option(
             ["--address"],
@@ -99,17 +99,17 @@ class GroupedOption(click.Option):
     """
 
     def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
-        """Takes the heading, and what any option takes."""
+        """Takes the heading, and the arguments of any option."""
         super().__init__(*args, **kwargs)
         self.group = group
 
 
 class Command(click.Command):
-    """A subcommand: has the shared options, and reports errors.
+    """A subcommand with the shared options, which reports errors.
 
     Attributes:
-        field_names: What the command line calls fields of requests that none of its options is
-            named as.
+        field_names: Names on the command line of request fields that have no option of the same
+            name.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Command(click.Command):
         self.field_names = {"token": "--token-file", **field_names}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the options without a group, and then each group under its heading."""
+        """Lists the options without a group first, then each group under its heading."""
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
@@ -133,17 +133,17 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the subcommand; ends the process with the exit code of what went wrong."""
+        """Runs the subcommand; after a failure, exits with its code."""
         try:
             return super().invoke(ctx)
         except ShaperouterError as error:
-            _report(ctx, error, names_of(self, self.field_names))
+            _report(ctx, error, option_names(self, self.field_names))
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
 
 
 def connect(ctx: click.Context) -> Client:
-    """A client as the command line and the environment say."""
+    """Creates a client from the command line and the environment."""
     return Client(
         ctx.meta.get(_META + "address"),
         timeout=ctx.meta.get(_META + "timeout", DEFAULT_TIMEOUT),
@@ -160,7 +160,7 @@ def _variable(name: str) -> str:
 
 
 def _file(ctx: click.Context, name: str) -> Path | None:
-    """The file of an option, or of its variable: read here, so that either place of it wins."""
+    """The file named by an option, at either place, or else by its variable."""
     given: Path | None = ctx.meta.get(_META + name.replace("-", "_"))
     variable = os.environ.get(_variable(name))
     return given or (Path(variable) if variable else None)
@@ -177,7 +177,7 @@ def _token(ctx: click.Context) -> str | None:
 
 
 def given_timeout(ctx: click.Context, *, default: float) -> float:
-    """The timeout of the command line in seconds, or the one of a call that has another default."""
+    """The timeout from the command line in seconds, or a default."""
     return float(ctx.meta.get(_META + "timeout", default))
 
 
@@ -206,8 +206,12 @@ def _report(
         print_json({"error": details}, err=True)
     else:
         request = f" (request {error.request_id})" if error.request_id else ""
-        told = in_flags(error, field_names) if isinstance(error, InvalidArgumentError) else error
-        click.echo(f"Error: {told}{request}", err=True)
+        message = (
+            with_option_names(error, field_names)
+            if isinstance(error, InvalidArgumentError)
+            else error
+        )
+        click.echo(f"Error: {message}{request}", err=True)
         if error.retry_after is not None:
             click.echo(f"The service suggests retrying in {error.retry_after:g} s.", err=True)
     ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)

@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: its options instead of the fields of requests."""
+"""Errors with the options of the command line in place of the fields of requests."""
 
 import re
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ import click
 
 from shaperouter._errors import InvalidArgumentError
 
-# Messages that fields of options are in.
+# Messages that contain the fields of options.
 _PREFIX = r"(?:options|audio)\."
 
 
-def in_flags(error: InvalidArgumentError, names: Mapping[str, str]) -> str:
-    """The text of an error, with the names that the command line has for fields.
+def with_option_names(error: InvalidArgumentError, names: Mapping[str, str]) -> str:
+    """The text of an error, with the command line's names of fields.
 
     Args:
-        error: Names fields, in its violations and in their descriptions.
-        names: What fields are called on the command line; see `names_of`.
+        error: An error that names fields, in its violations and in their descriptions.
+        names: Names on the command line by field; see `option_names`.
     """
     if not error.violations:
         return _renamed(str(error), names)
@@ -26,12 +26,12 @@ def in_flags(error: InvalidArgumentError, names: Mapping[str, str]) -> str:
     )
 
 
-def names_of(command: click.Command, others: Mapping[str, str]) -> Mapping[str, str]:
-    """What the fields of a command's requests are called on its command line.
+def option_names(command: click.Command, others: Mapping[str, str]) -> Mapping[str, str]:
+    """The names on the command line of the fields of a command's requests.
 
     Args:
-        command: Its options are named as the fields they become.
-        others: Fields that no option is named as.
+        command: The command; its options have the names of the fields that they set.
+        others: Names of fields that have no option of the same name.
     """
     options = (each for each in command.params if isinstance(each, click.Option))
     named = {
@@ -41,10 +41,10 @@ def names_of(command: click.Command, others: Mapping[str, str]) -> Mapping[str, 
 
 
 def _field(field: str, names: Mapping[str, str]) -> str:
-    """A field by its name here; what follows the name, such as an index, stays."""
+    """The name of a field on the command line, with an index or the like that follows it."""
     path = field.replace("-", "_")
     for known in (path, re.sub(f"^{_PREFIX}", "", path)):
-        # The longest first, as `token_ids.ids` begins with `token_ids`.
+        # The longest first, because `token_ids.ids` begins with `token_ids`.
         for name in sorted(names, key=len, reverse=True):
             if re.match(rf"{re.escape(name)}(?!\w)", known):
                 return names[name] + known.removeprefix(name)
@@ -52,7 +52,7 @@ def _field(field: str, names: Mapping[str, str]) -> str:
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """Text about fields; a bare name that is also a word, such as `stop`, is taken for the word."""
+    """Replaces the names of fields in a text, but not a name that may be a word, such as `stop`."""
 
     def renamed(match: re.Match[str]) -> str:
         is_field = match["prefix"] or "_" in match["name"]

@@ -81,16 +81,16 @@ def generate(
     """
     if options["logprobs"] is not None and not wants_json(ctx):
         raise click.UsageError("--logprobs needs --json: the text output cannot show them", ctx)
-    given = _read_stdin() if prompt == "-" else prompt
+    text = _read_stdin() if prompt == "-" else prompt
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         output = output_for(
             as_json=wants_json(ctx),
             stream=stream,
             explain=explain,
-            prompt=lambda: _shown_prompt(
+            prompt=lambda: _visible_prompt(
                 client,
                 model,
-                given,
+                text,
                 decoder_text,
                 as_token_ids=as_token_ids,
                 echo=options["echo"],
@@ -98,7 +98,7 @@ def generate(
         )
         waiting.show(f"waiting for {client.address}")
         call = client.stream(
-            _parse_token_ids(given) if as_token_ids else given,
+            _parse_token_ids(text) if as_token_ids else text,
             decoder_text=decoder_text,
             model=model,
             explain=explain,
@@ -115,34 +115,34 @@ def generate(
                     output.delta(delta)
         except (ShaperouterError, KeyboardInterrupt):
             waiting.hide()
-            output.break_off()
+            output.interrupt()
             raise
         waiting.hide()
         output.end(call.result)
 
 
-def _shown_prompt(
+def _visible_prompt(
     client: Client,
     model: str,
-    given: str,
+    text: str,
     decoder_text: str | None,
     *,
     as_token_ids: bool,
     echo: bool | None,
 ) -> str:
-    """What the new text continues, unless that has it already or it is no text."""
+    """The text to show before the new text, which continues it; empty if there is none."""
     if echo:
         return ""
     if decoder_text is not None:
         return decoder_text
     if as_token_ids or _kind(client, model) is ModelKind.ENCODER_DECODER:
-        # Of a source, the text is no continuation.
+        # The text does not continue a source.
         return ""
-    return given
+    return text
 
 
 def _kind(client: Client, model: str) -> ModelKind:
-    """The kind of the model that generates: the one named, or the only one that takes text."""
+    """The kind of the named model, or of the only one that generates from text."""
     if model:
         return client.model(model).kind
     kinds = [each.kind for each in client.models() if each.kind is not ModelKind.TRANSCRIBER]

@@ -101,7 +101,7 @@ def _watch(ctx: click.Context, model: str, include_cold: bool) -> None:
             connect(ctx) as client,
             client.watch_graphs(
                 model,
-                # The grids are of all there can be.
+                # The grids show all signatures.
                 include_cold=include_cold or not as_json,
                 timeout=given_timeout(ctx, default=math.inf),
             ) as stream,
@@ -112,13 +112,13 @@ def _watch(ctx: click.Context, model: str, include_cold: bool) -> None:
             else:
                 _show(stream, client.address)
     except KeyboardInterrupt:
-        return  # that is how a watch ends
+        return  # Ctrl-C is how a watch ends
 
 
 def _show(stream: GraphStream, address: str) -> None:
     activity = Activity()
     console = make_console()
-    # On the alternate screen, as `top` does: at the end, the terminal is as it was before.
+    # The alternate screen, as `top` uses: afterwards the terminal is as it was before.
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for listed in stream:
             activity.update(listed, time.monotonic())

@@ -1,4 +1,4 @@
-"""The picture of ``shaperouter graphs --watch``: lattices of graphs, and the workers below."""
+"""The screen of ``shaperouter graphs --watch``: lattices of graphs, and workers below them."""
 
 import math
 from collections import Counter
@@ -33,32 +33,32 @@ _SYMBOLS = {
     GraphState.COLD: "·",
     GraphState.UNKNOWN: "?",
 }
-_ON_THE_WAY = (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
+_IN_PROGRESS = (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
 
 _Column: TypeAlias = list[str | Text]  # a heading and cells
 
 _ROWS = "rows"
-_CELL = 5  # columns of a cell at least, so that shares that come and go move little: "● 45%"
-_LEAST_SHARE = 0.005  # what rounds to a percent
+_CELL = 5  # minimum columns of a cell, so that grids move little as shares appear: "● 45%"
+_MIN_SHARE = 0.005  # smaller ones would round to 0%
 
 
 class GraphsView:
-    """One picture: fits any terminal, and says what did not."""
+    """One screen, for terminals of any size. It says how much did not fit."""
 
     def __init__(self, address: str, graphs: Sequence[Graph], activity: Activity) -> None:
-        """Takes what is to be shown.
+        """Takes the data to show.
 
         Args:
-            address: Where the service is.
-            graphs: Of all workers, cold ones too.
-            activity: That has been told of them.
+            address: Address of the service.
+            graphs: The graphs of all workers, including cold ones.
+            activity: The activity, updated with these graphs.
         """
         self._address = address
         self._graphs = graphs
         self._activity = activity
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lattices above, as many lines as there is room for, and workers below."""
+        """Lattices, in as many lines as fit, and workers below them."""
         upper = _lines(console, options, self._upper(options.max_width))
         lower = _lines(console, options, self._lower())
         room = (options.height or options.max_height) - len(lower)
@@ -99,12 +99,12 @@ class GraphsView:
         for worker in self._activity.workers:
             own = [graph for graph in self._graphs if graph.worker == worker]
             states = Counter(graph.state for graph in own)
-            busy = self._activity.busy(worker)
+            busy = self._activity.utilization(worker)
             table.add_row(
                 worker,
                 "-" if busy is None else f"{busy:.0%}",
                 str(states[GraphState.READY]),
-                str(sum(states[state] for state in _ON_THE_WAY)),
+                str(sum(states[state] for state in _IN_PROGRESS)),
                 str(states[GraphState.FAILED]),
                 f"{sum(graph.device_seconds.sum for graph in own):.1f}",
             )
@@ -114,25 +114,30 @@ class GraphsView:
             if not all(graph.has_ended for graph in first):
                 yield _line(f"{worker} starts: {progress(first)}", style="yellow")
         legend = _line("", style="dim")
-        for state in (GraphState.READY, *reversed(_ON_THE_WAY), GraphState.FAILED, GraphState.COLD):
+        for state in (
+            GraphState.READY,
+            *reversed(_IN_PROGRESS),
+            GraphState.FAILED,
+            GraphState.COLD,
+        ):
             legend.append(_SYMBOLS[state], style=STYLES[state]).append(f" {state}  ")
         yield legend.append(f"%: device, last {INTERVAL:.0f} s")
 
     def _column(self, lattice: Lattice, length: int) -> _Column:
-        """The heading and the cells of a length, one for each rung of rows."""
+        """The heading and the cells of one length, a cell for each number of rows."""
         cells = [lattice.cells.get((rows, length)) for rows in lattice.rows]
         states = [_state(cell) if cell else Text() for cell in cells]
         shares = [self._activity.share(cell.signature) if cell else 0.0 for cell in cells]
         width = max(text.cell_len for text in states)
         for text, share in zip(states, shares, strict=True):
-            if share >= _LEAST_SHARE:
+            if share >= _MIN_SHARE:
                 text.pad_right(width - text.cell_len)
                 text.append(f"{share:>4.0%}")
         return [str(length), *states]
 
 
 def progress(graphs: Sequence[Graph]) -> str:
-    """How many of some graphs are ready, and how long the others are expected to take."""
+    """How many graphs are ready, and the expected time until all are."""
     text = (
         f"{sum(graph.state is GraphState.READY for graph in graphs)} of {len(graphs)} graphs ready"
     )
@@ -141,7 +146,7 @@ def progress(graphs: Sequence[Graph]) -> str:
 
 
 def _heading(lattice: Lattice) -> Text:
-    """What the lattice is of, how much of it is ready, and what its shapes have cost."""
+    """The lattice's title, how many of its graphs are ready, and what its shapes have cost."""
     heading = Text(lattice.title, style="bold")
     states = lattice.states
     parts = [f" · {states[GraphState.READY]} of {states.total()} ready"]
@@ -151,24 +156,24 @@ def _heading(lattice: Lattice) -> Text:
     ):
         total = sum(seconds.values())
         if total > 0:
-            most = max(seconds, key=lambda signature: seconds[signature])
-            parts.append(f" · {name} {total:.1f} s ({most.rows}x{most.length})")
+            costliest = max(seconds, key=lambda signature: seconds[signature])
+            parts.append(f" · {name} {total:.1f} s ({costliest.rows}x{costliest.length})")
     return heading.append("".join(parts), style="not bold")
 
 
 def _state(cell: Cell) -> Text:
-    """A symbol, and with several workers on how many of them it is ready."""
+    """The symbol of a cell, and with several workers the number of those that have it ready."""
     state = cell.state
     text = _SYMBOLS[state]
     if len(cell.graphs) > 1 and state is not GraphState.COLD:
-        # That some are ready the count says itself.
+        # The count itself says that some are ready.
         symbol = "" if state is GraphState.READY else _SYMBOLS[state]
         text = f"{symbol}{cell.ready}/{len(cell.graphs)}"
     return Text(text, style=STYLES[state])
 
 
 def _chunks(columns: Sequence[_Column], width: int) -> Iterator[list[_Column]]:
-    """The columns, in as few grids as fit the width."""
+    """Splits columns into as few grids as fit the width."""
     chunk: list[_Column] = []
     used = len(_ROWS)
     for column in columns:

@@ -1,4 +1,4 @@
-"""What Ctrl-C does: the first one ends what is going on, and further ones cannot break its end."""
+"""Handling of Ctrl-C: the first one ends the command, further ones cannot disturb its end."""
 
 import _thread
 import os
@@ -10,18 +10,18 @@ from typing import NoReturn
 
 EXIT_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 
-# Seconds that an interrupted command has to end. gRPC hangs when it is interrupted in the moment
-# in which it starts a call: its channel then waits for a thread that was never started.
-_PATIENCE = 2.0
+# Seconds that an interrupted command has to end. gRPC hangs if it is interrupted at the moment when
+# it starts a call, because its channel then waits for a thread that was never started.
+_GRACE_SECONDS = 2.0
 
 
 def interrupt_once() -> None:
-    """Has the first SIGINT raise KeyboardInterrupt, and no other do anything."""
+    """Lets the first SIGINT raise KeyboardInterrupt and ignores further ones."""
 
     def interrupted(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, _do_nothing)
-        # Not by `threading`, whose locks may be held by what this interrupts.
-        _thread.start_new_thread(_end_late, ())
+        # Not with `threading`: the interrupted code may hold its locks.
+        _thread.start_new_thread(_exit_after_grace, ())
         signal.default_int_handler(number, frame)
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -29,9 +29,9 @@ def interrupt_once() -> None:
 
 
 def exit_with(code: int | None) -> NoReturn:
-    """Ends the process; an interruption from here on changes nothing but the exit code.
+    """Ends the process. A further interruption changes only the exit code.
 
-    After an interruption the interpreter is not taken down in order, which may hang as well.
+    After an interruption, the process ends without the interpreter's shutdown, which may hang, too.
     """
     if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, _do_nothing):
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
@@ -45,11 +45,11 @@ def exit_with(code: int | None) -> NoReturn:
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Handles further SIGINTs.
 
-    Not `SIG_IGN`: for a signal that came just before it was set, Python prints a traceback.
+    With `SIG_IGN` instead, Python prints a traceback for a signal that came just before.
     """
 
 
-def _end_late() -> None:
-    """Ends the process once its patience is over, on a thread that dies with the process."""
-    time.sleep(_PATIENCE)
+def _exit_after_grace() -> None:
+    """Ends the process after the grace period; runs on a thread that ends with the process."""
+    time.sleep(_GRACE_SECONDS)
     os._exit(EXIT_INTERRUPTED)

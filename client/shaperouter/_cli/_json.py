@@ -1,4 +1,4 @@
-"""The client's types as JSON: an object's keys are its attributes."""
+"""The client's types as JSON objects, whose keys are the attributes."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ from shaperouter._generation import Generation
 from shaperouter._graph import Histogram
 from shaperouter._transcription import Transcription
 
-# Properties worth printing beside the fields.
+# Properties to print in addition to the fields.
 _PROPERTIES: dict[type, tuple[str, ...]] = {
     Generation: ("text",),
     Histogram: ("count", "mean"),
@@ -18,12 +18,12 @@ _PROPERTIES: dict[type, tuple[str, ...]] = {
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """Prints a value on one line of stdout, or of stderr."""
+    """Prints a value as one line on stdout or stderr."""
     click.echo(json.dumps(jsonable(value)), err=err)
 
 
 def jsonable(value: object) -> object:
-    """The value in terms of what JSON has."""
+    """Converts a value to the types of JSON."""
     if dataclasses.is_dataclass(value):
         names = [
             *_PROPERTIES.get(type(value), ()),

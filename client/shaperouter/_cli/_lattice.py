@@ -1,4 +1,4 @@
-"""Graphs in order of their shapes: a lattice of rows and lengths for each model, kind and width."""
+"""Graphs by shape: a lattice of rows and lengths for each model, kind and beam width."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from shaperouter._graph import Graph, GraphState
 from shaperouter._signature import GraphKind, Signature
 
-# States, from the one to look at first: what is on the way, what failed, what is ready.
-NOTABLE = (
+# States in the order in which an operator looks at them.
+BY_INTEREST = (
     *(GraphState.COMPILING, GraphState.TRACING, GraphState.QUEUED, GraphState.FAILED),
     *(GraphState.READY, GraphState.UNKNOWN, GraphState.COLD),
 )
@@ -16,10 +16,10 @@ NOTABLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One signature on all workers that can have it.
+    """One signature on all workers.
 
     Attributes:
-        graphs: One of each worker, at least one.
+        graphs: Its graph on each worker; at least one.
     """
 
     graphs: Sequence[Graph]
@@ -31,22 +31,22 @@ class Cell:
 
     @property
     def ready(self) -> int:
-        """On how many workers it is ready."""
+        """Number of workers that have it ready."""
         return sum(graph.state is GraphState.READY for graph in self.graphs)
 
     @property
     def state(self) -> GraphState:
-        """The state to look at first of those that it has on the workers."""
-        return min((graph.state for graph in self.graphs), key=NOTABLE.index)
+        """Its most interesting state on any worker."""
+        return min((graph.state for graph in self.graphs), key=BY_INTEREST.index)
 
     @property
     def missed_seconds(self) -> float:
-        """Device time that its absence has cost on all workers."""
+        """Device time that its absence has cost, on all workers together."""
         return sum(graph.missed_seconds for graph in self.graphs)
 
     @property
     def padded_seconds(self) -> float:
-        """Device time that it spent on padding on all workers."""
+        """Device time that it spent on padding, on all workers together."""
         return sum(graph.padded_seconds for graph in self.graphs)
 
 
@@ -58,7 +58,7 @@ class Lattice:
         model: Name of the model.
         kind: What the graphs compute.
         beams: Beam width.
-        cells: By rows and length; where rows are not offered at a length there is none.
+        cells: The cells by rows and length; not every combination has one.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Lattice:
 
     @property
     def title(self) -> str:
-        """Model, kind, and beams when there are several."""
+        """Model and kind, and the beam width if it is above 1."""
         return f"{self.model} {self.kind}" + (f" beams {self.beams}" if self.beams > 1 else "")
 
     @property
@@ -88,7 +88,7 @@ class Lattice:
 
 
 def lattices(graphs: Iterable[Graph]) -> list[Lattice]:
-    """The lattices of graphs, in the order in which these come."""
+    """Groups graphs into lattices, in their order."""
     grouped: dict[tuple[str, GraphKind, int], dict[tuple[int, int], list[Graph]]] = {}
     for graph in graphs:
         shape = graph.signature
@@ -99,7 +99,7 @@ def lattices(graphs: Iterable[Graph]) -> list[Lattice]:
             model=model,
             kind=kind,
             beams=beams,
-            cells={place: Cell(graphs=several) for place, several in cells.items()},
+            cells={size: Cell(graphs=same_size) for size, same_size in cells.items()},
         )
         for (model, kind, beams), cells in grouped.items()
     ]

@@ -29,15 +29,15 @@ def main() -> None:
     """Runs the command and exits."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no error
+            stream.reconfigure(errors="replace")  # replace characters that the terminal lacks
     try:
         interrupt_once()
-        # Click's own ending calls an interruption "Aborted!", with exit code 1.
+        # In standalone mode, Click prints "Aborted!" after an interruption and exits with 1.
         code = cli.main(prog_name="shaperouter", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    # Click turns an interruption into the first, but not while it begins and ends.
+    # Click turns KeyboardInterrupt into Abort, but not while it starts or ends.
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     exit_with(code)

@@ -42,11 +42,11 @@ def _row(model: Model) -> tuple[str, ...]:
         str(model.max_length),
         str(model.slots),
         megabytes(model.weight_bytes),
-        f"{megabytes(model.kv_cache_bytes)} of {megabytes(_most_cache_bytes(model))}",
+        f"{megabytes(model.kv_cache_bytes)} of {megabytes(_max_cache_bytes(model))}",
         str(model.ready_workers),
     )
 
 
-def _most_cache_bytes(model: Model) -> int:
-    places = model.max_length + model.max_source_length
-    return model.slots * places * model.kv_cache_bytes_per_token
+def _max_cache_bytes(model: Model) -> int:
+    positions = model.max_length + model.max_source_length
+    return model.slots * positions * model.kv_cache_bytes_per_token

@@ -1,4 +1,4 @@
-"""Printing a generation: text or JSON, whole or as it is made."""
+"""Output of a generation: text or JSON, complete or streamed."""
 
 import functools
 import sys
@@ -12,14 +12,14 @@ from shaperouter._cli._routes import print_routes
 from shaperouter._generation import Delta, GeneratedSequence, Generation
 from shaperouter._signature import Signature
 
-# What a model writes must not steer the terminal: control characters are shown as pictures.
+# A model's text must not control the terminal: control characters are shown as pictures.
 _PICTURES = (
     {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
     | {0x7F: 0x2421}
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 )
 
-# An empty line would look like a failure.
+# Explains an empty line, which would look like a failure.
 _NO_TEXT = (
     "A sequence has tokens but no text: the model has no tokenizer, or wrote special tokens only. "
     "--json prints the token ids."
@@ -27,37 +27,37 @@ _NO_TEXT = (
 
 
 class Output(ABC):
-    """Takes the events of a stream in their order."""
+    """Prints the events of a stream, in order."""
 
-    cursor_is_in_text = False  # whether text stands in the line of a terminal the cursor is in
+    cursor_is_in_text = False  # whether the cursor is in a line of text on a terminal
 
     def stall(self, signature: Signature) -> None:
         """The request starts to wait for a compilation."""
         del signature
 
     def delta(self, delta: Delta) -> None:
-        """New tokens have come."""
+        """New tokens have arrived."""
         del delta
 
     @abstractmethod
     def end(self, generation: Generation) -> None:
-        """The generation is whole."""
+        """The generation is complete."""
 
-    def break_off(self) -> None:
-        """The generation ends here, by an error or an interruption."""
+    def interrupt(self) -> None:
+        """An error or Ctrl-C has ended the generation."""
         if self.cursor_is_in_text:
             click.echo()
 
 
 def output_for(*, as_json: bool, stream: bool, explain: bool, prompt: Callable[[], str]) -> Output:
-    """The way to print that the options ask for.
+    """Returns the output that the options ask for.
 
     Args:
         as_json: Print JSON.
-        stream: Print as it is made.
-        explain: Print how it was routed, too; JSON has that in any case.
-        prompt: Tells what a terminal shows before the new text; asked only where there is one, and
-            not before there is text.
+        stream: Print events as they arrive.
+        explain: Also print how the request was routed; JSON has that in any case.
+        prompt: Returns the text that a terminal shows before the new text. It is called only for a
+            terminal, when the first text has arrived.
     """
     if as_json:
         return _JsonLines() if stream else _Json()
@@ -66,14 +66,14 @@ def output_for(*, as_json: bool, stream: bool, explain: bool, prompt: Callable[[
 
 
 class _Json(Output):
-    """The whole result as one object."""
+    """The complete result as one object."""
 
     def end(self, generation: Generation) -> None:
         print_json(generation)
 
 
 class _JsonLines(Output):
-    """One object a line for each event."""
+    """A line with an object for each event."""
 
     def stall(self, signature: Signature) -> None:
         print_json({"event": "stall", "signature": signature})
@@ -94,7 +94,7 @@ class _JsonLines(Output):
 
 
 class _Text(Output):
-    """The text when it is whole, after the prompt if stdout is a terminal."""
+    """The complete text, after the prompt if stdout is a terminal."""
 
     def __init__(self, prompt: Callable[[], str], *, explain: bool) -> None:
         self._prompt = functools.cache(prompt)
@@ -102,9 +102,9 @@ class _Text(Output):
         self._terminal = sys.stdout.isatty()
 
     def end(self, generation: Generation) -> None:
-        several = len(generation.sequences) > 1
+        numbered = len(generation.sequences) > 1
         for number, sequence in enumerate(generation.sequences, 1):
-            if several:
+            if numbered:
                 self._heading(number, sequence)
             self._begin()
             self._write(sequence.text)
@@ -134,7 +134,7 @@ class _Text(Output):
 
 
 class _StreamedText(_Text):
-    """The text of the first sequence as it comes, and the others when they are whole."""
+    """The text of the first sequence as it arrives, and then the other sequences."""
 
     def __init__(self, prompt: Callable[[], str], *, explain: bool) -> None:
         super().__init__(prompt, explain=explain)
@@ -163,9 +163,9 @@ class _StreamedText(_Text):
 
 
 def summary(generation: Generation) -> str:
-    """What the request took, in one line."""
+    """Figures of the request in one line."""
     timings, tokens = generation.timings, generation.usage.generated_tokens
-    later = tokens - len(generation.sequences)  # than the first of each sequence
+    later = tokens - len(generation.sequences)  # tokens after the first of each sequence
     parts = [f"{tokens} tokens" if tokens != 1 else "1 token"]
     if later > 0 and timings.decode_seconds > 0:
         parts.append(f"{later / timings.decode_seconds:.1f} tokens/s")

@@ -12,7 +12,7 @@ _NUMBERS = ("queue s", "stall s", "prefill s", "decode s", "total s")
 
 
 def print_routes(routes: Sequence[Route]) -> None:
-    """Prints a table for each route, the way that was taken first."""
+    """Prints a table for each route; its first option was taken."""
     if not routes:
         click.echo("The service did not report how it routed the request.", err=True)
     for number, route in enumerate(routes, 1):
@@ -24,7 +24,7 @@ def print_routes(routes: Sequence[Route]) -> None:
             if any(getattr(option, kind) for option in route.options)
         ]
         words = ("", "worker", *kinds)
-        rows = [_row(option, kinds, taken=not place) for place, option in enumerate(route.options)]
+        rows = [_row(option, kinds, taken=not index) for index, option in enumerate(route.options)]
         print_table((*words, *_NUMBERS), rows, words=len(words), err=True)
 
 
@@ -40,7 +40,7 @@ def _row(option: RouteOption, kinds: Sequence[str], *, taken: bool) -> tuple[str
     return (
         ">" if taken else "",
         option.worker,
-        # What a graph computes its column says, and the model is the request's.
+        # Only the sizes: the column gives the kind, and the model is the request's.
         *(graph.shape.partition(" ")[2] if graph else "" for graph in graphs),
         *(f"{each:.3f}" for each in seconds),
     )

@@ -37,7 +37,7 @@ STDIN = "-"
 )
 @click.option(
     "--format",
-    "form",
+    "output_format",
     type=click.Choice([each.value for each in TranscriptFormat]),
     default=TranscriptFormat.TEXT.value,
     help="Output: text with a line for each segment, the whole result as JSON, or subtitles. "
@@ -45,7 +45,9 @@ STDIN = "-"
 )
 @transcription_options
 @click.pass_context
-def transcribe(ctx: click.Context, /, *, file: str, model: str, form: str, **options: Any) -> None:
+def transcribe(
+    ctx: click.Context, /, *, file: str, model: str, output_format: str, **options: Any
+) -> None:
     """Transcribe FILE, a recording.
 
     FILE is a WAV, FLAC, OGG or MP3 file, or with --audio-format raw samples; "-" reads stdin. Raw
@@ -56,7 +58,7 @@ def transcribe(ctx: click.Context, /, *, file: str, model: str, form: str, **opt
     each word, with the seconds at which it begins and ends, and WebVTT has the times of words in
     its cues. SubRip (srt) cannot show them.
     """
-    output = TranscriptFormat.JSON if wants_json(ctx) else TranscriptFormat(form)
+    output = TranscriptFormat.JSON if wants_json(ctx) else TranscriptFormat(output_format)
     write = WRITERS.get(output)
     if options["word_timestamps"]:
         if output is TranscriptFormat.SRT:
@@ -99,7 +101,7 @@ def transcribe(ctx: click.Context, /, *, file: str, model: str, form: str, **opt
 
 
 def summary(transcription: Transcription) -> str:
-    """What the request took, in one line."""
+    """Figures of the request in one line."""
     audio, total = transcription.audio_seconds, transcription.total_seconds
     parts = [f"{audio:.1f} s of {transcription.language.code}", f"{total:.2f} s"]
     if audio > 0:
@@ -112,5 +114,5 @@ def _stall(signature: Signature, waiting: WaitingLine) -> None:
 
 
 def _progress(progress: TranscriptionProgress, waiting: WaitingLine) -> None:
-    done, there = progress.transcribed_seconds, progress.received_seconds
-    waiting.show("transcribing", remark=f"{done:.0f} of {there:.0f} s")
+    done, received = progress.transcribed_seconds, progress.received_seconds
+    waiting.show("transcribing", remark=f"{done:.0f} of {received:.0f} s")

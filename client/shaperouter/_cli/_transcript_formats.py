@@ -7,7 +7,7 @@ from shaperouter._transcription import TranscribedSegment
 
 
 class TranscriptFormat(enum.StrEnum):
-    """What a transcript is printed as."""
+    """The formats of a transcript."""
 
     TEXT = "text"
     JSON = "json"
@@ -22,7 +22,7 @@ def as_text(number: int, segment: TranscribedSegment) -> str:
 
 
 def as_words(number: int, segment: TranscribedSegment) -> str:
-    """A line for each word, after the seconds at which it begins and ends."""
+    """A line for each word, with its start and end in seconds before it."""
     del number
     return "\n".join(
         f"{word.start_seconds:9.2f} {word.end_seconds:9.2f}  {word.text.strip()}"
@@ -31,23 +31,23 @@ def as_words(number: int, segment: TranscribedSegment) -> str:
 
 
 def as_srt(number: int, segment: TranscribedSegment) -> str:
-    """A subtitle of SubRip, and an empty line."""
+    """A subtitle of SubRip, with the empty line that ends it."""
     start, end = (_time(seconds, mark=",") for seconds in _span(segment))
     return f"{number}\n{start} --> {end}\n{_caption(segment.text)}\n"
 
 
 def as_vtt(number: int, segment: TranscribedSegment) -> str:
-    """A cue of WebVTT, with the times of its words if it has any, and an empty line."""
+    """A cue of WebVTT, with the times of its words if known, and the empty line that ends it."""
     del number
     start, end = (_time(seconds, mark=".") for seconds in _span(segment))
     text = "".join(_timed_words(segment)) if segment.words else _escaped(_caption(segment.text))
     return f"{start} --> {end}\n{text}\n"
 
 
-# What stands before the first segment; none but WebVTT has anything.
+# Text before the first segment.
 HEADINGS: Mapping[TranscriptFormat, str] = {TranscriptFormat.VTT: "WEBVTT\n"}
 
-# What prints a segment by its number, from 1; JSON prints the whole transcript instead.
+# Functions that format a segment, given its number from 1. JSON prints the whole transcript.
 WRITERS: Mapping[TranscriptFormat, Callable[[int, TranscribedSegment], str]] = {
     TranscriptFormat.TEXT: as_text,
     TranscriptFormat.SRT: as_srt,
@@ -60,9 +60,9 @@ def _span(segment: TranscribedSegment) -> tuple[float, float]:
 
 
 def _timed_words(segment: TranscribedSegment) -> Iterator[str]:
-    """Words, each after the time at which it begins.
+    """Words, each with its start time before it.
 
-    Times in a cue must lie within it and ascend; a word whose time does not goes without.
+    Times in a cue must ascend and lie within it; a time that does not is left out.
     """
     last, end = (_milliseconds(seconds) for seconds in _span(segment))
     for index, word in enumerate(segment.words):
@@ -75,18 +75,18 @@ def _timed_words(segment: TranscribedSegment) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text of WebVTT: what begins a tag or a character's name there is text here."""
+    """Escapes text for WebVTT, where it could begin a tag or a character reference."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _caption(text: str) -> str:
-    # An empty line would be read as the subtitle's end.
+    # An empty line would end the subtitle.
     lines = _without_arrows(text).split("\n")
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
 def _without_arrows(text: str) -> str:
-    # An arrow would be read as a time.
+    # An arrow would be read as part of a time.
     return text.replace("-->", "->")
 
 
@@ -95,7 +95,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _time(seconds: float, *, mark: str) -> str:
-    """Hours, minutes and seconds; of WebVTT hours may be left out, but need not be."""
+    """Hours, minutes and seconds."""
     minutes, milliseconds = divmod(_milliseconds(seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     whole, milliseconds = divmod(milliseconds, 1000)

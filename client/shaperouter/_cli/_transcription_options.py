@@ -1,4 +1,4 @@
-"""Options of ``shaperouter transcribe``: the recording's form and how to transcribe it."""
+"""Options of ``shaperouter transcribe``: the recording's format and how to transcribe it."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from shaperouter._transcription import AudioFormat, TranscriptionTask
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_RECORDING, _TRANSCRIPT, _TRUST = "Recording", "Transcript", "Decoding and retries"
+_RECORDING, _TRANSCRIPT, _DECODING = "Recording", "Transcript", "Decoding and retries"
 
 
 def _option(group: str, *names: str, **settings: Any) -> Callable[[F], F]:
@@ -92,7 +92,7 @@ _OPTIONS = [
         help="Let the model read the transcript of the previous windows. [default: yes]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--temperature",
         "temperatures",
         type=float,
@@ -104,7 +104,7 @@ _OPTIONS = [
         "1]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--num-beams",
         type=int,
         metavar="N",
@@ -112,7 +112,7 @@ _OPTIONS = [
         "[default: 1]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--best-of",
         type=int,
         metavar="N",
@@ -120,7 +120,7 @@ _OPTIONS = [
         "likely one is used. [default: 5]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--compression-ratio-threshold",
         type=float,
         metavar="R",
@@ -128,14 +128,14 @@ _OPTIONS = [
         "[default: 2.4]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--logprob-threshold",
         type=float,
         metavar="L",
         help="Reject a transcript whose mean log-probability per token is below L. [default: -1]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--no-speech-threshold",
         type=float,
         metavar="P",
@@ -143,7 +143,7 @@ _OPTIONS = [
         "transcript is improbable. [default: 0.6]",
     ),
     _option(
-        _TRUST,
+        _DECODING,
         "--seed",
         type=int,
         metavar="S",

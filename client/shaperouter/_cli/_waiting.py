@@ -1,4 +1,4 @@
-"""The line on stderr that says what a request waits for."""
+"""The line on stderr that says what a request is waiting for."""
 
 import time
 from types import TracebackType
@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-# Below the line of text the cursor is in: makes two free lines (index, reverse index), saves the
-# position, goes down. The second line is for the one that Live ends with.
+# Escape sequences to go below the line that the cursor is in: make two free lines (index, reverse
+# index), save the position, go down. The second line is for the one that Live ends with.
 _GO_BELOW = "\x1bD\x1bD\x1bM\x1bM\x1b7\r\n"
 _GO_BACK = "\x1b8"
 
@@ -19,7 +19,7 @@ _SPINNER_WIDTH = 3  # columns: the spinner, a space, and one that stays free
 
 
 class WaitingLine:
-    """A spinner, what is waited for, and the seconds so far; nothing unless stderr is a terminal.
+    """A spinner, what the request is waiting for, and for how long; only if stderr is a terminal.
 
     Not thread-safe; `show` and `hide` may be called any number of times in any order.
     """
@@ -35,12 +35,12 @@ class WaitingLine:
         self._since = 0.0
 
     def show(self, what: str, *, remark: str = "", below_text: bool = False) -> None:
-        """Shows the line, or changes it; the seconds start anew when `what` is another.
+        """Shows or changes the line. The seconds start again if `what` has changed.
 
         Args:
-            what: What is waited for.
-            remark: Said after the seconds, where there is room.
-            below_text: The cursor stands in a line of text that must stay; the line goes below it.
+            what: What the request is waiting for.
+            remark: Text after the seconds, if there is room.
+            below_text: Whether the cursor is in a line of text, below which the line must go.
         """
         if not self._enabled:
             return
@@ -62,7 +62,7 @@ class WaitingLine:
             self._live.start(refresh=True)
 
     def hide(self) -> None:
-        """Takes the line away and puts the cursor back where it was."""
+        """Removes the line and puts the cursor back."""
         if self._live is None:
             return
         self._live.stop()
@@ -81,11 +81,11 @@ class WaitingLine:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         self.hide()
 
     def _line(self) -> RenderableType:
-        # One line whatever the terminal's width: where only one is free, two would move the text.
+        # Always one line: if only one is free, a second would scroll the text.
         width = self._console.width - _SPINNER_WIDTH
         seconds = f" … {time.monotonic() - self._since:.0f} s"
         line = Text(self._what, style="dim")

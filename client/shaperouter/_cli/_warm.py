@@ -117,7 +117,7 @@ def warm(
     product = _product(ctx, kind=kind, rows=rows, lengths=lengths, beams=beams, model=model)
     wanted = [
         *(Signature.parse(text, field=f"SIGNATURE {i}") for i, text in enumerate(signatures, 1)),
-        *(_lines(file) if file else ()),
+        *(_read_signatures(file) if file else ()),
         *product,
     ]
     if not wanted:
@@ -165,7 +165,7 @@ def _product(
     ]
 
 
-def _lines(file: TextIO) -> Iterator[Signature]:
+def _read_signatures(file: TextIO) -> Iterator[Signature]:
     try:
         for number, line in enumerate(file, 1):
             if line.strip():

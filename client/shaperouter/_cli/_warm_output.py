@@ -1,4 +1,4 @@
-"""Showing how graphs are made ready: a live table, lines, or JSON."""
+"""Output of ``shaperouter warm``: a live table, lines, or JSON."""
 
 import time
 from abc import ABC, abstractmethod
@@ -16,16 +16,15 @@ from rich.text import Text
 
 from shaperouter._cli._graphs_view import STYLES, progress
 from shaperouter._cli._json import print_json
-from shaperouter._cli._lattice import NOTABLE
+from shaperouter._cli._lattice import BY_INTEREST
 from shaperouter._cli._tables import make_console
 from shaperouter._graph import Graph, GraphState
 
-_ENDS = {GraphState.READY, GraphState.FAILED}
 _BAR = 30  # columns
 
 
 class WarmOutput(ABC):
-    """Takes the lists of a warming in their order; a context, whose normal end is the warming's."""
+    """Shows the lists of graphs in order, and the result when its block ends without an error."""
 
     def __init__(self) -> None:
         """Starts the clock."""
@@ -33,17 +32,17 @@ class WarmOutput(ABC):
         self._started = time.monotonic()
 
     def update(self, graphs: Sequence[Graph]) -> None:
-        """The graphs have come so far."""
+        """Takes the next list."""
         self._show(graphs)
         self._graphs = graphs
 
     @abstractmethod
     def _show(self, graphs: Sequence[Graph]) -> None:
-        """Shows graphs; those that were shown before are still `_graphs`."""
+        """Shows a list; `_graphs` still has the previous one."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Says how it ended."""
+        """Shows the result."""
 
     def __enter__(self) -> Self:
         """Returns the output itself."""
@@ -55,17 +54,17 @@ class WarmOutput(ABC):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Says how it ended, unless it was broken off."""
+        """Shows the result unless the block failed."""
         if exc_type is None:
             self._end()
 
 
 def warm_output_for(*, as_json: bool, address: str) -> WarmOutput:
-    """The way to show that the options and stdout ask for.
+    """Returns the output that suits the options and stdout.
 
     Args:
         as_json: Print JSON.
-        address: Where the service is.
+        address: Address of the service.
     """
     if as_json:
         return _JsonLines()
@@ -76,17 +75,17 @@ def warm_output_for(*, as_json: bool, address: str) -> WarmOutput:
 
 
 class _JsonLines(WarmOutput):
-    """One object a line for each list."""
+    """A line with an object for each list."""
 
     def _show(self, graphs: Sequence[Graph]) -> None:
         print_json({"graphs": graphs})
 
     def _end(self) -> None:
-        """The last line has said it."""
+        """Does nothing: the last line has the final states."""
 
 
 class _Lines(WarmOutput):
-    """A line for each graph whenever its state has changed; at the end reasons and a summary."""
+    """A line whenever the state of a graph changes; at the end, failures and a summary."""
 
     def _show(self, graphs: Sequence[Graph]) -> None:
         for graph, before in zip_longest(graphs, self._graphs):
@@ -101,7 +100,7 @@ class _Lines(WarmOutput):
 
 
 class _LiveTable(_Lines):
-    """A progress bar over a table of the graphs, which stays when all has ended."""
+    """A progress bar above a table of the graphs, which stays on the screen at the end."""
 
     def __init__(self, console: Console, address: str) -> None:
         super().__init__()
@@ -115,7 +114,7 @@ class _LiveTable(_Lines):
         )
 
     def _show(self, graphs: Sequence[Graph]) -> None:
-        """The next refresh does it."""
+        """Does nothing: the next refresh shows it."""
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -127,7 +126,7 @@ class _LiveTable(_Lines):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._live.transient = not self._graphs  # nothing came that should stay to be read
+        self._live.transient = not self._graphs  # keep only a table
         self._live.stop()
         super().__exit__(exc_type, exc_value, traceback)
 
@@ -136,7 +135,7 @@ class _LiveTable(_Lines):
         if not self._graphs:
             yield Text(f"waiting for {self._address} … {elapsed}", style="dim")
             return
-        ended = sum(graph.state in _ENDS for graph in self._graphs)
+        ended = sum(graph.has_ended for graph in self._graphs)
         head = Table.grid(padding=(0, 2, 0, 0))
         bar = ProgressBar(total=len(self._graphs), completed=ended, width=_BAR)
         head.add_row(bar, progress(self._graphs), elapsed)
@@ -145,11 +144,11 @@ class _LiveTable(_Lines):
 
 
 def _table(graphs: Sequence[Graph], room: int) -> RenderResult:
-    """All graphs, or those to look at first where there is not room for all."""
+    """All graphs, or the most interesting ones if not all fit."""
     shown = graphs
     if len(graphs) > room:
-        notable = sorted(graphs, key=lambda graph: NOTABLE.index(graph.state))
-        shown = notable[: max(0, room - 1)]
+        by_interest = sorted(graphs, key=lambda graph: BY_INTEREST.index(graph.state))
+        shown = by_interest[: max(0, room - 1)]
     table = Table.grid(padding=(0, 2, 0, 0))
     for graph in shown:
         state = Text(graph.state, style=STYLES[graph.state])

@@ -128,7 +128,7 @@ def test_shares_are_of_the_device_time_since_the_first_reading() -> None:
     activity.update([graph(1, seconds=103.0), graph(2, seconds=51.0)], now=14.0)
     assert activity.share(graph(1).signature) == 0.75
     assert activity.share(graph(2).signature) == 0.25
-    assert activity.busy("worker-0") == 1.0
+    assert activity.utilization("worker-0") == 1.0
 
 
 def test_what_was_long_ago_is_forgotten() -> None:
@@ -137,7 +137,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
     activity.update([graph(seconds=2.0)], now=2.0)
     activity.update([graph(seconds=2.0)], now=2.0 + INTERVAL)
     assert activity.share(graph().signature) == 0.0
-    assert activity.busy("worker-0") == 0.0
+    assert activity.utilization("worker-0") == 0.0
 
 
 def test_the_same_signature_on_several_workers_has_one_share() -> None:
@@ -146,7 +146,7 @@ def test_the_same_signature_on_several_workers_has_one_share() -> None:
     for now, seconds in ((0.0, 0.0), (4.0, 1.0)):
         activity.update([graph(worker=name, seconds=seconds) for name in names], now=now)
     assert activity.share(graph().signature) == 1.0
-    assert [activity.busy(name) for name in names] == [0.25, 0.25]
+    assert [activity.utilization(name) for name in names] == [0.25, 0.25]
 
 
 def test_a_graph_that_is_new_counts_from_nothing() -> None:
@@ -160,14 +160,14 @@ def test_a_worker_that_has_restarted_counts_from_nothing() -> None:
     activity = Activity()
     activity.update([graph(seconds=100.0)], now=0.0)
     activity.update([graph(seconds=1.0)], now=4.0)
-    assert activity.busy("worker-0") == 0.25
+    assert activity.utilization("worker-0") == 0.25
 
 
 def test_of_a_worker_that_has_come_nothing_is_known_yet() -> None:
     activity = Activity()
     activity.update([graph(seconds=1.0)], now=0.0)
     activity.update([graph(seconds=1.0), graph(2, worker="new", seconds=500.0)], now=4.0)
-    assert activity.busy("new") is None
+    assert activity.utilization("new") is None
     assert activity.share(graph(2).signature) == 0.0
     assert activity.workers == ["new", "worker-0"]
 
@@ -175,7 +175,7 @@ def test_of_a_worker_that_has_come_nothing_is_known_yet() -> None:
 def test_before_the_second_reading_nothing_is_known() -> None:
     activity = Activity()
     activity.update([graph(seconds=5.0)], now=0.0)
-    assert activity.busy("worker-0") is None
+    assert activity.utilization("worker-0") is None
     assert activity.share(graph().signature) == 0.0
 
 
