@@ -1,4 +1,4 @@
-"""A Shaperouter that plays a script: a real gRPC server in this process, without TensorFlow."""
+"""A fake service that plays a script: a real gRPC server in this process, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GraphStep = list[graph_pb2.Graph] | Callable[[grpc.ServicerContext], None]
 
 
 class Call:
-    """One call the fake has taken."""
+    """A call that the fake has received."""
 
     finished = False  # whether its script was played to the end
 
@@ -46,7 +46,7 @@ class FakeShaperouter(
     model_pb2_grpc.ModelServiceServicer,
     graph_pb2_grpc.GraphServiceServicer,
 ):
-    """Plays `script` for every stream, and its text and tokens for every unary generation.
+    """Plays `script` for each stream, and answers unary generations with its text and tokens.
 
     A step of the script is an event to send or a function to call, which may wait or fail.
     """
@@ -58,7 +58,7 @@ class FakeShaperouter(
         self.sends_header = True  # x-request-id, before anything else
         self.entered = threading.Event()  # a call has begun
         self.cancelled = threading.Event()  # a call ended before its script did
-        self.released = threading.Event()  # lets calls that hold go on
+        self.released = threading.Event()  # lets calls that hold continue
         self.script: list[Step] = [
             self.stall(signature_pb2.GRAPH_KIND_PREFILL, 1, 16),
             self.delta(" a", 5),
@@ -128,7 +128,7 @@ class FakeShaperouter(
                 device_seconds=graph_pb2.Histogram(bounds=[0.01], counts=[30, 10], sum=0.4),
             )
         ]
-        self.graph_updates: list[GraphStep] = [  # what watching and warming tell
+        self.graph_updates: list[GraphStep] = [  # the lists of watching and warming
             [self.graph(graph_pb2.GRAPH_STATE_TRACING)],
             [self.graph(graph_pb2.GRAPH_STATE_READY)],
         ]
@@ -145,20 +145,20 @@ class FakeShaperouter(
         self._server.add_insecure_port(self.unix_address)
 
     def set_ready(self, ready: bool) -> None:
-        """Says whether all models have workers."""
+        """Sets whether all models have workers."""
         status = health_pb2.HealthCheckResponse
         self._health.set("readiness", status.SERVING if ready else status.NOT_SERVING)
 
     def listen_with_tls(self, credentials: grpc.ServerCredentials) -> str:
-        """Listens on one more port, before it serves, and returns its address."""
+        """Adds a port before the start and returns its address."""
         return f"127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
 
     def start(self) -> None:
-        """Begins to serve."""
+        """Starts serving."""
         self._server.start()
 
     def stop(self) -> None:
-        """Ends all calls and waits until the server is gone."""
+        """Ends all calls and waits until the server has stopped."""
         self.released.set()
         self._server.stop(None).wait(PATIENCE)
         self._folder.cleanup()
@@ -184,7 +184,7 @@ class FakeShaperouter(
         seconds: float = 0.0,
         **fields: Any,
     ) -> graph_pb2.Graph:
-        """A decode graph, which the device has spent some seconds in."""
+        """A decode graph with some seconds of device time."""
         return graph_pb2.Graph(
             signature=self.signature(signature_pb2.GRAPH_KIND_DECODE, rows, length, beams),
             worker=worker,
@@ -207,7 +207,7 @@ class FakeShaperouter(
         return generation_pb2.TokenLogprobs(chosen=chosen, top=[likeliest])
 
     def completion(self, *scores: float) -> Event:
-        """The end, with scores if it is that of beam search."""
+        """The completion; with scores, that of beam search."""
         return Event(
             completion=generation_pb2.StreamCompletion(
                 sequences=[
@@ -246,7 +246,7 @@ class FakeShaperouter(
         )
 
     def route(self) -> generation_pb2.Route:
-        """Two ways to serve a run: a ready cover, and a tight one that had to be compiled."""
+        """Two options to serve a run: a ready cover, and a tight cover that had to be compiled."""
         prefill = self.signature(signature_pb2.GRAPH_KIND_PREFILL, 1, 16)
         return generation_pb2.Route(
             options=[
@@ -272,7 +272,7 @@ class FakeShaperouter(
         )
 
     def hold(self, context: grpc.ServicerContext) -> None:
-        """A step that waits until the test releases it or the client goes away."""
+        """A step that waits until the test releases it or the call is cancelled."""
         del context
         self.released.wait(PATIENCE)
 
@@ -388,7 +388,7 @@ class FakeShaperouter(
 
 @pytest.fixture
 def fake() -> Iterator[FakeShaperouter]:
-    """A served fake."""
+    """A fake that is serving."""
     server = FakeShaperouter()
     server.start()
     yield server
@@ -396,8 +396,8 @@ def fake() -> Iterator[FakeShaperouter]:
 
 
 @pytest.fixture
-def unserved() -> Iterator[FakeShaperouter]:
-    """A fake that the test has to start."""
+def unstarted() -> Iterator[FakeShaperouter]:
+    """A fake that the test starts."""
     server = FakeShaperouter()
     yield server
     server.stop()
@@ -411,16 +411,16 @@ def client(fake: FakeShaperouter) -> Iterator[Client]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address where nothing listens, and nothing can begin to."""
+def unused_address() -> Iterator[str]:
+    """An address where nothing listens or can start to listen."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 @pytest.fixture
-def hasty_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the pauses between attempts short."""
+def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortens the pauses between attempts."""
     from shaperouter import _retries
 
     monkeypatch.setattr(_retries, "_FIRST_PAUSE", 0.01)

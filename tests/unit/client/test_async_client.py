@@ -1,4 +1,4 @@
-"""The asyncio client does what the blocking one does."""
+"""The asyncio client behaves like the blocking one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 10.0
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Runs a scenario, which may not hang."""
+    """Runs a scenario with a time limit."""
     asyncio.run(asyncio.wait_for(scenario, PATIENCE))
 
 
@@ -39,9 +39,7 @@ async def happened(event: Any) -> bool:
     return await asyncio.to_thread(event.wait, PATIENCE)
 
 
-def test_all_calls_give_what_the_blocking_client_gives(
-    fake: FakeShaperouter, client: Client
-) -> None:
+def test_results_equal_those_of_the_blocking_client(fake: FakeShaperouter, client: Client) -> None:
     async def scenario() -> None:
         async with AsyncClient(fake.address) as aclient:
             assert await aclient.generate("x") == client.generate("x")
@@ -62,7 +60,7 @@ def test_all_calls_give_what_the_blocking_client_gives(
     run(scenario())
 
 
-def test_calls_send_what_the_blocking_client_sends(fake: FakeShaperouter, client: Client) -> None:
+def test_requests_equal_those_of_the_blocking_client(fake: FakeShaperouter, client: Client) -> None:
     arguments: dict[str, Any] = {
         "prompt": [1, 2],
         "model": "demo",
@@ -118,7 +116,7 @@ def test_public_methods_have_the_same_parameters(kind: type, akind: type) -> Non
     assert methods(kind) == methods(akind)
 
 
-def test_stalls_are_told(fake: FakeShaperouter) -> None:
+def test_on_stall_is_called_before_the_tokens(fake: FakeShaperouter) -> None:
     async def scenario() -> None:
         order: list[str] = []
         note = order.append
@@ -130,7 +128,7 @@ def test_stalls_are_told(fake: FakeShaperouter) -> None:
     run(scenario())
 
 
-def test_calls_run_side_by_side(fake: FakeShaperouter) -> None:
+def test_calls_run_concurrently(fake: FakeShaperouter) -> None:
     async def scenario() -> None:
         async with AsyncClient(fake.address) as client:
             generations = await asyncio.gather(*(client.generate("x") for _ in range(20)))
@@ -236,17 +234,17 @@ def test_errors_are_those_of_the_blocking_client(fake: FakeShaperouter) -> None:
     run(scenario())
 
 
-@pytest.mark.usefixtures("hasty_retries")
-def test_absent_service_is_told(nobody: str) -> None:
+@pytest.mark.usefixtures("fast_retries")
+def test_absent_service_is_reported(unused_address: str) -> None:
     async def scenario() -> None:
-        async with AsyncClient(nobody) as client:
+        async with AsyncClient(unused_address) as client:
             with pytest.raises(UnavailableError, match="no Shaperouter at"):
                 await client.generate("x")
 
     run(scenario())
 
 
-def test_client_may_be_made_outside_the_loop(fake: FakeShaperouter) -> None:
+def test_client_can_be_created_outside_the_loop(fake: FakeShaperouter) -> None:
     client = AsyncClient(fake.address)
 
     async def scenario() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 
-def test_models_is_a_table(fake: FakeShaperouter) -> None:
+def test_models_prints_a_table(fake: FakeShaperouter) -> None:
     result = run(fake, "models")
     header, row = result.stdout.splitlines()
     assert header.split("  ")[0] == "model"
@@ -31,7 +31,7 @@ def test_models_is_a_table(fake: FakeShaperouter) -> None:
     ("number", "text"),
     [(0, "0"), (20_480, "0.02"), (99_999, "0.1"), (100_000, "0.1"), (1_234_567_890, "1,234.6")],
 )
-def test_memory_that_is_there_is_never_told_as_none(number: int, text: str) -> None:
+def test_small_memory_is_not_rounded_to_zero(number: int, text: str) -> None:
     assert megabytes(number) == text
 
 
@@ -44,7 +44,7 @@ def test_models_as_json(fake: FakeShaperouter) -> None:
 @pytest.mark.parametrize(
     "command", [["models"], ["graphs"], ["generate", "x"], ["warm", "a decode 1x1"]]
 )
-def test_json_may_be_asked_for_before_the_command(
+def test_json_option_is_accepted_before_the_subcommand(
     fake: FakeShaperouter, command: list[str]
 ) -> None:
     before, after = run(fake, "--json", *command), run(fake, *command, "--json")
@@ -52,19 +52,19 @@ def test_json_may_be_asked_for_before_the_command(
     assert json.loads(before.stdout.splitlines()[-1])
 
 
-def test_errors_before_the_call_are_json_too(fake: FakeShaperouter) -> None:
+def test_errors_before_the_call_are_printed_as_json(fake: FakeShaperouter) -> None:
     result = run(fake, "--json", "generate", "x", "--seed", str(2**63))
     assert json.loads(result.stderr)["error"]["violations"][0]["field"] == "options.seed"
 
 
-def test_no_models_is_said_on_stderr(fake: FakeShaperouter) -> None:
+def test_models_reports_an_empty_list_on_stderr(fake: FakeShaperouter) -> None:
     fake.models = []
     result = run(fake, "models")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "No model" in result.stderr
 
 
-def test_graphs_is_a_table(fake: FakeShaperouter) -> None:
+def test_graphs_prints_a_table(fake: FakeShaperouter) -> None:
     _, row = run(fake, "graphs").stdout.splitlines()
     assert row.split() == [
         *("demo", "decode", "4x256", "worker-0", "ready", "1", "1", "0", "0.75", "2.50"),
@@ -72,7 +72,7 @@ def test_graphs_is_a_table(fake: FakeShaperouter) -> None:
     ]
 
 
-def test_graphs_says_why_one_failed(fake: FakeShaperouter) -> None:
+def test_graphs_prints_the_reason_of_a_failure(fake: FakeShaperouter) -> None:
     fake.graphs.append(
         graph_pb2.Graph(
             signature=fake.signature(signature_pb2.GRAPH_KIND_PREFILL, 1, 16, beams=2),
@@ -86,7 +86,7 @@ def test_graphs_says_why_one_failed(fake: FakeShaperouter) -> None:
     assert " - " in lines[2]
 
 
-def test_graphs_sends_its_filters_and_gives_json(fake: FakeShaperouter) -> None:
+def test_graphs_sends_its_filters_and_prints_json(fake: FakeShaperouter) -> None:
     result = run(fake, "graphs", "--model", "demo", "--all", "--json")
     assert fake.requests == [graph_pb2.ListGraphsRequest(model="demo", include_cold=True)]
     (graph,) = json.loads(result.stdout)["graphs"]
@@ -95,7 +95,7 @@ def test_graphs_sends_its_filters_and_gives_json(fake: FakeShaperouter) -> None:
     assert graph["device_seconds"]["mean"] == pytest.approx(0.01)
 
 
-def test_tables_show_names_as_they_are_and_uncut(fake: FakeShaperouter) -> None:
+def test_tables_show_names_unchanged(fake: FakeShaperouter) -> None:
     fake.models[0].name = "[bold]:smile:" + "n" * 200
     assert fake.models[0].name in run(fake, "models").stdout
 
@@ -117,19 +117,19 @@ def test_tables_show_names_as_they_are_and_uncut(fake: FakeShaperouter) -> None:
         ["unknown"],
     ],
 )
-def test_wrong_usage_is_exit_code_2(fake: FakeShaperouter, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(fake: FakeShaperouter, arguments: list[str]) -> None:
     result = run(fake, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Error: " in result.stderr
     assert not fake.requests
 
 
-def test_options_of_the_connection_may_stand_on_either_side(
-    fake: FakeShaperouter, nobody: str
+def test_connection_options_are_accepted_before_and_after_the_subcommand(
+    fake: FakeShaperouter, unused_address: str
 ) -> None:
     invoke: Any = CliRunner().invoke
     before = invoke(cli, ["--address", fake.address, "models"])
-    after = invoke(cli, ["--address", nobody, "models", "--address", fake.address])
+    after = invoke(cli, ["--address", unused_address, "models", "--address", fake.address])
     assert before.exit_code == after.exit_code == 0
 
 
@@ -139,7 +139,9 @@ def test_address_comes_from_the_environment(fake: FakeShaperouter) -> None:
 
 
 @pytest.mark.parametrize("command", [["models"], ["warm", "demo decode 1x64"], ["ready"]])
-def test_a_timeout_is_refused_by_rule_and_value(fake: FakeShaperouter, command: list[str]) -> None:
+def test_invalid_timeout_is_refused_with_the_rule_and_the_value(
+    fake: FakeShaperouter, command: list[str]
+) -> None:
     result = run(fake, *command, "--timeout", "0")
     assert result.exit_code == 2
     assert result.stderr == (
@@ -147,7 +149,7 @@ def test_a_timeout_is_refused_by_rule_and_value(fake: FakeShaperouter, command: 
     )
 
 
-def test_timeout_is_the_deadline(fake: FakeShaperouter) -> None:
+def test_timeout_sets_the_deadline(fake: FakeShaperouter) -> None:
     fake.script = [fake.hold]
     result = run(fake, "generate", "x", "--timeout", "0.2")
     assert result.exit_code == 1

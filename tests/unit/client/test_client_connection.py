@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 
-def test_absent_service_is_told_within_seconds_and_how_to_start_one(nobody: str) -> None:
+def test_absent_service_fails_within_seconds_and_says_how_to_start_one(unused_address: str) -> None:
     start = time.monotonic()
-    with Client(nobody) as client, pytest.raises(UnavailableError) as caught:
+    with Client(unused_address) as client, pytest.raises(UnavailableError) as caught:
         client.generate("x")
     assert time.monotonic() - start < 8
     message = str(caught.value)
-    assert message.startswith(f"no Shaperouter at {nobody}: ")
+    assert message.startswith(f"no Shaperouter at {unused_address}: ")
     assert "refused" in message
     assert "`shaperouterd serve`" in message
     assert caught.value.retriable
     assert caught.value.retry_after is None
 
 
-@pytest.mark.usefixtures("hasty_retries")
-def test_absent_unix_socket_is_told() -> None:
+@pytest.mark.usefixtures("fast_retries")
+def test_absent_unix_socket_is_reported() -> None:
     with Client("unix:/nonexistent/socket") as client, pytest.raises(UnavailableError) as caught:
         client.models()
     assert "no Shaperouter at unix:/nonexistent/socket" in str(caught.value)
@@ -62,19 +62,19 @@ def test_malformed_address_is_refused_at_once(
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_port_that_cannot_be_one_is_refused(kind: type[Client | AsyncClient]) -> None:
+def test_invalid_port_is_refused(kind: type[Client | AsyncClient]) -> None:
     with pytest.raises(InvalidArgumentError, match="the port must be at most 65535, got 'a:65536'"):
         kind("a:65536")
 
 
-def test_an_address_that_grpc_cannot_read_is_an_invalid_argument() -> None:
+def test_address_that_grpc_cannot_parse_is_an_invalid_argument() -> None:
     with Client("ipv4:host:1") as client, pytest.raises(InvalidArgumentError) as caught:
         client.models()
     assert str(caught.value) == "address: gRPC cannot read 'ipv4:host:1'"
 
 
 @pytest.mark.parametrize("prefix", ["", "dns:///"])
-def test_a_host_that_cannot_be_resolved_is_told(prefix: str) -> None:
+def test_unresolvable_host_is_reported(prefix: str) -> None:
     address = f"{prefix}nowhere.invalid:50051"
     with Client(address, retries=0) as client, pytest.raises(UnavailableError) as caught:
         client.models()
@@ -101,16 +101,16 @@ def test_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert Client().address == AsyncClient().address == "127.0.0.1:50051"
 
 
-def test_proxy_settings_do_not_catch_calls_to_this_machine(
-    fake: FakeShaperouter, nobody: str, monkeypatch: pytest.MonkeyPatch
+def test_proxy_settings_do_not_affect_calls_to_this_machine(
+    fake: FakeShaperouter, unused_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", f"http://{nobody}")
+    monkeypatch.setenv("http_proxy", f"http://{unused_address}")
     monkeypatch.delenv("no_proxy", raising=False)
     with Client(fake.address) as client:
         assert client.generate("x").text == " a library"
 
 
-def test_closed_client_says_so(fake: FakeShaperouter) -> None:
+def test_closed_client_raises_runtime_error(fake: FakeShaperouter) -> None:
     client = Client(fake.address)
     client.close()
     client.close()
@@ -132,7 +132,7 @@ def test_closing_cancels_streams(fake: FakeShaperouter) -> None:
     assert fake.cancelled.wait(10)
 
 
-def test_closed_async_client_says_so(fake: FakeShaperouter) -> None:
+def test_closed_async_client_raises_runtime_error(fake: FakeShaperouter) -> None:
     async def scenario() -> None:
         client = AsyncClient(fake.address)
         await client.models()

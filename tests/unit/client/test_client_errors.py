@@ -1,4 +1,4 @@
-"""How statuses become errors, for calls and streams, blocking and not."""
+"""Conversion of statuses to errors, for calls and streams of both clients."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_invalid_argument_has_its_violations(fake: FakeShaperouter, call: Call) 
     assert not error.retriable
 
 
-def test_violations_that_the_message_tells_are_not_told_twice(fake: FakeShaperouter) -> None:
+def test_violations_in_the_message_are_not_repeated(fake: FakeShaperouter) -> None:
     message = "options.temperature: must be above 0, got -1"
     bad_request = BadRequest(field_violations=[VIOLATION])
     step = fake.fail(grpc.StatusCode.INVALID_ARGUMENT, message, bad_request)
@@ -101,7 +101,9 @@ def test_violations_that_the_message_tells_are_not_told_twice(fake: FakeShaperou
 
 
 @every_call
-def test_full_queue_is_overloaded_with_the_time_to_wait(fake: FakeShaperouter, call: Call) -> None:
+def test_full_queue_is_an_overloaded_error_with_retry_after(
+    fake: FakeShaperouter, call: Call
+) -> None:
     step = fake.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue: 64 requests wait", RETRY_INFO)
     error = error_of(fake, call, step)
     assert isinstance(error, OverloadedError)
@@ -111,7 +113,7 @@ def test_full_queue_is_overloaded_with_the_time_to_wait(fake: FakeShaperouter, c
 
 
 @every_call
-def test_lost_worker_is_unavailable_with_the_time_to_wait(
+def test_lost_worker_is_an_unavailable_error_with_retry_after(
     fake: FakeShaperouter, call: Call
 ) -> None:
     step = fake.fail(grpc.StatusCode.UNAVAILABLE, "worker-0 was lost", RETRY_INFO)
@@ -137,7 +139,7 @@ def test_lost_worker_is_unavailable_with_the_time_to_wait(
     ],
 )
 @pytest.mark.parametrize("call", [generate, async_stream])
-def test_codes_map_to_errors_that_keep_them(
+def test_errors_keep_their_status_codes(
     fake: FakeShaperouter, call: Call, code: grpc.StatusCode, kind: type[ShaperouterError]
 ) -> None:
     error = error_of(fake, call, fake.fail(code, "the reason"))
@@ -148,9 +150,7 @@ def test_codes_map_to_errors_that_keep_them(
 
 
 @pytest.mark.parametrize("call", [generate, async_generate, stream, async_stream])
-def test_a_call_that_the_service_cancels_may_be_sent_again(
-    fake: FakeShaperouter, call: Call
-) -> None:
+def test_call_cancelled_by_the_service_is_retriable(fake: FakeShaperouter, call: Call) -> None:
     error = error_of(fake, call, fake.fail(grpc.StatusCode.CANCELLED, "CANCELLED"))
     assert type(error) is UnavailableError
     assert error.retriable
@@ -169,7 +169,7 @@ def test_other_details_and_damaged_details_are_ignored(fake: FakeShaperouter) ->
     assert error.violations == ()
 
 
-def test_request_id_may_come_with_the_status(fake: FakeShaperouter) -> None:
+def test_request_id_is_read_from_the_trailers(fake: FakeShaperouter) -> None:
     fake.sends_header = False
 
     def step(context: grpc.ServicerContext) -> None:
@@ -210,13 +210,13 @@ def test_deadline_names_the_timeout_and_what_to_do(fake: FakeShaperouter, client
     assert fake.cancelled.wait(10)
 
 
-def test_deadline_of_the_client_is_the_default(fake: FakeShaperouter) -> None:
+def test_client_timeout_is_the_default_deadline(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.hold
     with Client(fake.address, timeout=0.2) as client, pytest.raises(DeadlineError, match=r"0.2 s"):
         client.generate("x")
 
 
-def test_deadline_that_the_service_refuses_keeps_its_reason(fake: FakeShaperouter) -> None:
+def test_deadline_refused_by_the_service_keeps_its_reason(fake: FakeShaperouter) -> None:
     reason = "the deadline ends 3 s before prefill 1x16 is compiled"
     error = error_of(fake, generate, fake.fail(grpc.StatusCode.DEADLINE_EXCEEDED, reason))
     assert str(error) == reason
@@ -224,7 +224,7 @@ def test_deadline_that_the_service_refuses_keeps_its_reason(fake: FakeShaperoute
 
 @pytest.mark.parametrize("timeout", [0, -1, -0.5, float("nan"), float("-inf"), "5", True, [1]])
 @pytest.mark.parametrize("call", ["generate", "stream", "models", "watch_graphs"])
-def test_a_timeout_that_cannot_be_one_is_refused_with_its_value(
+def test_invalid_timeout_is_refused_with_its_value(
     fake: FakeShaperouter, client: Client, call: str, timeout: Any
 ) -> None:
     arguments = ["x"] if call in ("generate", "stream") else []
@@ -240,7 +240,7 @@ def test_a_timeout_that_cannot_be_one_is_refused_with_its_value(
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400])
-def test_deadline_may_be_endless(client: Client, timeout: float) -> None:
+def test_infinite_timeout_means_no_deadline(client: Client, timeout: float) -> None:
     assert client.generate("x", timeout=timeout).text == " a library"
 
 

@@ -41,7 +41,7 @@ DECODE = Signature(model="demo", kind=GraphKind.DECODE, rows=4, length=256)
         (Signature(model="m", kind=GraphKind.ENCODE, rows=2, length=16), "m encode 2x16"),
     ],
 )
-def test_a_signature_reads_its_own_short_form(signature: Signature, text: str) -> None:
+def test_signature_parses_its_own_short_form(signature: Signature, text: str) -> None:
     assert str(signature) == text
     assert Signature.parse(text) == signature
     assert Signature.parse(f"  {text.replace(' ', '   ')}\t") == signature
@@ -69,7 +69,7 @@ def test_a_shape_is_the_short_form_without_the_model() -> None:
         ("demo decode 4x256 beams ²", "what follows the size must read 'beams N', got 'beams ²'"),
     ],
 )
-def test_what_is_wrong_with_a_short_form_is_named(text: str, wrong: str) -> None:
+def test_error_names_the_wrong_part_of_a_short_form(text: str, wrong: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         Signature.parse(text, field="signatures[2]")
     assert str(caught.value).startswith(f"signatures[2]: {wrong}")
@@ -138,7 +138,7 @@ def test_every_kind_of_graph_can_be_warmed(
         ({"signatures": [DECODE], "timeout": math.nan}, "timeout: must be a number of seconds"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_with_its_field(
+def test_unsendable_values_are_refused_with_their_field(
     fake: FakeShaperouter, client: Client, arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
@@ -163,7 +163,7 @@ def test_explain_is_sent(fake: FakeShaperouter, client: Client) -> None:
 # What comes back.
 
 
-def test_each_list_has_the_graphs_as_they_were_then(client: Client) -> None:
+def test_each_list_is_a_snapshot(client: Client) -> None:
     watched = list(client.watch_graphs())
     warmed = list(client.warm_graphs([DECODE]))
     for told in (watched, warmed):
@@ -174,7 +174,7 @@ def test_each_list_has_the_graphs_as_they_were_then(client: Client) -> None:
         assert {graph.signature for graphs in told for graph in graphs} == {DECODE}
 
 
-def test_a_list_comes_as_soon_as_the_service_tells_it(
+def test_lists_arrive_as_soon_as_the_service_sends_them(
     fake: FakeShaperouter, client: Client
 ) -> None:
     fake.graph_updates.insert(1, fake.hold)
@@ -213,9 +213,7 @@ def test_the_clients_timeout_does_not_end_a_stream_of_graphs(fake: FakeShaperout
     assert len(deadlines) == 2
 
 
-def test_a_timeout_of_its_own_ends_a_stream_of_graphs(
-    fake: FakeShaperouter, client: Client
-) -> None:
+def test_its_own_timeout_ends_a_stream_of_graphs(fake: FakeShaperouter, client: Client) -> None:
     fake.graph_updates.insert(1, fake.hold)
     stream = client.watch_graphs(timeout=0.2)
     next(stream)
@@ -223,7 +221,7 @@ def test_a_timeout_of_its_own_ends_a_stream_of_graphs(
         next(stream)
 
 
-def test_no_stream_of_graphs_is_repeated(fake: FakeShaperouter) -> None:
+def test_streams_of_graphs_are_not_retried(fake: FakeShaperouter) -> None:
     fake.graph_updates = [fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")]
     with Client(fake.address, timeout=10, retries=5) as client:
         for stream in (client.watch_graphs(), client.warm_graphs([DECODE])):

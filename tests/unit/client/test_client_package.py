@@ -1,4 +1,4 @@
-"""What the distribution exports, and what it does not drag in."""
+"""What the distribution exports, and what it does not import."""
 
 import importlib.metadata
 import shutil
@@ -24,7 +24,7 @@ def test_import_is_light() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_import_of_the_library_leaves_the_command_alone() -> None:
+def test_importing_the_library_does_not_import_the_command() -> None:
     code = "import sys, shaperouter; print('click' in sys.modules, 'rich' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -42,7 +42,7 @@ def test_all_lists_exactly_the_public_names() -> None:
     assert shaperouter.__all__ == sorted(shaperouter.__all__)
 
 
-def test_exports_say_they_are_of_the_package_and_have_docs() -> None:
+def test_exports_have_docstrings() -> None:
     for name in shaperouter.__all__:
         if name != "__version__":
             assert getattr(shaperouter, name).__doc__
@@ -54,7 +54,7 @@ def test_every_error_is_a_shaperouter_error() -> None:
             assert issubclass(getattr(shaperouter, name), shaperouter.ShaperouterError)
 
 
-def test_version_is_that_of_the_distribution() -> None:
+def test_version_equals_that_of_the_distribution() -> None:
     assert shaperouter.__version__ == importlib.metadata.version("shaperouter")
 
 
@@ -65,7 +65,7 @@ def test_raw_stubs_are_importable() -> None:
     assert generation_pb2_grpc.GenerationServiceStub
 
 
-def test_a_wheel_is_built_without_a_trace_in_the_checkout(tmp_path: Path) -> None:
+def test_building_a_wheel_leaves_no_files_in_the_checkout(tmp_path: Path) -> None:
     source = tmp_path / "client"
     ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
     shutil.copytree(CHECKOUT / "client", source, ignore=ignored)

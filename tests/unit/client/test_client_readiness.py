@@ -1,4 +1,4 @@
-"""Asking whether a service is ready, and waiting until it is."""
+"""Checking whether a service is ready, and waiting until it is."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ both = pytest.mark.parametrize("ask", [blocking, asynchronous])
 
 
 @both
-def test_a_service_is_as_ready_as_its_health_says(fake: FakeShaperouter, ask: Ask) -> None:
+def test_ready_follows_the_health_service(fake: FakeShaperouter, ask: Ask) -> None:
     assert ask(fake.address, "ready") is True
     fake.set_ready(False)
     assert ask(fake.address, "ready") is False
 
 
 @both
-def test_a_model_is_ready_once_a_worker_is(fake: FakeShaperouter, ask: Ask) -> None:
+def test_model_is_ready_once_it_has_a_ready_worker(fake: FakeShaperouter, ask: Ask) -> None:
     fake.set_ready(False)
     assert ask(fake.address, "ready", "demo") is True
     fake.models[0].ready_workers = 0
@@ -70,8 +70,8 @@ def test_a_model_that_is_not_served_is_an_error(
 
 
 @both
-def test_where_nothing_listens_nothing_is_ready(nobody: str, ask: Ask) -> None:
-    assert ask(nobody, "ready") is False
+def test_ready_is_false_if_nothing_listens(unused_address: str, ask: Ask) -> None:
+    assert ask(unused_address, "ready") is False
 
 
 @both
@@ -88,36 +88,38 @@ def test_waiting_ends_when_the_service_is_ready(fake: FakeShaperouter, ask: Ask)
 
 
 @both
-def test_waiting_begins_before_the_service_listens(unserved: FakeShaperouter, ask: Ask) -> None:
+def test_waiting_can_begin_before_the_service_listens(unstarted: FakeShaperouter, ask: Ask) -> None:
     lacks: list[str] = []
 
     def on_wait(lack: str) -> None:
         if not lacks:
-            unserved.start()
+            unstarted.start()
         lacks.append(lack)
 
-    # Bound, and refusing nobody: an attempt waits until it is served, or gives up.
-    ask(unserved.address, "wait_until_ready", on_wait=on_wait, timeout=60)
+    # The port is bound but not served: an attempt waits until it is, or times out.
+    ask(unstarted.address, "wait_until_ready", on_wait=on_wait, timeout=60)
     assert lacks
 
 
 @both
-def test_who_has_waited_too_long_is_told_for_what(nobody: str, ask: Ask) -> None:
+def test_timeout_of_waiting_says_what_was_missing(unused_address: str, ask: Ask) -> None:
     with pytest.raises(DeadlineError) as caught:
-        ask(nobody, "wait_until_ready", timeout=0.6)
-    assert str(caught.value).startswith(f"not ready within 0.6 s: no Shaperouter at {nobody}: ")
+        ask(unused_address, "wait_until_ready", timeout=0.6)
+    assert str(caught.value).startswith(
+        f"not ready within 0.6 s: no Shaperouter at {unused_address}: "
+    )
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @both
-def test_what_waiting_cannot_mend_is_raised_at_once(fake: FakeShaperouter, ask: Ask) -> None:
+def test_permanent_errors_end_waiting_at_once(fake: FakeShaperouter, ask: Ask) -> None:
     fake.before_models = fake.fail(grpc.StatusCode.UNAUTHENTICATED, "the token is missing")
     with pytest.raises(UnauthenticatedError):
         ask(fake.address, "wait_until_ready", "demo")
 
 
-def test_closing_the_client_ends_waiting(nobody: str) -> None:
-    client = Client(nobody)
+def test_closing_the_client_ends_waiting(unused_address: str) -> None:
+    client = Client(unused_address)
     waiting = threading.Event()
     failures: list[BaseException] = []
 
@@ -138,9 +140,9 @@ def test_closing_the_client_ends_waiting(nobody: str) -> None:
 # The command.
 
 
-def test_closing_the_asyncio_client_ends_waiting(nobody: str) -> None:
+def test_closing_the_asyncio_client_ends_waiting(unused_address: str) -> None:
     async def scenario() -> None:
-        client = AsyncClient(nobody)
+        client = AsyncClient(unused_address)
         waiting = asyncio.Event()
         task = asyncio.create_task(client.wait_until_ready(on_wait=lambda _: waiting.set()))
         await asyncio.wait_for(waiting.wait(), 10)
@@ -151,35 +153,35 @@ def test_closing_the_asyncio_client_ends_waiting(nobody: str) -> None:
     asyncio.run(scenario())
 
 
-def test_the_command_says_ready(fake: FakeShaperouter) -> None:
+def test_command_prints_ready(fake: FakeShaperouter) -> None:
     for options in ([], ["--wait"], ["--model", "demo"]):
         result = run(fake, "ready", *options)
         assert (result.exit_code, result.stdout, result.stderr) == (0, "ready\n", "")
 
 
-def test_the_command_says_what_is_missing(fake: FakeShaperouter) -> None:
+def test_command_prints_what_is_missing(fake: FakeShaperouter) -> None:
     fake.set_ready(False)
     result = run(fake, "ready")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: a model has no ready worker yet\n"
 
 
-def test_the_command_waits_no_longer_than_its_timeout(nobody: str) -> None:
-    options = ["ready", "--wait", "--timeout", "0.5", "--address", nobody]
+def test_command_waits_no_longer_than_its_timeout(unused_address: str) -> None:
+    options = ["ready", "--wait", "--timeout", "0.5", "--address", unused_address]
     result = CliRunner().invoke(cli, options)
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: not ready within 0.5 s: no Shaperouter at ")
 
 
-def test_the_command_as_json(fake: FakeShaperouter, nobody: str) -> None:
+def test_command_prints_json(fake: FakeShaperouter, unused_address: str) -> None:
     assert json.loads(run(fake, "ready", "--json").stdout) == {"ready": True, "reason": None}
-    result = CliRunner().invoke(cli, ["ready", "--json", "--address", nobody])
+    result = CliRunner().invoke(cli, ["ready", "--json", "--address", unused_address])
     told = json.loads(result.stdout)
     assert (result.exit_code, told["ready"]) == (1, False)
     assert told["reason"].startswith("no Shaperouter at ")
 
 
-def test_the_command_refuses_a_model_that_is_not_served(fake: FakeShaperouter) -> None:
+def test_command_refuses_an_unknown_model(fake: FakeShaperouter) -> None:
     result = run(fake, "ready", "--wait", "--model", "other")
     assert result.exit_code == 1
     assert "no model 'other'" in result.stderr

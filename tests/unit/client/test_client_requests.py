@@ -1,4 +1,4 @@
-"""What calls put on the wire, and what they refuse to put there."""
+"""The requests that calls send, and the arguments that they refuse."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def test_stop_may_be_one_string(fake: FakeShaperouter, client: Client) -> None:
 
 
 @pytest.mark.parametrize("prompt", [[3, 1, 2], (3, 1, 2), range(3)])
-def test_token_ids_prompt_is_sent_as_it_is(
-    fake: FakeShaperouter, client: Client, prompt: Any
-) -> None:
+def test_token_ids_are_sent_unchanged(fake: FakeShaperouter, client: Client, prompt: Any) -> None:
     client.generate(prompt)
     (request,) = fake.requests
     assert isinstance(request, generation_pb2.GenerateRequest)
@@ -110,7 +108,9 @@ def test_token_ids_prompt_is_sent_as_it_is(
     assert list(request.token_ids.ids) == list(prompt)
 
 
-def test_options_left_out_or_none_are_absent(fake: FakeShaperouter, client: Client) -> None:
+def test_omitted_and_none_options_are_absent_from_the_request(
+    fake: FakeShaperouter, client: Client
+) -> None:
     client.generate("x")
     client.generate("x", max_new_tokens=None, do_sample=None, temperature=None, seed=None)
     assert fake.requests[0] == fake.requests[1]
@@ -136,7 +136,7 @@ def test_stream_sends_the_same_fields(fake: FakeShaperouter, client: Client) -> 
 
 
 @pytest.mark.parametrize("temperature", [math.nan, math.inf, -1.0, 0.0, 1e-300])
-def test_limits_of_values_are_left_to_the_service(
+def test_limits_are_checked_by_the_service(
     fake: FakeShaperouter, client: Client, temperature: float
 ) -> None:
     client.generate("", temperature=temperature, max_new_tokens=-5, seed=-1)
@@ -218,7 +218,7 @@ def test_integers_of_other_types_are_accepted(fake: FakeShaperouter, client: Cli
     ],
 )
 @pytest.mark.parametrize("method", ["generate", "stream"])
-def test_what_the_wire_cannot_carry_names_the_field(
+def test_unsendable_option_is_refused_with_its_field(
     *,
     fake: FakeShaperouter,
     client: Client,
@@ -236,7 +236,7 @@ def test_what_the_wire_cannot_carry_names_the_field(
     assert not fake.requests
 
 
-def test_misspelt_option_is_a_type_error_that_lists_the_options(client: Client) -> None:
+def test_misspelled_option_is_a_type_error_that_lists_the_options(client: Client) -> None:
     with pytest.raises(TypeError, match=r"unknown option 'max_tokens'.*max_new_tokens"):
         client.generate("x", max_tokens=3)  # type: ignore[call-arg]
 
@@ -248,9 +248,7 @@ def test_graphs_sends_its_filters(fake: FakeShaperouter, client: Client) -> None
     ]
 
 
-def test_a_decoders_prompt_is_sent_as_text_or_as_token_ids(
-    fake: FakeShaperouter, client: Client
-) -> None:
+def test_decoder_prompt_is_sent_as_text_or_token_ids(fake: FakeShaperouter, client: Client) -> None:
     client.generate("translate: good", decoder_text="gut")
     with client.stream([5, 6], decoder_token_ids=(7, 8)) as stream:
         list(stream)
@@ -269,7 +267,7 @@ def test_a_decoders_prompt_is_sent_as_text_or_as_token_ids(
         ({"decoder_token_ids": [2**31]}, r"decoder_token_ids.ids\[0\]: must fit"),
     ],
 )
-def test_a_decoders_prompt_that_cannot_be_sent_is_refused_with_its_field(
+def test_unsendable_decoder_prompt_is_refused_with_its_field(
     client: Client, arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=told):

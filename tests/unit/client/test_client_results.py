@@ -1,4 +1,4 @@
-"""What calls give back."""
+"""The results of calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DECODE = Signature(model="demo", kind=GraphKind.DECODE, rows=4, length=256)
 
 
-def test_generation_has_all_of_the_answer(client: Client) -> None:
+def test_generation_has_every_field_of_the_response(client: Client) -> None:
     generation = client.generate("TensorFlow is")
     assert generation.text == " a library"
     assert generation.token_ids == (5, 7, 8)
@@ -64,7 +64,7 @@ def test_generation_has_all_of_the_answer(client: Client) -> None:
     )
 
 
-def test_text_is_that_of_the_first_sequence(fake: FakeShaperouter, client: Client) -> None:
+def test_text_is_the_first_sequences(fake: FakeShaperouter, client: Client) -> None:
     fake.response.sequences[0].score = -0.5
     fake.response.sequences.add(
         text=" second",
@@ -83,9 +83,7 @@ def test_a_sequence_without_beam_search_has_no_score(client: Client) -> None:
     assert client.generate("x").sequences[0].score is None
 
 
-def test_log_probabilities_are_those_of_the_new_tokens(
-    fake: FakeShaperouter, client: Client
-) -> None:
+def test_each_new_token_has_log_probabilities(fake: FakeShaperouter, client: Client) -> None:
     assert client.generate("x").sequences[0].logprobs == ()
     fake.response.sequences[0].logprobs.append(fake.logprobs(5, -1.5))
     assert client.generate("x").sequences[0].logprobs == (
@@ -96,7 +94,7 @@ def test_log_probabilities_are_those_of_the_new_tokens(
     )
 
 
-def test_generation_shows_as_its_text_and_has_a_short_repr(
+def test_str_of_a_generation_is_its_text_and_repr_is_short(
     fake: FakeShaperouter, client: Client
 ) -> None:
     fake.response.sequences[0].text = "long " * 1000
@@ -106,7 +104,7 @@ def test_generation_shows_as_its_text_and_has_a_short_repr(
     assert "req-7" in repr(generation)
 
 
-def test_results_cannot_be_changed(client: Client) -> None:
+def test_results_are_frozen(client: Client) -> None:
     generation = client.generate("x")
     with pytest.raises(dataclasses.FrozenInstanceError):
         generation.worker = "other"  # type: ignore[misc]
@@ -176,7 +174,7 @@ def test_graphs_have_signature_state_and_histograms(client: Client) -> None:
     assert graph.device_seconds.mean == pytest.approx(0.01)
 
 
-def test_graphs_tell_what_was_loaded_and_what_their_shapes_cost(
+def test_graphs_have_loads_and_the_costs_of_their_shapes(
     fake: FakeShaperouter, client: Client
 ) -> None:
     fake.graphs[0].MergeFrom(
@@ -200,7 +198,7 @@ def test_mean_of_no_observations_is_none() -> None:
     assert Histogram(bounds=(1,), counts=(0, 0), sum=0.0).mean is None
 
 
-def test_a_generation_tells_how_it_was_routed(fake: FakeShaperouter, client: Client) -> None:
+def test_generation_has_its_routes(fake: FakeShaperouter, client: Client) -> None:
     assert client.generate("x").routes == ()
     fake.response.completion.routes.append(fake.route())
     assert client.generate("x", explain=True).routes == (
@@ -233,9 +231,7 @@ def test_a_generation_tells_how_it_was_routed(fake: FakeShaperouter, client: Cli
     )
 
 
-def test_a_route_tells_the_graph_that_would_read_the_source(
-    fake: FakeShaperouter, client: Client
-) -> None:
+def test_route_has_the_encode_graph(fake: FakeShaperouter, client: Client) -> None:
     route = fake.route()
     for option in route.options:
         option.ClearField("prefill")
@@ -247,14 +243,14 @@ def test_a_route_tells_the_graph_that_would_read_the_source(
     assert [option.encode for option in found.options] == [encode, encode]
 
 
-def test_the_tokens_of_a_source_are_counted_apart(fake: FakeShaperouter, client: Client) -> None:
+def test_source_tokens_are_counted_separately(fake: FakeShaperouter, client: Client) -> None:
     usage = fake.response.completion.usage
     usage.source_tokens, usage.padded_source_tokens = 20, 24
     found = client.generate("x").usage
     assert (found.source_tokens, found.padded_source_tokens) == (20, 24)
 
 
-def test_a_model_with_an_encoder_tells_its_kind_and_the_longest_source(
+def test_model_with_an_encoder_has_its_kind_and_maximum_source_length(
     fake: FakeShaperouter, client: Client
 ) -> None:
     (told,) = fake.models

@@ -1,4 +1,4 @@
-"""Which failed calls are sent again, when, and how often."""
+"""Which failed calls are retried, when, and how often."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def retry_info(seconds: float) -> RetryInfo:
 def failing(
     fake: FakeShaperouter, times: int, step: Callable[[grpc.ServicerContext], None]
 ) -> None:
-    """Has the first calls fail by a step."""
+    """Makes the first calls fail with a step."""
 
     def before_answer(context: grpc.ServicerContext) -> None:
         if len(fake.requests) <= times:
@@ -66,22 +66,20 @@ def failing(
     fake.before_answer = before_answer
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
-def test_a_service_that_is_unavailable_is_asked_again(
-    fake: FakeShaperouter, call: Generate
-) -> None:
+def test_unavailable_service_is_retried(fake: FakeShaperouter, call: Generate) -> None:
     failing(fake, 3, fake.fail(UNAVAILABLE, "worker-0 was lost"))
     call(fake.address, timeout=10)
     assert len(fake.requests) == 4
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
 @pytest.mark.parametrize(
     ("settings", "attempts"), [({}, 4), ({"retries": 0}, 1), ({"retries": 5}, 6)]
 )
-def test_attempts_are_counted(
+def test_retries_limit_the_attempts(
     fake: FakeShaperouter, call: Generate, settings: dict[str, int], attempts: int
 ) -> None:
     fake.before_answer = fake.fail(UNAVAILABLE, "shutting down")
@@ -90,27 +88,27 @@ def test_attempts_are_counted(
     assert len(fake.requests) == attempts
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
-def test_overload_is_not_retried_unasked(fake: FakeShaperouter, call: Generate) -> None:
+def test_overload_is_not_retried_by_default(fake: FakeShaperouter, call: Generate) -> None:
     fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(0.01))
     with pytest.raises(OverloadedError, match="queue is full"):
         call(fake.address, timeout=10)
     assert len(fake.requests) == 1
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
-def test_overload_is_retried_when_asked_for(fake: FakeShaperouter, call: Generate) -> None:
+def test_overload_is_retried_if_retries_are_given(fake: FakeShaperouter, call: Generate) -> None:
     failing(fake, 2, fake.fail(EXHAUSTED, "queue is full"))
     call(fake.address, timeout=10, retries=2)
     assert len(fake.requests) == 3
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
 @pytest.mark.parametrize("code", [UNAVAILABLE, EXHAUSTED])
-def test_a_call_is_not_repeated_before_the_service_wants_it(
+def test_retry_waits_as_long_as_the_service_asks(
     fake: FakeShaperouter, call: Generate, code: grpc.StatusCode
 ) -> None:
     failing(fake, 1, fake.fail(code, "later", retry_info(0.3)))
@@ -121,9 +119,7 @@ def test_a_call_is_not_repeated_before_the_service_wants_it(
 
 
 @both
-def test_a_pause_that_the_deadline_would_end_is_not_begun(
-    fake: FakeShaperouter, call: Generate
-) -> None:
+def test_no_retry_whose_pause_exceeds_the_deadline(fake: FakeShaperouter, call: Generate) -> None:
     fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(60))
     with pytest.raises(OverloadedError) as caught:
         call(fake.address, timeout=30, retries=3)
@@ -147,9 +143,9 @@ def test_attempts_share_the_deadline(fake: FakeShaperouter, call: Generate) -> N
     assert second < first - 0.2
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
-def test_a_call_that_a_worker_may_have_died_of_is_not_repeated(
+def test_call_that_may_have_killed_a_worker_is_not_retried(
     fake: FakeShaperouter, call: Generate
 ) -> None:
     def step(context: grpc.ServicerContext) -> None:
@@ -162,11 +158,9 @@ def test_a_call_that_a_worker_may_have_died_of_is_not_repeated(
     assert len(fake.requests) == 1
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @both
-def test_errors_that_repeating_cannot_help_are_raised_at_once(
-    fake: FakeShaperouter, call: Generate
-) -> None:
+def test_permanent_errors_are_raised_at_once(fake: FakeShaperouter, call: Generate) -> None:
     fake.before_answer = fake.fail(grpc.StatusCode.INTERNAL, "broken")
     with pytest.raises(InternalError):
         call(fake.address, timeout=10, retries=3)
@@ -202,7 +196,7 @@ def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:
 
 @pytest.mark.parametrize("retries", [-1, 1.5, "3", True, 2**31])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_number_of_retries_that_is_no_count_is_refused(
+def test_invalid_number_of_retries_is_refused(
     kind: type[Client | AsyncClient], retries: Any
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=r"retries: must (be|fit)"):

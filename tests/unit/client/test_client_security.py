@@ -1,4 +1,4 @@
-"""TLS and tokens: what the client shows, what it trusts, and what it keeps to itself."""
+"""TLS and tokens of the client and the command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN = "a-token-of-search"
 
 
 class Files:
-    """An authority's certificate, and a pair of its own for each end, in files."""
+    """Files with an authority's certificate, and a certificate and key for each end."""
 
     def __init__(self, directory: Path) -> None:
         authority = trustme.CA()
@@ -43,11 +43,11 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def test_both_clients_speak_mutual_tls_and_send_the_token(
-    unserved: FakeShaperouter, files: Files
+def test_both_clients_use_mutual_tls_and_send_the_token(
+    unstarted: FakeShaperouter, files: Files
 ) -> None:
-    address = unserved.listen_with_tls(files.server)
-    unserved.start()
+    address = unstarted.listen_with_tls(files.server)
+    unstarted.start()
     settings = {"ca": files.ca, "cert": files.cert, "key": files.key, "token": TOKEN}
 
     async def call() -> None:
@@ -61,17 +61,17 @@ def test_both_clients_speak_mutual_tls_and_send_the_token(
         client.generate("x")
         list(client.stream("x"))
     asyncio.run(call())
-    sent = [each["authorization"] for each in unserved.metadata]
+    sent = [each["authorization"] for each in unstarted.metadata]
     assert sent == [f"Bearer {TOKEN}"] * 4
 
 
-@pytest.mark.usefixtures("hasty_retries")
+@pytest.mark.usefixtures("fast_retries")
 @pytest.mark.parametrize("given", [[], ["ca"]], ids=["plain text", "no certificate"])
-def test_a_connection_that_was_refused_says_what_may_be_wrong(
-    unserved: FakeShaperouter, files: Files, given: list[str]
+def test_error_of_a_refused_connection_suggests_the_cause(
+    unstarted: FakeShaperouter, files: Files, given: list[str]
 ) -> None:
-    address = unserved.listen_with_tls(files.server)
-    unserved.start()
+    address = unstarted.listen_with_tls(files.server)
+    unstarted.start()
     arguments = {name: getattr(files, name) for name in given}
     with Client(address, **arguments) as client, pytest.raises(UnavailableError) as caught:
         client.models()
@@ -80,8 +80,10 @@ def test_a_connection_that_was_refused_says_what_may_be_wrong(
     assert "(cert, key)" in str(caught.value)
 
 
-@pytest.mark.usefixtures("hasty_retries")
-def test_tls_to_a_service_in_plain_text_says_so(fake: FakeShaperouter, files: Files) -> None:
+@pytest.mark.usefixtures("fast_retries")
+def test_error_of_tls_to_a_plain_text_service_suggests_the_cause(
+    fake: FakeShaperouter, files: Files
+) -> None:
     with Client(fake.address, ca=files.ca) as client, pytest.raises(UnavailableError) as caught:
         client.models()
     assert "TLS is on at one end alone" in str(caught.value)
@@ -116,7 +118,7 @@ def test_a_token_is_not_sent_across_a_network_in_plain_text(
         ({"token": ""}, "token: must be visible ASCII characters"),
     ],
 )
-def test_what_cannot_be_right_is_refused_at_once(
+def test_contradictory_arguments_are_refused_at_once(
     kind: type[Client | AsyncClient], arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message) as caught:
@@ -124,7 +126,7 @@ def test_what_cannot_be_right_is_refused_at_once(
     assert "secret" not in str(caught.value)
 
 
-def test_nothing_shows_the_token(files: Files) -> None:
+def test_token_is_never_shown(files: Files) -> None:
     with Client("example.org:1", ca=files.ca, token=TOKEN) as client:
         shown = repr(client) + repr(vars(client))
     assert TOKEN not in shown
@@ -146,10 +148,10 @@ def test_the_command_reads_the_token_from_a_file(fake: FakeShaperouter, tmp_path
 
 
 def test_options_before_the_subcommand_win_over_variables(
-    unserved: FakeShaperouter, files: Files, tmp_path: Path
+    unstarted: FakeShaperouter, files: Files, tmp_path: Path
 ) -> None:
-    address = unserved.listen_with_tls(files.server)
-    unserved.start()
+    address = unstarted.listen_with_tls(files.server)
+    unstarted.start()
     arguments = ["--ca", str(files.ca), "--address", address, "models"]
     variables = {
         "SHAPEROUTER_CA": str(tmp_path / "wrong"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-def test_deltas_come_in_order_and_make_up_the_result(client: Client) -> None:
+def test_deltas_arrive_in_order_and_add_up_to_the_result(client: Client) -> None:
     with client.stream("TensorFlow is") as stream:
         deltas = list(stream)
     assert deltas == [
@@ -34,7 +34,7 @@ def test_deltas_come_in_order_and_make_up_the_result(client: Client) -> None:
     assert stream.result == client.generate("TensorFlow is")
 
 
-def test_deltas_of_several_sequences_make_up_each_of_them(
+def test_deltas_of_several_sequences_add_up_to_each_of_them(
     fake: FakeShaperouter, client: Client
 ) -> None:
     second = fake.delta(" second", 9, sequence=1)
@@ -70,7 +70,7 @@ def test_completion_without_a_sequence_is_an_internal_error(
         list(client.stream("x"))
 
 
-def test_deltas_come_as_they_are_made(fake: FakeShaperouter, client: Client) -> None:
+def test_deltas_arrive_as_they_are_generated(fake: FakeShaperouter, client: Client) -> None:
     fake.script.insert(2, fake.hold)
     with client.stream("x") as stream:
         assert next(stream).text == " a"
@@ -87,7 +87,7 @@ def test_on_stall_is_called_before_the_token_that_waited(client: Client) -> None
     assert happened == [stall, " a", " library"]
 
 
-def test_result_before_the_end_says_so(fake: FakeShaperouter, client: Client) -> None:
+def test_result_before_the_end_is_a_runtime_error(fake: FakeShaperouter, client: Client) -> None:
     fake.script.insert(2, fake.hold)
     with client.stream("x") as stream:
         next(stream)
@@ -164,7 +164,7 @@ def test_event_after_completion_is_an_internal_error(fake: FakeShaperouter, clie
         list(client.stream("x"))
 
 
-def test_failure_after_completion_loses_nothing(fake: FakeShaperouter, client: Client) -> None:
+def test_failure_after_completion_is_ignored(fake: FakeShaperouter, client: Client) -> None:
     fake.script.append(fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down"))
     stream = client.stream("x")
     list(stream)

@@ -1,4 +1,4 @@
-"""The ``shaperouter`` command as a process of its own: signals, pipes and terminals."""
+"""The ``shaperouter`` command in its own process: signals, pipes and terminals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND = Path(sys.executable).with_name("shaperouter")
 
 @pytest.fixture(autouse=True)
 def _interruptible() -> None:
-    """Shells have what they run in the background ignore interruptions, as would its children."""
+    """Restores SIGINT, which shells let background processes and their children ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -48,19 +48,19 @@ class Terminal:
         self.output = ""
 
     def read_until(self, text: str) -> None:
-        """Reads on until the text has come."""
+        """Reads until the text has appeared."""
         while text not in self.output:
             assert self._read(), f"ended before {text!r}: {self.output!r}"
 
     def read_to_end(self) -> str:
-        """Reads all that is left, and waits for the process."""
+        """Reads the rest and waits for the process."""
         while self._read():
             pass
         self.process.wait(PATIENCE)
         return self.output
 
     def close(self) -> None:
-        """Ends the process if it still runs."""
+        """Ends the process if it is still running."""
         self.process.kill()
         self.process.wait(PATIENCE)
         os.close(self._end)
@@ -121,13 +121,14 @@ def test_interruption_cancels_the_call_and_exits_with_130(
 
 
 @pytest.mark.parametrize("module", ["google.protobuf", "grpc", "shaperouter._cli._main"])
-def test_interruption_before_the_command_is_loaded_is_no_traceback(
-    nobody: str, module: str
-) -> None:
+def test_interruption_during_import_prints_no_traceback(unused_address: str, module: str) -> None:
     # Python then says on stderr what it has imported.
     environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
     with subprocess.Popen(
-        [COMMAND, "models", "--address", nobody], stderr=subprocess.PIPE, env=environment, text=True
+        [COMMAND, "models", "--address", unused_address],
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
     ) as process:
         assert process.stderr is not None
         # It prints what is imported by others before these.
@@ -140,7 +141,7 @@ def test_interruption_before_the_command_is_loaded_is_no_traceback(
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_further_interruptions_are_no_traceback(fake: FakeShaperouter, stream: list[str]) -> None:
+def test_further_interruptions_print_no_traceback(fake: FakeShaperouter, stream: list[str]) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, *stream) as process:
         assert fake.entered.wait(PATIENCE)
@@ -151,7 +152,7 @@ def test_further_interruptions_are_no_traceback(fake: FakeShaperouter, stream: l
     assert fake.cancelled.wait(PATIENCE)
 
 
-def test_further_interruptions_leave_the_terminal_in_order(fake: FakeShaperouter) -> None:
+def test_further_interruptions_leave_the_terminal_intact(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "x", "--address", fake.address) as shown:
         shown.read_until("compiling")
@@ -163,7 +164,7 @@ def test_further_interruptions_leave_the_terminal_in_order(fake: FakeShaperouter
     assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
 
 
-def test_streamed_text_is_written_as_it_comes(fake: FakeShaperouter) -> None:
+def test_streamed_text_is_written_as_it_arrives(fake: FakeShaperouter) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, "--stream") as process:
         assert process.stdout is not None
@@ -172,7 +173,7 @@ def test_streamed_text_is_written_as_it_comes(fake: FakeShaperouter) -> None:
         assert process.stdout.read() == b" library\n"
 
 
-def test_reader_that_goes_away_is_no_traceback(fake: FakeShaperouter) -> None:
+def test_closed_pipe_prints_no_traceback(fake: FakeShaperouter) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, "--stream") as process:
         assert process.stdout is not None
@@ -184,7 +185,7 @@ def test_reader_that_goes_away_is_no_traceback(fake: FakeShaperouter) -> None:
         assert process.wait(PATIENCE) != 0
 
 
-def test_table_whose_reader_has_gone_is_no_traceback(fake: FakeShaperouter) -> None:
+def test_table_to_a_closed_pipe_prints_no_traceback(fake: FakeShaperouter) -> None:
     with piped("models", "--address", fake.address) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -192,7 +193,7 @@ def test_table_whose_reader_has_gone_is_no_traceback(fake: FakeShaperouter) -> N
         assert process.stderr.read() == b""
 
 
-def test_terminal_shows_what_is_waited_for_then_text_and_summary(fake: FakeShaperouter) -> None:
+def test_terminal_shows_the_waiting_line_then_text_and_summary(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "TensorFlow is", "--address", fake.address) as shown:
         shown.read_until("compiling prefill 1x16 … 0 s; later requests won't wait")
@@ -218,7 +219,7 @@ def test_the_longest_shape_and_its_remark_fit_in_80_columns(fake: FakeShaperoute
         shown.read_to_end()
 
 
-def test_a_line_that_does_not_fit_keeps_its_seconds(fake: FakeShaperouter) -> None:
+def test_truncated_waiting_line_keeps_its_seconds(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "x", "--address", fake.address, columns=24) as shown:
         shown.read_until("compiling pref… … 0 s")
@@ -231,7 +232,7 @@ def test_a_line_that_does_not_fit_keeps_its_seconds(fake: FakeShaperouter) -> No
     ("decoder_text", "shown_text"),
     [([], " a library\r\n"), (["--decoder-text", "Das"], "\x1b[2mDas\x1b[0m a library\r\n")],
 )
-def test_a_source_is_not_shown_before_the_text_but_a_decoders_prompt_is(
+def test_decoder_prompt_is_shown_before_the_text_and_the_source_is_not(
     fake: FakeShaperouter, stream: list[str], decoder_text: list[str], shown_text: str
 ) -> None:
     fake.models[0].kind = model_pb2.MODEL_KIND_ENCODER_DECODER
@@ -242,7 +243,7 @@ def test_a_source_is_not_shown_before_the_text_but_a_decoders_prompt_is(
     assert "a source" not in output
 
 
-def test_stall_amid_streamed_text_is_shown_below_it(fake: FakeShaperouter) -> None:
+def test_stall_during_streamed_text_is_shown_below_it(fake: FakeShaperouter) -> None:
     fake.script[2:2] = [fake.stall(signature_pb2.GRAPH_KIND_DECODE, 1, 64), fake.hold]
     with terminal("generate", "x", "--address", fake.address, "--stream") as shown:
         shown.read_until("compiling decode 1x64")
@@ -260,7 +261,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(fake: FakeShape
     assert "␛]0;owned␇\ufffd1m\r\n library\r\n" in output
 
 
-def test_interruption_on_a_terminal_leaves_no_line_behind(fake: FakeShaperouter) -> None:
+def test_interruption_removes_the_waiting_line(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "x", "--address", fake.address) as shown:
         shown.read_until("compiling")
@@ -277,13 +278,13 @@ def test_interruption_on_a_terminal_leaves_no_line_behind(fake: FakeShaperouter)
 
 
 def plain(output: str) -> str:
-    """What a terminal was sent, without colours and movements of the cursor."""
+    """Output to a terminal, without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output).replace("\r", "")
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100])
 @pytest.mark.parametrize("command", ["models", "graphs"])
-def test_tables_break_no_word_on_a_narrow_terminal(
+def test_tables_do_not_break_words_on_a_narrow_terminal(
     fake: FakeShaperouter, command: str, columns: int
 ) -> None:
     with terminal(command, "--address", fake.address, columns=columns) as shown:
@@ -298,7 +299,7 @@ def test_tables_break_no_word_on_a_narrow_terminal(
     assert words >= set(tables[command].split())
 
 
-def test_a_watch_fills_the_screen_and_ends_well_with_an_interruption(
+def test_watch_fills_the_screen_and_interruption_ends_it_with_success(
     fake: FakeShaperouter,
 ) -> None:
     fake.graph_updates.append(fake.hold)
@@ -315,7 +316,7 @@ def test_a_watch_fills_the_screen_and_ends_well_with_an_interruption(
     assert fake.cancelled.wait(PATIENCE)
 
 
-def test_a_watch_whose_service_goes_leaves_the_screen_and_says_so(fake: FakeShaperouter) -> None:
+def test_watch_leaves_the_screen_and_reports_a_lost_service(fake: FakeShaperouter) -> None:
     fake.graph_updates.append(fake.fail(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
     with terminal("graphs", "--watch", "--address", fake.address) as shown:
         output = shown.read_to_end()
@@ -323,7 +324,7 @@ def test_a_watch_whose_service_goes_leaves_the_screen_and_says_so(fake: FakeShap
     assert plain(output.partition("\x1b[?1049l")[2]).startswith("Error: Socket closed")
 
 
-def test_a_watch_in_a_pipe_is_ended_by_an_interruption(fake: FakeShaperouter) -> None:
+def test_interruption_ends_a_watch_in_a_pipe(fake: FakeShaperouter) -> None:
     fake.graph_updates.append(fake.hold)
     with piped("graphs", "--watch", "--json", "--address", fake.address) as process:
         assert process.stdout is not None
@@ -336,7 +337,7 @@ def test_a_watch_in_a_pipe_is_ended_by_an_interruption(fake: FakeShaperouter) ->
         assert (process.returncode, rest, errors) == (0, b"", b"")
 
 
-def test_warming_shows_a_bar_and_what_each_graph_is_at(fake: FakeShaperouter) -> None:
+def test_warm_shows_a_bar_and_the_state_of_each_graph(fake: FakeShaperouter) -> None:
     fake.graph_updates.insert(1, fake.hold)
     with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
         shown.read_until("tracing")
@@ -349,7 +350,7 @@ def test_warming_shows_a_bar_and_what_each_graph_is_at(fake: FakeShaperouter) ->
     assert re.fullmatch(r"1 of 1 graphs ready after \d+\.\d s", summary)
 
 
-def test_warming_many_graphs_shows_those_on_the_way_first(fake: FakeShaperouter) -> None:
+def test_warm_shows_graphs_in_progress_first_if_not_all_fit(fake: FakeShaperouter) -> None:
     ready, compiling = graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_COMPILING
     lengths = range(1, 101)
     fake.graph_updates = [
@@ -365,7 +366,7 @@ def test_warming_many_graphs_shows_those_on_the_way_first(fake: FakeShaperouter)
         assert shown.process.returncode == 0
 
 
-def test_a_warming_that_is_refused_leaves_the_reason_only(fake: FakeShaperouter) -> None:
+def test_refused_warm_shows_only_the_reason(fake: FakeShaperouter) -> None:
     fake.graph_updates = [fake.hold, fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "no such rung")]
     with terminal("warm", "demo decode 3x256", "--address", fake.address) as shown:
         shown.read_until("waiting for")
@@ -376,7 +377,7 @@ def test_a_warming_that_is_refused_leaves_the_reason_only(fake: FakeShaperouter)
     assert plain(left) == "Error: no such rung (request req-7)\n"
 
 
-def test_a_warming_that_is_interrupted_exits_with_130(fake: FakeShaperouter) -> None:
+def test_interrupted_warm_exits_with_130(fake: FakeShaperouter) -> None:
     fake.graph_updates.insert(1, fake.hold)
     with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
         shown.read_until("tracing")

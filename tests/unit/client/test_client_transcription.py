@@ -1,4 +1,4 @@
-"""Both clients and the command transcribe, against a service that plays a script."""
+"""Transcription with both clients and the command, against a service that plays a script."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ README = Path(__file__).parents[3] / "client" / "README.md"
 
 
 class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
-    """Tells what it is sent, and answers with two segments."""
+    """Keeps its requests and answers with two segments."""
 
     def __init__(self) -> None:
         self.unary: list[transcription_pb2.TranscribeRequest] = []
@@ -124,7 +124,7 @@ def client(fake: FakeTranscriber) -> Iterator[Client]:
 # --- Whole recordings -----------------------------------------------------------------------------
 
 
-def test_a_small_recording_is_one_message(fake: FakeTranscriber, client: Client) -> None:
+def test_small_recording_is_sent_in_one_message(fake: FakeTranscriber, client: Client) -> None:
     transcription = client.transcribe(
         b"samples",
         model="whisper",
@@ -165,7 +165,7 @@ def test_a_small_recording_is_one_message(fake: FakeTranscriber, client: Client)
     ]
 
 
-def test_a_recording_may_be_a_file_by_name(
+def test_recording_can_be_the_path_of_a_file(
     fake: FakeTranscriber, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "a.wav").write_bytes(b"RIFF")
@@ -185,7 +185,7 @@ async def _transcribe(address: str, content: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [1, PIECE_BYTES + 1])
-def test_asyncio_does_the_same(fake: FakeTranscriber, size: int) -> None:
+def test_asyncio_client_sends_and_returns_the_same(fake: FakeTranscriber, size: int) -> None:
     assert asyncio.run(_transcribe(fake.address, bytes(size))) == "Hello there."
     assert len(fake.unary) + len(fake.starts) == 1
 
@@ -201,7 +201,7 @@ def test_asyncio_does_the_same(fake: FakeTranscriber, size: int) -> None:
         ({"sample_rate": 2.5}, "audio.sample_rate: must be an integer, got 2.5"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(
+def test_unsendable_arguments_are_refused(
     client: Client, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
@@ -217,7 +217,7 @@ def test_an_unknown_option_is_a_type_error(client: Client) -> None:
 # --- Streams --------------------------------------------------------------------------------------
 
 
-def test_segments_come_before_the_recording_ends(fake: FakeTranscriber, client: Client) -> None:
+def test_segments_arrive_before_the_recording_ends(fake: FakeTranscriber, client: Client) -> None:
     more = threading.Event()
 
     def pieces() -> Iterator[bytes]:
@@ -238,7 +238,7 @@ def test_segments_come_before_the_recording_ends(fake: FakeTranscriber, client: 
     assert stream.result.seed == 7
 
 
-def test_stalls_and_progress_are_told(client: Client) -> None:
+def test_on_stall_and_on_progress_are_called(client: Client) -> None:
     told: list[object] = []
     stream = client.transcribe_stream(b"x", on_stall=told.append, on_progress=told.append)
     assert len(list(stream)) == 2
@@ -251,7 +251,7 @@ def test_a_binary_file_is_read_to_its_end(fake: FakeTranscriber, client: Client)
     assert b"".join(fake.pieces) == b"content"
 
 
-def test_what_a_recording_raises_is_raised_while_reading(client: Client) -> None:
+def test_error_of_the_recording_is_raised_while_iterating(client: Client) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"one"
         raise OSError("the microphone was unplugged")
@@ -263,7 +263,7 @@ def test_what_a_recording_raises_is_raised_while_reading(client: Client) -> None
         list(stream)
 
 
-def test_a_stream_has_no_result_before_its_end(client: Client) -> None:
+def test_stream_has_no_result_before_its_end(client: Client) -> None:
     with client.transcribe_stream(b"x") as stream, pytest.raises(RuntimeError):
         _ = stream.result
 
@@ -285,12 +285,12 @@ async def _stream(address: str, *, fails: bool = False) -> list[TranscribedSegme
         return segments
 
 
-def test_asyncio_streams_pieces_that_come_asynchronously(fake: FakeTranscriber) -> None:
+def test_asyncio_client_sends_pieces_of_an_asynchronous_iterable(fake: FakeTranscriber) -> None:
     assert [str(one) for one in asyncio.run(_stream(fake.address))] == [" Hello", " there."]
     assert fake.pieces == [b"one", b"two"]
 
 
-def test_asyncio_raises_what_a_recording_raises(fake: FakeTranscriber) -> None:
+def test_asyncio_client_raises_the_error_of_the_recording(fake: FakeTranscriber) -> None:
     with pytest.raises(OSError, match="the microphone was unplugged"):
         asyncio.run(_stream(fake.address, fails=True))
 
@@ -303,14 +303,14 @@ def run(fake: FakeTranscriber, *arguments: str, stdin: bytes | None = None) -> R
     return CliRunner().invoke(cli, [*options, "transcribe", *arguments], input=stdin)
 
 
-def test_the_command_prints_lines_of_text(fake: FakeTranscriber, tmp_path: Path) -> None:
+def test_command_prints_lines_of_text(fake: FakeTranscriber, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     result = run(fake, str(tmp_path / "a.wav"))
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello\nthere.\n", "")
     assert fake.pieces == [b"RIFF"]
 
 
-def test_the_command_reads_a_pipe(fake: FakeTranscriber) -> None:
+def test_command_reads_a_pipe(fake: FakeTranscriber) -> None:
     result = run(
         fake, "-", "--audio-format", "pcm_s16le", "--sample-rate", "16000", stdin=b"samples"
     )
@@ -339,20 +339,20 @@ def test_the_command_reads_a_pipe(fake: FakeTranscriber) -> None:
         ),
     ],
 )
-def test_the_command_prints_words_and_subtitles(
+def test_command_prints_words_and_subtitles(
     fake: FakeTranscriber, arguments: list[str], printed: list[str]
 ) -> None:
     assert run(fake, "-", *arguments, stdin=b"x").stdout.splitlines() == printed
 
 
 @pytest.mark.parametrize("arguments", [["--format", "json"], ["--json"]])
-def test_the_command_prints_json(fake: FakeTranscriber, arguments: list[str]) -> None:
+def test_command_prints_json(fake: FakeTranscriber, arguments: list[str]) -> None:
     printed = json.loads(run(fake, "-", *arguments, stdin=b"x").stdout)
     assert printed["text"] == "Hello there."
     assert printed["segments"][0]["words"][0]["text"] == " Hello"
 
 
-def test_the_command_sends_every_option(fake: FakeTranscriber) -> None:
+def test_command_sends_every_option(fake: FakeTranscriber) -> None:
     options = (
         "--language de --task translate --word-timestamps --no-timestamps --initial-prompt Zoë "
         "--no-condition-on-previous-text --temperature 0 --temperature 0.5 --num-beams 4 "
@@ -389,7 +389,7 @@ def test_the_command_sends_every_option(fake: FakeTranscriber) -> None:
     ],
     ids=["whole", "live"],
 )
-def test_the_python_of_the_readme_runs(
+def test_python_of_the_readme_runs(
     client: Client,
     block: str,
     tmp_path: Path,
@@ -403,7 +403,7 @@ def test_the_python_of_the_readme_runs(
     assert " Hello" in capsys.readouterr().out
 
 
-def test_words_have_no_place_in_subrip(fake: FakeTranscriber) -> None:
+def test_word_timestamps_are_refused_for_subrip(fake: FakeTranscriber) -> None:
     result = run(fake, "-", "--format", "srt", "--word-timestamps", stdin=b"x")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--word-timestamps cannot be used with --format srt" in result.stderr

@@ -1,4 +1,4 @@
-"""How the ``shaperouter`` command tells that a call has failed."""
+"""How the ``shaperouter`` command reports failed calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 
-def test_failure_is_one_line_and_exit_code_1(fake: FakeShaperouter) -> None:
+def test_failure_prints_one_line_and_exits_with_1(fake: FakeShaperouter) -> None:
     fake.script = [fake.fail(grpc.StatusCode.INTERNAL, "the worker's graph failed")]
     result = run(fake, "generate", "x")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: the worker's graph failed (request req-7)\n"
 
 
-def test_invalid_argument_is_exit_code_2(fake: FakeShaperouter) -> None:
+def test_invalid_argument_exits_with_2(fake: FakeShaperouter) -> None:
     violation = BadRequest.FieldViolation(field="text", description="must not be empty")
     details = BadRequest(field_violations=[violation])
     fake.script = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, "invalid", details)]
@@ -76,7 +76,7 @@ def test_invalid_argument_is_exit_code_2(fake: FakeShaperouter) -> None:
         (["models"], "a_new_field", "is wrong", "a_new_field: is wrong"),
     ],
 )
-def test_errors_name_options_of_the_command_line(
+def test_errors_name_command_line_options(
     fake: FakeShaperouter, command: list[str], field: str, description: str, told: str
 ) -> None:
     violation = BadRequest.FieldViolation(field=field, description=description)
@@ -89,7 +89,7 @@ def test_errors_name_options_of_the_command_line(
     assert result.stderr == f"Error: {told} (request req-7)\n"
 
 
-def test_what_the_client_itself_refuses_names_options_too(fake: FakeShaperouter) -> None:
+def test_errors_of_the_client_itself_name_command_line_options(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "x", "--max-new-tokens", str(2**31))
     assert result.exit_code == 2
     assert result.stderr == (
@@ -98,7 +98,7 @@ def test_what_the_client_itself_refuses_names_options_too(fake: FakeShaperouter)
     assert not fake.requests
 
 
-def test_names_of_fields_in_a_message_without_violations_are_those_of_options(
+def test_message_without_violations_names_command_line_options(
     fake: FakeShaperouter,
 ) -> None:
     told = "options.num_beams must be at most 8; options.stop is not for beams; stop"
@@ -108,7 +108,7 @@ def test_names_of_fields_in_a_message_without_violations_are_those_of_options(
     )
 
 
-def test_overload_tells_when_to_try_again(fake: FakeShaperouter) -> None:
+def test_overload_says_when_to_retry(fake: FakeShaperouter) -> None:
     info = RetryInfo(retry_delay=Duration(seconds=2))
     fake.script = [fake.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full", info)]
     result = run(fake, "generate", "x")
@@ -133,15 +133,15 @@ def test_json_errors_are_objects_on_stderr(fake: FakeShaperouter) -> None:
     }
 
 
-def test_text_before_an_error_stays(fake: FakeShaperouter) -> None:
+def test_text_before_an_error_remains(fake: FakeShaperouter) -> None:
     fake.script[2:] = [fake.fail(grpc.StatusCode.UNAVAILABLE, "worker-0 was lost")]
     result = run(fake, "generate", "x", "--stream")
     assert (result.exit_code, result.stdout) == (1, " a")
     assert "worker-0 was lost" in result.stderr
 
 
-@pytest.mark.usefixtures("hasty_retries")
-def test_absent_service_is_told(nobody: str) -> None:
-    result = CliRunner().invoke(cli, ["models", "--address", nobody])
+@pytest.mark.usefixtures("fast_retries")
+def test_absent_service_is_reported(unused_address: str) -> None:
+    result = CliRunner().invoke(cli, ["models", "--address", unused_address])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: no Shaperouter at {nobody}: ")
+    assert result.stderr.startswith(f"Error: no Shaperouter at {unused_address}: ")

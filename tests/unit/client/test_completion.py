@@ -1,4 +1,4 @@
-"""Shells are given completion by the commands, as the README says."""
+"""Shell completion of the commands, as the README describes it."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def complete(command: str, **variables: str) -> str:
     ).stdout
 
 
-def test_the_readme_has_both_commands_for_each_shell() -> None:
+def test_readme_has_both_commands_for_each_shell() -> None:
     assert {(shell, command) for _, shell, command in CALLS} == {
         (shell, command)
         for shell in ("bash", "zsh", "fish")
@@ -32,7 +32,7 @@ def test_the_readme_has_both_commands_for_each_shell() -> None:
 
 
 @pytest.mark.parametrize(("variable", "shell", "command"), CALLS)
-def test_the_script_of_a_shell_is_printed(variable: str, shell: str, command: str) -> None:
+def test_completion_script_is_printed(variable: str, shell: str, command: str) -> None:
     script = complete(command, **{variable: f"{shell}_source"})
     assert f"{variable}={shell}_complete" in script
 

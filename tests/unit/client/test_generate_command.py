@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_generate_prints_the_new_text_only(fake: FakeShaperouter, stream: list[str]) -> None:
+def test_generate_prints_only_the_new_text(fake: FakeShaperouter, stream: list[str]) -> None:
     result = run(fake, "generate", "TensorFlow is", *stream)
     assert (result.exit_code, result.stdout, result.stderr) == (0, " a library\n", "")
     assert request_of(fake).text == "TensorFlow is"
@@ -78,7 +78,7 @@ def test_early_stopping_has_names(fake: FakeShaperouter, name: str, told: int) -
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_several_sequences_are_numbered_and_have_their_scores(
+def test_several_sequences_are_printed_with_numbers_and_scores(
     fake: FakeShaperouter, stream: list[str]
 ) -> None:
     fake.script = [
@@ -96,7 +96,7 @@ def test_several_sequences_are_numbered_and_have_their_scores(
     ]
 
 
-def test_sequences_that_are_sampled_have_no_scores(fake: FakeShaperouter) -> None:
+def test_sampled_sequences_are_printed_without_scores(fake: FakeShaperouter) -> None:
     end = fake.completion()
     end.completion.sequences.add(finish_reason=generation_pb2.FINISH_REASON_STOP)
     fake.script[-1] = end
@@ -105,14 +105,14 @@ def test_sequences_that_are_sampled_have_no_scores(fake: FakeShaperouter) -> Non
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_tokens_without_text_are_told(fake: FakeShaperouter, stream: list[str]) -> None:
+def test_tokens_without_text_are_explained(fake: FakeShaperouter, stream: list[str]) -> None:
     fake.script = [fake.delta("", 5, 9), fake.completion()]
     result = run(fake, "generate", "1 2", "--token-ids", *stream)
     assert (result.exit_code, result.stdout) == (0, "\n")
     assert result.stderr.startswith("A sequence has tokens but no text: ")
 
 
-def test_generate_leaves_options_to_the_service(fake: FakeShaperouter) -> None:
+def test_generate_sends_no_option_that_was_not_given(fake: FakeShaperouter) -> None:
     run(fake, "generate", "x")
     assert request_of(fake).options == generation_pb2.GenerationOptions()
 
@@ -126,9 +126,7 @@ def test_greedy_is_sent(fake: FakeShaperouter) -> None:
 @pytest.mark.parametrize(
     ("stdin", "text"), [("a b\n", "a b"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("é", "é"), ("", "")]
 )
-def test_prompt_from_stdin_loses_one_line_break(
-    fake: FakeShaperouter, stdin: str, text: str
-) -> None:
+def test_one_line_break_is_removed_from_stdin(fake: FakeShaperouter, stdin: str, text: str) -> None:
     assert run(fake, "generate", "-", stdin=stdin).exit_code == 0
     assert request_of(fake).text == text
 
@@ -141,19 +139,19 @@ def test_stdin_that_is_not_utf8_is_refused(fake: FakeShaperouter) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["3 1 2", "3,1, 2", " 3\t1\n2 "])
-def test_prompt_may_be_token_ids(fake: FakeShaperouter, prompt: str) -> None:
+def test_prompt_can_be_token_ids(fake: FakeShaperouter, prompt: str) -> None:
     assert run(fake, "generate", "--token-ids", prompt).exit_code == 0
     assert list(request_of(fake).token_ids.ids) == [3, 1, 2]
     assert not request_of(fake).HasField("text")
 
 
-def test_wrong_token_id_is_named(fake: FakeShaperouter) -> None:
+def test_error_names_the_wrong_token_id(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "--token-ids", "3 x")
     assert result.exit_code == 2
     assert "PROMPT[1]: must be an integer, got 'x'" in result.stderr
 
 
-def test_json_is_one_object_with_the_whole_result(fake: FakeShaperouter) -> None:
+def test_json_is_one_object_with_the_complete_result(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "x", "--json")
     assert result.stderr == ""
     assert result.stdout.count("\n") == 1
@@ -179,7 +177,7 @@ def test_json_is_one_object_with_the_whole_result(fake: FakeShaperouter) -> None
     }
 
 
-def test_json_stream_is_one_object_a_line_for_each_event(fake: FakeShaperouter) -> None:
+def test_json_stream_prints_one_object_per_event(fake: FakeShaperouter) -> None:
     events = [
         json.loads(line)
         for line in run(fake, "generate", "x", "--json", "--stream").stdout.splitlines()
@@ -197,9 +195,7 @@ def test_json_stream_is_one_object_a_line_for_each_event(fake: FakeShaperouter) 
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_explain_prints_the_ways_there_were_on_stderr(
-    fake: FakeShaperouter, stream: list[str]
-) -> None:
+def test_explain_prints_the_options_on_stderr(fake: FakeShaperouter, stream: list[str]) -> None:
     fake.script[-1] = routed(fake, 1)
     result = run(fake, "generate", "x", "--explain", *stream)
     assert request_of(fake).explain
@@ -215,7 +211,7 @@ def test_explain_prints_the_ways_there_were_on_stderr(
     assert other.split()[:2] == ["worker-1", "1x16"]
 
 
-def test_the_way_of_a_source_has_its_encode_graph(fake: FakeShaperouter) -> None:
+def test_explain_prints_the_encode_graph_of_a_source(fake: FakeShaperouter) -> None:
     end = routed(fake, 1)
     for option in end.completion.completion.routes[0].options:
         option.ClearField("prefill")
@@ -226,20 +222,20 @@ def test_the_way_of_a_source_has_its_encode_graph(fake: FakeShaperouter) -> None
     assert taken.split()[:4] == [">", "worker-0", "1x32", "4x256"]
 
 
-def test_a_decoders_prompt_is_sent(fake: FakeShaperouter) -> None:
+def test_decoder_text_is_sent(fake: FakeShaperouter) -> None:
     run(fake, "generate", "good", "--decoder-text", "gut")
     request = request_of(fake)
     assert (request.text, request.decoder_text) == ("good", "gut")
 
 
-def test_each_run_is_explained_by_itself(fake: FakeShaperouter) -> None:
+def test_explain_prints_a_table_for_each_run(fake: FakeShaperouter) -> None:
     fake.script[-1] = routed(fake, 2)
     lines = run(fake, "generate", "x", "--explain").stderr.splitlines()
     assert [line for line in lines if line.startswith("Run")] == ["Run 1 of 2:", "Run 2 of 2:"]
     assert len([line for line in lines if line.startswith(">")]) == 2
 
 
-def test_a_service_that_explains_nothing_is_said(fake: FakeShaperouter) -> None:
+def test_explain_reports_missing_routes(fake: FakeShaperouter) -> None:
     result = run(fake, "generate", "x", "--explain")
     assert result.stderr == "The service did not report how it routed the request.\n"
 

@@ -1,4 +1,4 @@
-"""The picture of ``shaperouter graphs --watch``, and the figures in it."""
+"""The screen of ``shaperouter graphs --watch``, and its figures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def graph(  # noqa: PLR0917 (a shape, and a state)
 def picture(
     graphs: Sequence[Graph], *, width: int = 80, height: int = 60, activity: Activity | None = None
 ) -> list[str]:
-    """The lines of a screen that shows graphs, without what is free at the end."""
+    """The lines of a screen that shows graphs, without empty lines at the end."""
     if activity is None:
         activity = Activity()
         activity.update(graphs, 0.0)
@@ -73,7 +73,7 @@ def picture(
 
 
 def section(lines: Sequence[str], title: str) -> list[str]:
-    """The lines of a lattice, from its heading to the next free line."""
+    """The lines of a lattice, from its heading to the next empty line."""
     first = next(i for i, line in enumerate(lines) if line.startswith(title))
     last = next(i for i, line in enumerate(lines) if i > first and not line)
     return list(lines[first:last])
@@ -82,7 +82,7 @@ def section(lines: Sequence[str], title: str) -> list[str]:
 # Lattices.
 
 
-def test_a_lattice_is_of_one_model_kind_and_beam_width() -> None:
+def test_lattice_has_one_model_kind_and_beam_width() -> None:
     graphs = [
         graph(kind=GraphKind.PREFILL),
         graph(1, 64),
@@ -114,7 +114,7 @@ def test_a_lattice_is_of_one_model_kind_and_beam_width() -> None:
         ([COLD, COLD], COLD),
     ],
 )
-def test_a_cell_has_the_state_to_look_at_first(states: list[GraphState], told: GraphState) -> None:
+def test_cell_has_its_most_interesting_state(states: list[GraphState], told: GraphState) -> None:
     (lattice,) = lattices([graph(state=state) for state in states])
     assert lattice.cells[1, 64].state is told
 
@@ -122,7 +122,7 @@ def test_a_cell_has_the_state_to_look_at_first(states: list[GraphState], told: G
 # Activity.
 
 
-def test_shares_are_of_the_device_time_since_the_first_reading() -> None:
+def test_shares_are_of_the_device_time_since_the_first_list() -> None:
     activity = Activity()
     activity.update([graph(1, seconds=100.0), graph(2, seconds=50.0)], now=10.0)
     activity.update([graph(1, seconds=103.0), graph(2, seconds=51.0)], now=14.0)
@@ -131,7 +131,7 @@ def test_shares_are_of_the_device_time_since_the_first_reading() -> None:
     assert activity.utilization("worker-0") == 1.0
 
 
-def test_what_was_long_ago_is_forgotten() -> None:
+def test_old_device_time_is_forgotten() -> None:
     activity = Activity()
     activity.update([graph(seconds=0.0)], now=0.0)
     activity.update([graph(seconds=2.0)], now=2.0)
@@ -140,7 +140,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
     assert activity.utilization("worker-0") == 0.0
 
 
-def test_the_same_signature_on_several_workers_has_one_share() -> None:
+def test_signature_on_several_workers_has_one_share() -> None:
     activity = Activity()
     names = ("worker-0", "worker-1")
     for now, seconds in ((0.0, 0.0), (4.0, 1.0)):
@@ -149,21 +149,21 @@ def test_the_same_signature_on_several_workers_has_one_share() -> None:
     assert [activity.utilization(name) for name in names] == [0.25, 0.25]
 
 
-def test_a_graph_that_is_new_counts_from_nothing() -> None:
+def test_new_graph_counts_from_zero() -> None:
     activity = Activity()
     activity.update([graph(1)], now=0.0)
     activity.update([graph(1), graph(2, seconds=1.0)], now=4.0)
     assert activity.share(graph(2).signature) == 1.0
 
 
-def test_a_worker_that_has_restarted_counts_from_nothing() -> None:
+def test_restarted_worker_counts_from_zero() -> None:
     activity = Activity()
     activity.update([graph(seconds=100.0)], now=0.0)
     activity.update([graph(seconds=1.0)], now=4.0)
     assert activity.utilization("worker-0") == 0.25
 
 
-def test_of_a_worker_that_has_come_nothing_is_known_yet() -> None:
+def test_new_worker_has_no_utilization_yet() -> None:
     activity = Activity()
     activity.update([graph(seconds=1.0)], now=0.0)
     activity.update([graph(seconds=1.0), graph(2, worker="new", seconds=500.0)], now=4.0)
@@ -172,7 +172,7 @@ def test_of_a_worker_that_has_come_nothing_is_known_yet() -> None:
     assert activity.workers == ["new", "worker-0"]
 
 
-def test_before_the_second_reading_nothing_is_known() -> None:
+def test_utilization_is_unknown_before_the_second_list() -> None:
     activity = Activity()
     activity.update([graph(seconds=5.0)], now=0.0)
     assert activity.utilization("worker-0") is None
@@ -182,7 +182,7 @@ def test_before_the_second_reading_nothing_is_known() -> None:
 # The picture.
 
 
-def test_a_grid_is_rows_by_lengths_with_a_symbol_for_each_state() -> None:
+def test_grid_has_rows_by_lengths_with_a_symbol_for_each_state() -> None:
     graphs = [
         graph(1, 64, READY),
         graph(1, 128, COMPILING),
@@ -202,7 +202,7 @@ def test_a_grid_is_rows_by_lengths_with_a_symbol_for_each_state() -> None:
     ]
 
 
-def test_with_several_workers_a_cell_counts_those_that_are_ready() -> None:
+def test_cell_counts_ready_workers_if_there_are_several() -> None:
     states = {64: [READY, READY, COLD], 128: [READY, COMPILING, COLD], 256: [COLD] * 3}
     graphs = [
         graph(1, length, state, f"worker-{index}")
@@ -212,7 +212,7 @@ def test_with_several_workers_a_cell_counts_those_that_are_ready() -> None:
     assert section(picture(graphs), "gpt2 decode")[2].split() == ["1", "2/3", "◐1/3", "·"]
 
 
-def test_what_waits_for_a_compile_thread_is_on_the_way() -> None:
+def test_queued_graphs_are_on_the_way() -> None:
     lines = picture([graph(1), graph(2, state=QUEUED), graph(4, state=COMPILING)])
     worker = next(line for line in lines if line.startswith("worker-0"))
     assert worker.split()[2:5] == ["1", "2", "0"]
@@ -224,7 +224,7 @@ def test_the_legend_fits_80_columns() -> None:
     assert legend.endswith("last 5 s")
 
 
-def test_cells_have_their_share_of_device_time() -> None:
+def test_cells_show_their_share_of_device_time() -> None:
     activity = Activity()
     activity.update([graph(1), graph(2), graph(4)], now=0.0)
     graphs = [graph(1, seconds=3.0), graph(2, seconds=1.0), graph(4, seconds=0.01)]
@@ -239,7 +239,7 @@ def test_cells_have_their_share_of_device_time() -> None:
     assert worker.split() == ["worker-0", "50%", "3", "0", "0", "4.0"]
 
 
-def test_a_heading_tells_what_shapes_cost_and_which_most() -> None:
+def test_heading_has_the_costs_and_the_costliest_shapes() -> None:
     graphs = [
         graph(1, 64, COLD, missed=1.0),
         graph(2, 64, COLD, missed=2.5),
@@ -251,7 +251,7 @@ def test_a_heading_tells_what_shapes_cost_and_which_most() -> None:
     )
 
 
-def test_a_failure_is_told_in_one_line() -> None:
+def test_failure_takes_one_line() -> None:
     graphs = [graph(1, 64, FAILED, error="out of\nmemory: " + "x" * 200)]
     line = section(picture(graphs), "gpt2 decode")[-1]
     assert line.startswith("✗ 1x64 on worker-0: out of memory: xxx")
@@ -259,14 +259,14 @@ def test_a_failure_is_told_in_one_line() -> None:
     assert line.endswith("…")
 
 
-def test_lattices_that_are_cold_are_told_in_one_line() -> None:
+def test_cold_lattices_take_one_line() -> None:
     graphs = [graph(), *(graph(rows, 64, COLD, beams=8) for rows in (1, 2))]
     lines = picture(graphs)
     assert "All cold: gpt2 decode beams 8 (2)" in lines
     assert not any(line.startswith("gpt2 decode beams 8") for line in lines)
 
 
-def test_names_are_shown_as_they_are() -> None:
+def test_names_are_shown_unchanged() -> None:
     lines = picture([graph(state=FAILED, worker="[bold]:smile:", error="[red]")])
     assert "✗ 1x64 on [bold]:smile:: [red]" in lines
 
@@ -276,7 +276,7 @@ LADDER = [16, 24, 32, 48, 64, 88, 128, 256, 512, 1024]
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_column_is_there_however_narrow_the_terminal_is(width: int, workers: int) -> None:
+def test_every_column_is_shown_on_a_narrow_terminal(width: int, workers: int) -> None:
     graphs = [
         graph(rows, length, READY, f"worker-{index}")
         for rows in (1, 2)
@@ -302,7 +302,7 @@ def test_the_default_ladders_of_one_worker_fit_80_columns_in_one_grid() -> None:
     assert sum(line.count("10%") for line in lines) == 10
 
 
-def test_what_a_low_terminal_cannot_show_is_said_and_workers_stay() -> None:
+def test_low_terminal_shows_workers_and_counts_missing_lines() -> None:
     graphs = [graph(rows, 64) for rows in range(1, 41)]
     lines = picture(graphs, height=24)
     assert len(lines) == 24
@@ -311,12 +311,12 @@ def test_what_a_low_terminal_cannot_show_is_said_and_workers_stay() -> None:
     assert lines[-1].startswith("● ready")
 
 
-def test_no_graphs_is_a_picture_too() -> None:
+def test_view_without_graphs() -> None:
     lines = picture([])
     assert lines[0] == "127.0.0.1:50051 · 0 workers · Ctrl-C ends"
 
 
-def test_a_worker_that_starts_says_how_far_it_is() -> None:
+def test_starting_worker_shows_its_progress() -> None:
     lines = picture(
         [
             graph(length=64, first=True),

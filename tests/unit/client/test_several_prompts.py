@@ -1,4 +1,4 @@
-"""Several prompts in one call, of the blocking client and of the asynchronous one."""
+"""Several prompts in one call, with both clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ both = pytest.mark.parametrize("generate", [blocking, asynchronous])
 
 
 def echoing(fake: FakeShaperouter) -> None:
-    """Has each generation be its prompt."""
+    """Makes the fake answer each prompt with its own text."""
     template = fake.response
 
     def answer(request: generation_pb2.GenerateRequest) -> generation_pb2.GenerateResponse:
@@ -65,7 +65,7 @@ def echoing(fake: FakeShaperouter) -> None:
 
 
 @both
-def test_generations_are_in_the_order_of_their_prompts(
+def test_generations_have_the_order_of_their_prompts(
     fake: FakeShaperouter, generate: Generate
 ) -> None:
     echoing(fake)
@@ -74,7 +74,7 @@ def test_generations_are_in_the_order_of_their_prompts(
 
 
 @both
-def test_prompts_may_be_token_ids(fake: FakeShaperouter, generate: Generate) -> None:
+def test_prompts_can_be_token_ids(fake: FakeShaperouter, generate: Generate) -> None:
     echoing(fake)
     assert [made.text for made in generate(fake.address, [[1, 2], (3,)])] == ["[1, 2]", "[3]"]
 
@@ -86,13 +86,15 @@ def test_one_list_of_token_ids_is_one_prompt(fake: FakeShaperouter, generate: Ge
 
 
 @both
-def test_every_prompt_has_the_options(fake: FakeShaperouter, generate: Generate) -> None:
+def test_every_prompt_is_sent_with_the_options(fake: FakeShaperouter, generate: Generate) -> None:
     generate(fake.address, ["a", "b"], model="demo", seed=4)
     assert {(each.model, each.options.seed) for each in fake.requests} == {("demo", 4)}  # type: ignore[attr-defined]
 
 
 @both
-def test_a_prompt_that_fails_leaves_the_others(fake: FakeShaperouter, generate: Generate) -> None:
+def test_failed_prompt_does_not_affect_the_others(
+    fake: FakeShaperouter, generate: Generate
+) -> None:
     echoing(fake)
     answer = fake.answer
 
@@ -114,7 +116,7 @@ def test_a_prompt_that_fails_leaves_the_others(fake: FakeShaperouter, generate: 
 
 
 @both
-def test_no_more_prompts_are_under_way_than_asked_for(
+def test_max_concurrency_limits_the_prompts_in_progress(
     fake: FakeShaperouter, generate: Generate
 ) -> None:
     lock, under_way, most = threading.Lock(), 0, 0
@@ -146,7 +148,7 @@ def test_prompts_share_the_deadline(fake: FakeShaperouter, generate: Generate) -
 
 @both
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])
-def test_a_concurrency_that_cannot_be_one_is_refused(
+def test_invalid_max_concurrency_is_refused(
     fake: FakeShaperouter, generate: Generate, value: Any
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="max_concurrency: must be"):
@@ -155,12 +157,12 @@ def test_a_concurrency_that_cannot_be_one_is_refused(
 
 
 @both
-def test_an_option_that_is_none_is_a_type_error(fake: FakeShaperouter, generate: Generate) -> None:
+def test_unknown_option_is_a_type_error(fake: FakeShaperouter, generate: Generate) -> None:
     with pytest.raises(TypeError, match="unknown option 'sead'"):
         generate(fake.address, ["x", "y"], sead=1)
 
 
-def test_closing_the_client_ends_all_of_them(fake: FakeShaperouter) -> None:
+def test_closing_the_client_cancels_all_prompts(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.hold
     client = Client(fake.address)
     failures: list[PromptsError] = []
@@ -180,7 +182,7 @@ def test_closing_the_client_ends_all_of_them(fake: FakeShaperouter) -> None:
     assert all(isinstance(result, CallCancelledError) for result in error.results)
 
 
-def test_closing_the_asynchronous_client_ends_all_of_them(fake: FakeShaperouter) -> None:
+def test_closing_the_asyncio_client_cancels_all_prompts(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.hold
 
     async def scenario() -> PromptsError:
@@ -196,7 +198,7 @@ def test_closing_the_asynchronous_client_ends_all_of_them(fake: FakeShaperouter)
     assert [type(result) for result in results] == [CallCancelledError] * 20
 
 
-def test_closing_the_client_waits_for_no_retry(fake: FakeShaperouter) -> None:
+def test_closing_the_client_does_not_wait_for_retries(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.fail(
         grpc.StatusCode.UNAVAILABLE, "later", RetryInfo(retry_delay={"seconds": 60})
     )
@@ -218,7 +220,7 @@ def test_closing_the_client_waits_for_no_retry(fake: FakeShaperouter) -> None:
     assert [type(result) for result in failures[0].results] == [CallCancelledError] * 2
 
 
-def test_an_interruption_cancels_all_of_them(fake: FakeShaperouter) -> None:
+def test_interruption_cancels_all_prompts(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.hold
     code = (
         "import signal, sys, shaperouter\n"
@@ -234,7 +236,7 @@ def test_an_interruption_cancels_all_of_them(fake: FakeShaperouter) -> None:
     assert len(fake.requests) <= 2
 
 
-def test_cancelling_the_task_cancels_all_of_them(fake: FakeShaperouter) -> None:
+def test_cancelling_the_task_cancels_all_prompts(fake: FakeShaperouter) -> None:
     fake.before_answer = fake.hold
 
     async def scenario() -> None:

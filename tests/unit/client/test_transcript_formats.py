@@ -1,4 +1,4 @@
-"""Transcripts are printed as text and as subtitles that players read."""
+"""Transcripts as text and as subtitles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def words_of(*words: tuple[str, float, float]) -> tuple[TranscribedWord, ...]:
         (TranscriptFormat.VTT, "00:00:01.500 --> 00:00:02.000\nHello there.\n"),
     ],
 )
-def test_a_segment(form: TranscriptFormat, printed: str) -> None:
+def test_segment_in_each_format(form: TranscriptFormat, printed: str) -> None:
     assert WRITERS[form](7, segment(" Hello there.")) == printed
 
 
@@ -48,18 +48,18 @@ def test_a_segment(form: TranscriptFormat, printed: str) -> None:
         (360_000.25, "100:00:00,250"),
     ],
 )
-def test_times_carry_over(seconds: float, printed: str) -> None:
+def test_milliseconds_carry_over_to_minutes_and_hours(seconds: float, printed: str) -> None:
     times = WRITERS[TranscriptFormat.SRT](1, segment("a", start=seconds, end=seconds))
     assert times.splitlines()[1] == f"{printed} --> {printed}"
 
 
 @pytest.mark.parametrize("form", [TranscriptFormat.SRT, TranscriptFormat.VTT])
-def test_text_cannot_be_taken_for_another_subtitle(form: TranscriptFormat) -> None:
+def test_text_cannot_end_a_subtitle(form: TranscriptFormat) -> None:
     printed = WRITERS[form](1, segment("a --> b\n\n2\n c"))
     assert printed.endswith("\na -> b\n2\nc\n")
 
 
-def test_text_cannot_be_taken_for_a_tag() -> None:
+def test_text_cannot_begin_a_tag() -> None:
     printed = WRITERS[TranscriptFormat.VTT](1, segment("R&B <i>"))
     assert printed.endswith("\nR&amp;B &lt;i>\n")
 
@@ -95,7 +95,7 @@ def test_only_webvtt_has_a_heading() -> None:
     assert HEADINGS == {TranscriptFormat.VTT: "WEBVTT\n"}
 
 
-def test_a_transcription_is_its_text() -> None:
+def test_str_of_a_transcription_is_its_text() -> None:
     made = Transcription(
         segments=(segment(" Hello"), segment(" there.")),
         language=DetectedLanguage(code="en", probability=1.0),

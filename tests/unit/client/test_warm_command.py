@@ -32,7 +32,7 @@ def request_of(fake: FakeShaperouter) -> graph_pb2.WarmGraphsRequest:
     return request
 
 
-def test_each_change_is_a_line_and_the_end_a_summary(fake: FakeShaperouter) -> None:
+def test_each_change_prints_a_line_and_the_end_a_summary(fake: FakeShaperouter) -> None:
     fake.graph_updates = [
         [fake.graph(TRACING), fake.graph(READY, rows=2, beams=4)],
         [fake.graph(COMPILING), fake.graph(READY, rows=2, beams=4)],
@@ -51,7 +51,7 @@ def test_each_change_is_a_line_and_the_end_a_summary(fake: FakeShaperouter) -> N
     assert summary.startswith("2 of 2 graphs ready after 0.")
 
 
-def test_a_graph_that_fails_is_exit_code_1_with_the_reason(fake: FakeShaperouter) -> None:
+def test_failed_graph_exits_with_1_and_the_reason(fake: FakeShaperouter) -> None:
     fake.graph_updates = [
         [fake.graph(READY), fake.graph(FAILED, rows=2, error="max_graphs is 8, and 8 are ready")]
     ]
@@ -63,7 +63,7 @@ def test_a_graph_that_fails_is_exit_code_1_with_the_reason(fake: FakeShaperouter
     assert result.stdout.splitlines()[-1].startswith("1 of 2 graphs ready after")
 
 
-def test_json_is_one_object_a_line_for_each_change(fake: FakeShaperouter) -> None:
+def test_json_prints_one_object_per_change(fake: FakeShaperouter) -> None:
     fake.graph_updates.append([fake.graph(FAILED, error="out of memory")])
     result = run(fake, "warm", "demo decode 4x256", "--json")
     assert (result.exit_code, result.stderr) == (1, "")
@@ -79,7 +79,7 @@ def test_workers_are_sent(fake: FakeShaperouter) -> None:
     )
 
 
-def test_signatures_come_from_arguments_a_file_and_a_product_each_once(
+def test_signatures_from_arguments_file_and_product_are_sent_once(
     fake: FakeShaperouter, tmp_path: Path
 ) -> None:
     file = tmp_path / "signatures.txt"
@@ -101,13 +101,13 @@ def test_signatures_come_from_arguments_a_file_and_a_product_each_once(
     ]
 
 
-def test_a_product_leaves_the_model_to_the_service(fake: FakeShaperouter) -> None:
+def test_product_without_a_model_leaves_it_to_the_service(fake: FakeShaperouter) -> None:
     run(fake, "warm", "--kind", "prefill", "--rows", "1", "--lengths", "16")
     (signature,) = request_of(fake).signatures
     assert (signature.model, signature.kind, signature.beams) == ("", PREFILL, 1)
 
 
-def test_signatures_may_come_from_stdin(fake: FakeShaperouter) -> None:
+def test_signatures_are_read_from_stdin(fake: FakeShaperouter) -> None:
     run(fake, "warm", "--file", "-", stdin="demo decode 4x256\n")
     assert list(request_of(fake).signatures) == [fake.signature(DECODE, 4, 256)]
 
@@ -131,7 +131,7 @@ def test_signatures_may_come_from_stdin(fake: FakeShaperouter) -> None:
         (["--file", "/nonexistent"], "No such file"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(fake: FakeShaperouter, arguments: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2(fake: FakeShaperouter, arguments: list[str], told: str) -> None:
     result = run(fake, "warm", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
@@ -145,14 +145,14 @@ def test_wrong_usage_is_exit_code_2(fake: FakeShaperouter, arguments: list[str],
         (b"demo decode 4x256\n\xff\n", "<stdin>: is not UTF-8"),
     ],
 )
-def test_a_wrong_line_is_named(fake: FakeShaperouter, content: bytes, told: str) -> None:
+def test_error_names_the_wrong_line(fake: FakeShaperouter, content: bytes, told: str) -> None:
     result = run(fake, "warm", "--file", "-", stdin=content)
     assert result.exit_code == 2
     assert told in result.stderr
     assert not fake.requests
 
 
-def test_what_the_service_refuses_is_exit_code_2(fake: FakeShaperouter) -> None:
+def test_refusal_of_the_service_exits_with_2(fake: FakeShaperouter) -> None:
     told = "signatures[0].rows: must be one of 1, 2, 4 (rows of decode beams 1 of demo), got 3"
     fake.graph_updates = [fake.fail(grpc.StatusCode.INVALID_ARGUMENT, told)]
     result = run(fake, "warm", "demo decode 3x256")
@@ -160,7 +160,7 @@ def test_what_the_service_refuses_is_exit_code_2(fake: FakeShaperouter) -> None:
     assert told in result.stderr
 
 
-def test_a_service_that_stops_is_exit_code_1_without_a_summary(fake: FakeShaperouter) -> None:
+def test_stopping_service_exits_with_1_and_without_a_summary(fake: FakeShaperouter) -> None:
     fake.graph_updates[1] = fake.fail(grpc.StatusCode.UNAVAILABLE, "the service is being stopped")
     result = run(fake, "warm", "demo decode 4x256")
     assert result.exit_code == 1
@@ -168,7 +168,7 @@ def test_a_service_that_stops_is_exit_code_1_without_a_summary(fake: FakeShapero
     assert "the service is being stopped" in result.stderr
 
 
-def test_the_help_has_examples_one_a_line() -> None:
+def test_help_has_one_example_per_line() -> None:
     output = CliRunner().invoke(cli, ["warm", "--help"]).output
     assert '  shaperouter warm "gpt2 prefill 1x16" "gpt2 decode 4x256 beams 4"\n' in output
 
@@ -176,7 +176,7 @@ def test_the_help_has_examples_one_a_line() -> None:
 # Watching.
 
 
-def test_a_watch_as_json_is_one_object_a_line_for_each_change(fake: FakeShaperouter) -> None:
+def test_watch_as_json_prints_one_object_per_change(fake: FakeShaperouter) -> None:
     result = run(fake, "graphs", "--watch", "--json", "--model", "demo", "--all")
     assert (result.exit_code, result.stderr) == (0, "")
     told = [json.loads(line)["graphs"][0]["state"] for line in result.stdout.splitlines()]
@@ -184,14 +184,14 @@ def test_a_watch_as_json_is_one_object_a_line_for_each_change(fake: FakeShaperou
     assert fake.requests == [graph_pb2.WatchGraphsRequest(model="demo", include_cold=True)]
 
 
-def test_a_watch_without_a_terminal_needs_json(fake: FakeShaperouter) -> None:
+def test_watch_without_a_terminal_needs_json(fake: FakeShaperouter) -> None:
     result = run(fake, "graphs", "--watch")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--watch needs a terminal, or --json" in result.stderr
     assert not fake.requests
 
 
-def test_a_watch_that_cannot_begin_is_exit_code_1(nobody: str) -> None:
-    result = CliRunner().invoke(cli, ["graphs", "--watch", "--json", "--address", nobody])
+def test_watch_that_cannot_start_exits_with_1(unused_address: str) -> None:
+    result = CliRunner().invoke(cli, ["graphs", "--watch", "--json", "--address", unused_address])
     assert result.exit_code == 1
     assert "no Shaperouter at" in json.loads(result.stderr)["error"]["message"]
