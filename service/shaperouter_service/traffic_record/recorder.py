@@ -1,4 +1,4 @@
-"""The recorder: counts a worker's traffic, and writes it down when it is told to."""
+"""TrafficRecorder: counts a worker's traffic and saves the counts to the record."""
 
 import threading
 import time
@@ -18,36 +18,34 @@ log = structlog.get_logger(__name__)
 class TrafficRecorder:
     """Counts the traffic of a worker's models.
 
-    All methods may be called from any thread. Those that count take a microsecond, and wait for no
-    file; `save` is for another thread than the device's. Models and signatures are those of the
-    ladders that the recorder was made with.
+    Thread-safe. Methods that count take a microsecond and never wait for a file; `save` does, so
+    the device thread must not call it. Models and signatures must be of the recorder's ladders.
     """
 
     def __init__(self, directory: Path | None, ladders: Mapping[str, Ladders]) -> None:
         """Starts at zero.
 
         Args:
-            directory: Of the record; made when there is something to write. None writes nothing.
-            ladders: Of the worker's models, by name.
+            directory: Directory of the record, created by the first save; None saves nothing.
+            ladders: Ladders of the worker's models, by name.
         """
         self._ladders = ladders
         self._files = {name: RecordFile(directory, name) for name in ladders} if directory else {}
-        # Held for moments only: by what counts, and to swap what was counted.
+        # Held only to count, and to swap the counts.
         self._counting = threading.Lock()
         self._saving = threading.Lock()
-        # Up to when the time of each model was recorded; time without traffic counts with what
-        # follows it.
-        self._dated = dict.fromkeys(ladders, time.monotonic())
-        self._recent = self._nothing()
+        # End of each model's recorded time. Time without traffic is added to the next traffic.
+        self._recorded_until = dict.fromkeys(ladders, time.monotonic())
+        self._recent = self._empty()
         self._failed = False
 
     def prompt(self, model: str, tokens: int) -> None:
-        """Counts a prompt of which prefill reads so many tokens."""
+        """Counts a prompt of `tokens` tokens to prefill."""
         with self._counting:
             self._recent[model].add_prompt(tokens)
 
     def source(self, model: str, length: int) -> None:
-        """Counts a source of so many places."""
+        """Counts a source of `length` positions."""
         with self._counting:
             self._recent[model].add_source(length)
 
@@ -55,15 +53,15 @@ class TrafficRecorder:
         """Counts a run.
 
         Args:
-            model: Its model.
-            beams: Width of its lane.
-            final_length: Places that its last step attends to if nothing ends it early.
+            model: Name of the model.
+            beams: Beam width of the lane.
+            final_length: Positions that the last step attends to if the run does not end early.
         """
         with self._counting:
             self._recent[model].add_run(beams, final_length)
 
     def asked(self, signature: Signature) -> None:
-        """Counts that a signature was the tight cover of what is to be computed."""
+        """Counts that a signature was the tight cover of a computation."""
         with self._counting:
             self._recent[signature.model].of(signature).asked += 1
 
@@ -71,10 +69,10 @@ class TrafficRecorder:
         """Counts a call of a graph.
 
         Args:
-            signature: Of the graph.
-            seconds: Device time it took.
-            steps: Steps it made; 1 for a piece of prompts, and 0 for a call that says nothing of
-                the time of a step.
+            signature: Signature of the graph.
+            seconds: Device time of the call.
+            steps: Number of steps: 1 for a piece of prompts, 0 if the call shows nothing about the
+                time of a step.
         """
         with self._counting:
             counts = self._recent[signature.model].of(signature)
@@ -84,26 +82,26 @@ class TrafficRecorder:
             counts.last_used = time.time()
 
     def missed(self, signature: Signature, seconds: float) -> None:
-        """Counts device time that the absence of a graph cost, in seconds."""
+        """Counts device time that a missing graph would have saved, in seconds."""
         with self._counting:
             self._recent[signature.model].of(signature).missed_seconds += seconds
 
     def compiled(self, signature: Signature, seconds: float) -> None:
-        """Counts a compilation, tracing included, that no cache has shortened."""
+        """Counts a compilation that the cache did not shorten; its time includes tracing."""
         with self._counting:
             counts = self._recent[signature.model].of(signature)
             counts.compiles += 1
             counts.compile_seconds += seconds
 
     def save(self) -> None:
-        """Writes down what was counted since the last time, if anything was.
+        """Saves the counts since the last save, if there are any.
 
-        Where that is not possible it is tried again with the next call; the first failure of a row
-        is logged.
+        Counts that cannot be saved are kept for the next call; only the first of consecutive
+        failures is logged.
         """
         with self._saving:
             with self._counting:
-                recent, self._recent = self._recent, self._nothing()
+                recent, self._recent = self._recent, self._empty()
             failure: OSError | None = None
             for model, file in self._files.items():
                 if not recent[model].is_empty:
@@ -120,10 +118,10 @@ class TrafficRecorder:
     def _date(self, traffic: Traffic) -> None:
         now = time.monotonic()
         traffic.as_of = time.time()
-        traffic.seconds = now - self._dated[traffic.model]
-        self._dated[traffic.model] = now
+        traffic.seconds = now - self._recorded_until[traffic.model]
+        self._recorded_until[traffic.model] = now
 
-    def _nothing(self) -> dict[str, Traffic]:
+    def _empty(self) -> dict[str, Traffic]:
         return {
             name: Traffic(model=name, ladders=ladders, as_of=0.0)
             for name, ladders in self._ladders.items()

@@ -1,4 +1,4 @@
-"""The record on disk: complete or absent, merged when it piles up, never in a request's way."""
+"""The record of traffic on disk: complete files, merged when there are many."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_text import to_text
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
-from shaperouter_service.traffic_record.files import LEFT_BEHIND, PILE
+from shaperouter_service.traffic_record.files import ABANDONED_SECONDS, MERGED_FROM
 
 LADDERS = Ladders.default(max_length=128, slots=2)
 
@@ -25,13 +25,13 @@ Recorder = Callable[..., TrafficRecorder]
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of the record; nobody has made it yet."""
+    """Directory of the record, which does not exist yet."""
     return tmp_path / "cache" / "traffic"
 
 
 @pytest.fixture
 def recorder(directory: Path) -> Recorder:
-    """Makes the recorder of a new process."""
+    """Creates the recorder of a new process."""
     return lambda *models: TrafficRecorder(directory, dict.fromkeys(models or (MODEL,), LADDERS))
 
 
@@ -49,23 +49,23 @@ def prompts(directory: Path) -> dict[int, float]:
     return read_record(directory)[MODEL].prompts
 
 
-def leave_behind(directory: Path) -> None:
-    """Makes all files look as if nobody had written them for long."""
-    before = time.time() - 2 * LEFT_BEHIND
+def abandon(directory: Path) -> None:
+    """Makes all files look abandoned."""
+    before = time.time() - 2 * ABANDONED_SECONDS
     for path in files(directory):
         os.utime(path, (before, before))
 
 
 def fill(directory: Path, recorder: Recorder, processes: int) -> None:
-    """The files of so many processes that have ended, with a prompt of 7 tokens each."""
+    """Writes the files of ended processes, each with a prompt of 7 tokens."""
     for _ in range(processes):
         ended = recorder()
         ended.prompt(MODEL, 7)
         ended.save()
-    leave_behind(directory)
+    abandon(directory)
 
 
-def test_what_was_recorded_is_read(directory: Path, recorder: Recorder) -> None:
+def test_a_saved_record_is_read(directory: Path, recorder: Recorder) -> None:
     process = recorder()
     process.prompt(MODEL, 12)
     process.run(MODEL, 4, 60)
@@ -86,9 +86,7 @@ def test_what_was_recorded_is_read(directory: Path, recorder: Recorder) -> None:
     assert traffic.of(decode(1, 64)).compile_seconds == 3.0
 
 
-def test_a_record_says_when_and_how_long_it_was_recorded(
-    directory: Path, recorder: Recorder
-) -> None:
+def test_a_record_has_its_time_and_duration(directory: Path, recorder: Recorder) -> None:
     before, started = time.time(), time.monotonic()
     process = recorder()
     process.served(prefill(1, 16), 0.5)
@@ -98,7 +96,7 @@ def test_a_record_says_when_and_how_long_it_was_recorded(
     assert 0 < traffic.seconds <= time.monotonic() - started
 
 
-def test_time_without_traffic_counts_with_what_follows_it(
+def test_time_without_traffic_is_added_to_the_next_traffic(
     directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 100.0])
@@ -131,13 +129,13 @@ def test_nothing_is_written_again_without_new_traffic(directory: Path, recorder:
     process = recorder()
     process.prompt(MODEL, 12)
     process.save()
-    leave_behind(directory)
+    abandon(directory)
     before = files(directory)[0].stat().st_mtime
     process.save()
     assert files(directory)[0].stat().st_mtime == before
 
 
-def test_processes_count_together(directory: Path, recorder: Recorder) -> None:
+def test_the_records_of_processes_add_up(directory: Path, recorder: Recorder) -> None:
     for _ in range(2):
         process = recorder()
         process.prompt(MODEL, 12)
@@ -180,7 +178,7 @@ def test_threads_may_count_while_another_saves(directory: Path, recorder: Record
     assert prompts(directory) == {12: pytest.approx(3 * times)}
 
 
-def test_a_record_that_is_not_there_is_empty(directory: Path, logs: list[Any]) -> None:
+def test_a_missing_record_is_empty(directory: Path, logs: list[Any]) -> None:
     assert read_record(directory) == {}
     assert logs == []
 
@@ -203,7 +201,7 @@ def test_a_record_that_is_not_there_is_empty(directory: Path, logs: list[Any]) -
         ),
     ],
 )
-def test_a_damaged_file_is_passed_over_with_one_warning(
+def test_a_damaged_file_is_skipped_with_one_warning(
     directory: Path, recorder: Recorder, logs: list[Any], damage: Callable[[Path], Any]
 ) -> None:
     for tokens in (12, 13):
@@ -219,7 +217,7 @@ def test_a_damaged_file_is_passed_over_with_one_warning(
     assert [line["file"] for line in logs if line["log_level"] == "warning"] == [str(damaged)]
 
 
-def test_a_file_dated_in_the_future_makes_nothing_else_fade(
+def test_a_file_dated_in_the_future_does_not_age_the_others(
     directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = recorder()
@@ -234,12 +232,12 @@ def test_a_file_dated_in_the_future_makes_nothing_else_fade(
     assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
 
 
-# --- Trouble -------------------------------------------------------------------------------------
+# --- Failures ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Nothing can be written until the patch is undone."""
+    """Makes writes fail until the patch is undone."""
 
     def fail(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -249,7 +247,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-def test_a_full_disk_costs_one_warning_and_no_traffic(
+def test_a_full_disk_logs_one_warning_and_loses_no_traffic(
     directory: Path, recorder: Recorder, logs: list[Any], full_disk: pytest.MonkeyPatch
 ) -> None:
     process = recorder()
@@ -263,7 +261,7 @@ def test_a_full_disk_costs_one_warning_and_no_traffic(
     assert prompts(directory) == {12: pytest.approx(3)}
 
 
-def test_a_directory_that_cannot_be_made_costs_one_warning(
+def test_a_directory_that_cannot_be_created_logs_one_warning(
     directory: Path, recorder: Recorder, logs: list[Any]
 ) -> None:
     directory.parent.parent.joinpath(directory.parent.name).write_text("in the way")
@@ -275,7 +273,7 @@ def test_a_directory_that_cannot_be_made_costs_one_warning(
     assert read_record(directory) == {}
 
 
-def test_trouble_with_one_model_does_not_keep_others_from_being_saved(
+def test_a_failure_for_one_model_does_not_affect_others(
     directory: Path, recorder: Recorder
 ) -> None:
     directory.mkdir(parents=True)
@@ -287,7 +285,7 @@ def test_trouble_with_one_model_does_not_keep_others_from_being_saved(
     assert list(read_record(directory)) == ["opt"]
 
 
-def test_a_save_that_was_cut_short_leaves_the_last_file_whole(
+def test_an_interrupted_save_leaves_the_previous_file(
     directory: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = recorder()
@@ -309,40 +307,38 @@ def test_a_save_that_was_cut_short_leaves_the_last_file_whole(
 # --- Merging -------------------------------------------------------------------------------------
 
 
-def test_files_left_behind_are_merged_when_they_pile_up(
-    directory: Path, recorder: Recorder
-) -> None:
-    fill(directory, recorder, PILE)
+def test_many_abandoned_files_are_merged(directory: Path, recorder: Recorder) -> None:
+    fill(directory, recorder, MERGED_FROM)
     process = recorder()
     process.prompt(MODEL, 9)
     process.save()
     assert len(files(directory)) == 2
-    assert prompts(directory) == {7: pytest.approx(PILE), 9: pytest.approx(1)}
+    assert prompts(directory) == {7: pytest.approx(MERGED_FROM), 9: pytest.approx(1)}
 
 
-def test_few_files_are_left_as_they_are(directory: Path, recorder: Recorder) -> None:
-    fill(directory, recorder, PILE - 1)
+def test_few_abandoned_files_are_not_merged(directory: Path, recorder: Recorder) -> None:
+    fill(directory, recorder, MERGED_FROM - 1)
     process = recorder()
     process.prompt(MODEL, 9)
     process.save()
-    assert len(files(directory)) == PILE
+    assert len(files(directory)) == MERGED_FROM
 
 
 def test_files_of_living_processes_are_not_merged(directory: Path, recorder: Recorder) -> None:
-    for _ in range(PILE + 1):
+    for _ in range(MERGED_FROM + 1):
         process = recorder()
         process.prompt(MODEL, 7)
         process.save()
-    assert len(files(directory)) == PILE + 1
+    assert len(files(directory)) == MERGED_FROM + 1
 
 
-def test_a_process_whose_file_was_merged_counts_nothing_twice(
+def test_traffic_of_a_merged_living_process_counts_once(
     directory: Path, recorder: Recorder
 ) -> None:
     idle = recorder()
     idle.prompt(MODEL, 5)
     idle.save()
-    fill(directory, recorder, PILE)
+    fill(directory, recorder, MERGED_FROM)
     merging = recorder()
     merging.prompt(MODEL, 9)
     merging.save()
@@ -351,15 +347,15 @@ def test_a_process_whose_file_was_merged_counts_nothing_twice(
     assert prompts(directory) == {
         5: pytest.approx(1),
         6: pytest.approx(1),
-        7: pytest.approx(PILE),
+        7: pytest.approx(MERGED_FROM),
         9: pytest.approx(1),
     }
 
 
-def test_processes_that_merge_at_once_count_nothing_twice(
+def test_traffic_counts_once_if_processes_merge_at_the_same_time(
     directory: Path, recorder: Recorder
 ) -> None:
-    fill(directory, recorder, 4 * PILE)
+    fill(directory, recorder, 4 * MERGED_FROM)
     merging = [recorder() for _ in range(4)]
     for process in merging:
         process.prompt(MODEL, 9)
@@ -368,14 +364,14 @@ def test_processes_that_merge_at_once_count_nothing_twice(
         thread.start()
     for thread in threads:
         thread.join()
-    assert prompts(directory) == {7: pytest.approx(4 * PILE), 9: pytest.approx(4)}
+    assert prompts(directory) == {7: pytest.approx(4 * MERGED_FROM), 9: pytest.approx(4)}
 
 
-def test_files_that_cannot_be_read_are_not_merged_away(directory: Path, recorder: Recorder) -> None:
-    fill(directory, recorder, PILE)
+def test_unreadable_files_are_not_merged(directory: Path, recorder: Recorder) -> None:
+    fill(directory, recorder, MERGED_FROM)
     newer = directory / MODEL / "newer.json"
     newer.write_text('{"version": 2, "checksum": "", "traffic": {}}')
-    leave_behind(directory)
+    abandon(directory)
     process = recorder()
     process.prompt(MODEL, 9)
     process.save()
@@ -383,10 +379,10 @@ def test_files_that_cannot_be_read_are_not_merged_away(directory: Path, recorder
     assert len(files(directory)) == 3
 
 
-def test_a_disk_that_fills_while_files_are_merged_costs_no_traffic(
+def test_a_disk_that_fills_during_a_merge_loses_no_traffic(
     directory: Path, recorder: Recorder, logs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(directory, recorder, PILE)
+    fill(directory, recorder, MERGED_FROM)
     process = recorder()
     process.prompt(MODEL, 9)
     written: list[Path] = []
@@ -402,13 +398,13 @@ def test_a_disk_that_fills_while_files_are_merged_costs_no_traffic(
         patch.setattr(Path, "write_text", fill_up)
         process.save()
     assert [line["event"] for line in logs] == ["traffic records not merged"]
-    assert prompts(directory) == {7: pytest.approx(PILE), 9: pytest.approx(1)}
+    assert prompts(directory) == {7: pytest.approx(MERGED_FROM), 9: pytest.approx(1)}
 
 
-def test_what_was_never_finished_is_removed_in_time(directory: Path, recorder: Recorder) -> None:
+def test_old_unfinished_files_are_removed(directory: Path, recorder: Recorder) -> None:
     (directory / MODEL).mkdir(parents=True)
     (directory / MODEL / "old.tmp").write_text("{")
-    leave_behind(directory)
+    abandon(directory)
     (directory / MODEL / "new.tmp").write_text("{")
     process = recorder()
     process.prompt(MODEL, 9)
@@ -416,7 +412,7 @@ def test_what_was_never_finished_is_removed_in_time(directory: Path, recorder: R
     assert [path.name for path in files(directory) if path.suffix == ".tmp"] == ["new.tmp"]
 
 
-def test_a_record_that_was_removed_is_forgotten(directory: Path, recorder: Recorder) -> None:
+def test_removing_a_file_forgets_its_traffic(directory: Path, recorder: Recorder) -> None:
     process = recorder()
     process.prompt(MODEL, 12)
     process.save()
