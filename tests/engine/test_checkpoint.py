@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from structlog.testing import capture_logs
 
 from harness.engine import GOLDENS
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from harness.default_options import NEUTRAL, default_options
 from shaperouter.v1 import generation_pb2
 from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.config import Config

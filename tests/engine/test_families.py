@@ -136,7 +136,7 @@ def test_tensors_of_several_pieces_are_read_whole(
 ) -> None:
     golden = Golden.read("gpt2-odd-heads")
     whole = load_model("m", golden.directory, "float32")
-    monkeypatch.setattr("shaperouter_service.checkpoints.checkpoint.PIECE_BYTES", 1000)
+    monkeypatch.setattr("shaperouter_service.checkpoints.safetensors_reader.PIECE_BYTES", 1000)
     pieces = load_model("m", golden.directory, "float32")
     for name, weight in whole.weights.items():
         np.testing.assert_array_equal(pieces.weights[name].numpy(), weight.numpy())

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.decoding.alignment import alignment_scores
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.config import Config

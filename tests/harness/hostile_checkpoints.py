@@ -23,8 +23,8 @@ import ml_dtypes  # noqa: F401 (NumPy knows bfloat16 by it)
 import numpy as np
 
 from harness.mutation import mutate_file
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
 from shaperouter_service.checkpoints.model_files import check_model_directory
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.loading import read_family

@@ -1,1 +1,1 @@
-"""Checkpoints in the Hugging Face layout: where they come from, reading and conversion."""
+"""Checkpoints in the Hugging Face layout: locating, checking, reading and converting them."""

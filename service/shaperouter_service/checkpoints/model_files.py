@@ -1,17 +1,18 @@
-"""Checks of model directories, which are untrusted input, before anything reads them.
+"""Files of model directories: checks of this untrusted input, and reading JSON.
 
 Weights are read only from safetensors files, which contain numbers and no code, and whose headers
 are checked against the file before memory is allocated. Tokenizers are loaded without running code
-from the directory. This module checks the rest: links that lead elsewhere, entries that are not
-files, and sizes.
+from the directory. `check_model_directory` checks the rest before anything reads a file: links that
+lead elsewhere, entries that are not files, and sizes.
 """
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from shaperouter_service.checkpoints.json_files import read_json
 from shaperouter_service.errors import StartupError
 
 # Maximum bytes of files that are read as a whole: first for a model's configuration, then for
@@ -46,7 +47,7 @@ def check_model_directory(directory: Path) -> None:
             continue
         if not stat.S_ISREG(status.st_mode):
             raise StartupError(f"{path}: is neither a file nor a directory")
-        limit = _most_bytes(path.name)
+        limit = _max_bytes(path.name)
         if limit is not None and status.st_size > limit:
             raise StartupError(f"{path}: must have at most {limit} bytes, got {status.st_size}")
 
@@ -59,6 +60,24 @@ def may_transcribe(directory: Path) -> bool:
     """
     path = directory / _CONFIG
     return not path.exists() or read_json(path).get("model_type") in _TRANSCRIBERS
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        StartupError: The file is missing, is not JSON, or contains no object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
+    # Python raises the second error for thousands of nested brackets.
+    except (ValueError, RecursionError) as error:
+        raise StartupError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise StartupError(f"{path}: must hold a JSON object, got {type(content).__name__}")
+    return content
 
 
 def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
@@ -104,7 +123,7 @@ def _entries(directory: Path) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def _most_bytes(name: str) -> int | None:
+def _max_bytes(name: str) -> int | None:
     if name.endswith(_CONFIG):
         return MAX_CONFIG_BYTES
     return MAX_TEXT_BYTES if name.endswith(_WHOLE) else None

@@ -1,4 +1,4 @@
-"""Reading a model directory in the Hugging Face layout: config.json and safetensors."""
+"""Reader of checkpoints in the Hugging Face layout: config.json and safetensors files."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -8,32 +8,31 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from shaperouter_service.checkpoints.json_files import read_json
-from shaperouter_service.checkpoints.model_files import weight_files
+from shaperouter_service.checkpoints.model_files import read_json, weight_files
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
-# Types of stored weights that mean what they say, and their sizes in bytes; integers need scales
-# that we don't read. NumPy knows BF16 by ml_dtypes, which TensorFlow imports.
+# Types of weights that can be read, with their sizes in bytes; integers would need scales. NumPy
+# knows BF16 through ml_dtypes, which TensorFlow imports.
 FLOATING = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
-# Tensors are copied in pieces of about this size: they stay in the processor's cache on their way.
+# Tensors are copied in pieces of about this size, which fit in the processor's cache.
 PIECE_BYTES = 2**20
 
 
 class Checkpoint:
-    """A checkpoint's configuration, and its tensors, which are read one at a time.
+    """A checkpoint: its configuration, and its tensors, which are read one at a time.
 
     Attributes:
-        directory: Where it lies.
+        directory: Directory of the checkpoint.
         config: The content of config.json.
         generation_config: The content of generation_config.json; None without that file.
         names: Names of all tensors.
-        unread: Names of those that have not been read.
-        file_bytes: Size of the files that hold them.
+        unread: Names of the tensors that have not been read.
+        file_bytes: Total size of the safetensors files.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class Checkpoint:
         """Opens the checkpoint in a directory; no tensor is read yet.
 
         Args:
-            directory: Where it lies.
-            on_read: Called with the number of bytes whenever some have been read from files.
-            only_headers: Check names, shapes and types of tensors, and leave their values unread:
-                `read` then returns arrays of arbitrary values.
+            directory: Directory of the checkpoint.
+            on_read: Called with the number of bytes after each read from a file.
+            only_headers: Check names, shapes and types of tensors without reading values: `read`
+                then returns arrays of arbitrary values.
 
         Raises:
             StartupError: A file is missing or damaged.
@@ -84,21 +83,21 @@ class Checkpoint:
         """Reads a tensor and converts it.
 
         Args:
-            name: As in the checkpoint.
-            shape: In the checkpoint.
-            dtype: To convert to.
-            transposed: Turn it from [O, I] to [I, O].
+            name: Name in the checkpoint.
+            shape: Shape in the checkpoint.
+            dtype: Type to convert to.
+            transposed: Transpose from [O, I] to [I, O].
 
         Returns:
-            An array whose memory TensorFlow can use as it is.
+            An array whose memory TensorFlow can use without copying.
 
         Raises:
-            StartupError: It is missing, is not floating, or has another shape than the config
-                implies.
+            StartupError: The tensor is missing, its type is not a floating one, or its shape is not
+                the one that the config implies.
         """
         if name not in self._files:
             raise StartupError(f"{self.directory}: tensor {name} is missing")
-        # Opened anew for each tensor: what was read of a mapped file stays in memory until then.
+        # Opened for each tensor: pages of a mapped file stay in memory until it is closed.
         with _opened(self._files[name]) as file:
             tensor = file.get_slice(name)
             if tuple(tensor.get_shape()) != shape:
@@ -127,7 +126,7 @@ class Checkpoint:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A file of tensors, mapped into memory meanwhile."""
+    """Maps a file of tensors into memory inside the context."""
     try:
         with safe_open(path, framework="numpy") as file:
             yield file

@@ -35,7 +35,7 @@ def parse_models(specs: Iterable[str]) -> list[ModelSource]:
     """
     sources: dict[str, ModelSource] = {}
     for spec in specs:
-        name, equals, place = spec.partition("=")
+        name, equals, location = spec.partition("=")
         if not _NAME.fullmatch(name):
             raise StartupError(
                 "model: a name must begin with a letter or digit and have at most 64 letters, "
@@ -43,7 +43,7 @@ def parse_models(specs: Iterable[str]) -> list[ModelSource]:
             )
         if name in sources:
             raise StartupError(f"model: {name} is given twice")
-        directory = _locate(place) if equals else _built_in(name)
+        directory = _locate(location) if equals else _built_in(name)
         check_model_directory(directory)
         sources[name] = ModelSource(name=name, directory=directory)
     return list(sources.values())
@@ -61,14 +61,14 @@ def _built_in(name: str) -> Path:
     return directory
 
 
-def _locate(place: str) -> Path:
-    path = Path(place).expanduser()
-    if place and path.is_dir():
+def _locate(location: str) -> Path:
+    path = Path(location).expanduser()
+    if location and path.is_dir():
         return path.resolve()
     # A hub id is `name` or `owner/name`; anything else must be a path.
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
-        raise StartupError(f"model: {place!r} is not a directory")
-    return _download(place)
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", location) or location.startswith("."):
+        raise StartupError(f"model: {location!r} is not a directory")
+    return _download(location)
 
 
 def _download(hub_id: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.generation.limits import MAX_BIAS_TOKENS, MAX_BIASES, MAX_EOS_TOKENS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder, Family

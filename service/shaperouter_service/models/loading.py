@@ -12,7 +12,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned, pack
 from shaperouter_service.models.config import Config

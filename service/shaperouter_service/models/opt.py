@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import Family
 from shaperouter_service.models.layers import (

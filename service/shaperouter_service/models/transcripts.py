@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter_service.checkpoints.checkpoint import Checkpoint
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.generation.limits import MAX_BEGIN_SUPPRESSED, MAX_BIASES
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start

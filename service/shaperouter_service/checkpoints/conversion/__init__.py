@@ -1,4 +1,4 @@
-"""Turns checkpoints of other layouts into the Hugging Face layout, which is what models load."""
+"""Conversion of other checkpoint layouts to the Hugging Face layout, which models load."""
 
 from shaperouter_service.checkpoints.conversion.directory import convert_directory
 

@@ -1,7 +1,7 @@
-"""Reading model.bin, the file of weights of a CTranslate2 model.
+"""Reader of model.bin, the weights of a CTranslate2 model.
 
-The layout is that of `ModelSpec._serialize` in CTranslate2 4.8: little-endian, strings with a
-length before and a zero behind them.
+The layout is that of `ModelSpec._serialize` in CTranslate2 4.8: little-endian, strings have
+their length before them and a zero after them.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 
 from shaperouter_service.errors import StartupError
 
-# The one that CTranslate2 has written since version 3.
+# The version of the format that CTranslate2 writes since its version 3.
 BINARY_VERSION = 6
 
 # Types of stored tensors by number. NumPy has no bfloat16: its bits are read as integers.
@@ -29,7 +29,7 @@ TYPES: Mapping[int, np.dtype[Any]] = {
     BFLOAT16: np.dtype("<u2"),
 }
 
-# Of the tensor that divides a quantized one: one number for each of its rows, or one for all.
+# Suffix of the tensor that a quantized one is divided by: a number for each row, or one for all.
 SCALE_SUFFIX = "_scale"
 
 
@@ -38,11 +38,11 @@ class Weights:
     """The tensors of a model.bin.
 
     Attributes:
-        path: Of the file, for messages.
+        path: Path of the file, for messages.
         kind: Name of the model's layout, e.g. `WhisperSpec`.
-        revision: Of that layout.
-        tensors: By name; those that the file quantized still are.
-        aliases: Names of tensors that are equal to another, with that other's name.
+        revision: Revision of that layout.
+        tensors: Tensors by name, as they are stored, quantized or not.
+        aliases: Names of tensors that are equal to another one, with the name of that one.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class Weights:
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """How many layers there are of each part, e.g. of `encoder`."""
+        """Number of layers of each part, e.g. of `encoder`."""
         counts: dict[str, int] = {}
         for name in self.tensors:
             part, _, rest = name.partition("/layer_")
@@ -77,7 +77,7 @@ class Weights:
         """Reads a tensor of weights: as it is stored, or float32 if it was quantized.
 
         Raises:
-            StartupError: It or its scale is missing, or they don't fit each other.
+            StartupError: It or its scale is missing, or their shapes do not match.
         """
         stored = self._stored(name)
         if stored.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""Converting a directory."""
+"""Conversion of a model's directory to the Hugging Face layout."""
 
 import json
 import shutil
@@ -15,8 +15,11 @@ from shaperouter_service.checkpoints.conversion import whisper
 from shaperouter_service.checkpoints.conversion.ctranslate2 import read_weights
 from shaperouter_service.checkpoints.conversion.pytorch import Layout, StateDict, read_state_dict
 from shaperouter_service.checkpoints.conversion.special_tokens import SpecialTokens
-from shaperouter_service.checkpoints.json_files import read_json
-from shaperouter_service.checkpoints.model_files import check_model_directory, weight_files
+from shaperouter_service.checkpoints.model_files import (
+    check_model_directory,
+    read_json,
+    weight_files,
+)
 from shaperouter_service.errors import StartupError
 
 CONFIG = "config.json"
@@ -25,21 +28,20 @@ PYTORCH = "pytorch_model.bin"
 PYTORCH_INDEX = "pytorch_model.bin.index.json"
 TOKENIZER = "tokenizer.json"
 
-# What lies beside the weights of PyTorch, and is the same in the Hugging Face layout.
+# Files beside PyTorch's weights that are the same in the Hugging Face layout.
 COPIED = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 
 
 def convert_directory(source: Path, target: Path) -> None:
-    """Turns a directory of another layout into one in the Hugging Face layout.
+    """Converts a directory of another layout to the Hugging Face layout.
 
-    Weights of PyTorch keep their types, but for bfloat16, which becomes float32. So do those of a
-    CTranslate2 Whisper, where integers become float32, too. The target appears when it is
-    complete, or not at all.
+    Weights keep their types, except that bfloat16 and the integers of CTranslate2 become float32.
+    The target appears complete or not at all.
 
     Args:
-        source: Has config.json, and weights in pytorch_model.bin, whole or in shards; or model.bin
-            of a CTranslate2 Whisper, and tokenizer.json.
-        target: Must not exist, or be empty.
+        source: Directory with config.json and pytorch_model.bin (one file or shards), or with
+            model.bin of a CTranslate2 Whisper, config.json and tokenizer.json.
+        target: Directory to create; it must be empty if it exists.
 
     Raises:
         StartupError: A file is missing, damaged or of another model, or the target is not empty.
@@ -75,8 +77,8 @@ def _pytorch_tensors(source: Path, *, skip_copies: bool) -> dict[str, np.ndarray
 
     Args:
         source: Directory of the checkpoint.
-        skip_copies: Leave out a tensor that a file has under an earlier name already, such as an
-            output projection that is the embedding.
+        skip_copies: Skip a tensor that a file also has under an earlier name, such as an output
+            projection that is the embedding.
     """
     tensors: dict[str, np.ndarray] = {}
     for path in weight_files(source, PYTORCH, PYTORCH_INDEX):
@@ -122,13 +124,13 @@ def _convert_ctranslate2(source: Path, made: Path) -> None:
 def _save_tensors(made: Path, tensors: dict[str, np.ndarray]) -> None:
     file = made / "model.safetensors"
     save_file(tensors, file, metadata={"format": "pt"})
-    # safetensors makes it readable for its owner alone.
+    # safetensors makes the file readable only for its owner.
     file.chmod(made.stat().st_mode & 0o666)
 
 
 @contextmanager
 def _complete_or_absent(target: Path) -> Iterator[Path]:
-    """A new directory beside the target, which takes its place unless something fails."""
+    """Yields a new directory beside the target, which becomes the target unless an error occurs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         made = Path(folder) / "made"

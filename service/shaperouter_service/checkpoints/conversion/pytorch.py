@@ -1,7 +1,7 @@
-"""Reading pytorch_model.bin: the tensors that `torch.save` wrote, and nothing else.
+"""Reader of pytorch_model.bin, which reads tensors and never runs code.
 
-The file is a pickle, and a pickle can name any code to run. The unpickler here knows the few names
-that a state dict consists of, refuses every other, and never imports PyTorch. There are two
+The file is a pickle, and a pickle can name any code to run. The unpickler here accepts only the few
+names of a state dict, refuses all others, and never imports PyTorch. There are two
 layouts (`_save` and `_legacy_save` in torch/serialization.py): a ZIP archive with one entry for
 each storage, and, before PyTorch 1.6, a sequence of pickles followed by all storages.
 """
@@ -46,8 +46,8 @@ class Storage:
 
     Attributes:
         kind: Class of the storage, a key of `STORAGES`.
-        key: Its name in the file.
-        size: How many numbers it has.
+        key: Name in the file.
+        size: Number of its numbers.
     """
 
     kind: str
@@ -57,13 +57,13 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where a tensor lies; tensors of equal layouts are the same one.
+    """The location of a tensor in a storage; tensors of equal layouts are the same.
 
     Attributes:
-        storage: What holds its numbers.
+        storage: Storage of its numbers.
         offset: Index of its first number in the storage.
         shape: Its dimensions.
-        strides: Along each dimension, numbers of the storage from one element to the next.
+        strides: Distance between neighbours in each dimension, in numbers of the storage.
     """
 
     storage: Storage
@@ -72,10 +72,10 @@ class Layout:
     strides: tuple[int, ...]
 
     def check(self) -> None:
-        """Refuses a tensor that reaches beyond its storage, or repeats its numbers.
+        """Checks that a tensor lies within its storage and does not repeat its numbers.
 
         Raises:
-            ValueError: It does.
+            ValueError: It reaches beyond or repeats them.
         """
         numbers = (self.offset, self.storage.size, *self.shape, *self.strides)
         if len(self.shape) != len(self.strides) or not all(
@@ -94,8 +94,8 @@ class StateDict:
     """The tensors of one file.
 
     Attributes:
-        path: Of the file, for messages.
-        layouts: Of each tensor, by name.
+        path: Path of the file, for messages.
+        layouts: Layouts of the tensors, by name.
         raw: Reads the bytes of a storage.
     """
 

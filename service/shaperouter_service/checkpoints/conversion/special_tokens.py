@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from shaperouter_service.checkpoints.json_files import read_json
+from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.errors import StartupError
 
 
@@ -14,14 +14,14 @@ class SpecialTokens:
     """Ids of special tokens.
 
     Attributes:
-        end: Of the end of a text.
-        start: Of the start of a transcript, where the decoder starts.
-        languages: By name, e.g. `<|en|>`; those that an English-only model has mean nothing.
-        translate: Of the task of translating to English.
-        transcribe: Of the task of writing down.
-        previous: Before the text that came before.
-        no_timestamps: Of a transcript without timestamps; the first timestamp is the next id.
-        texts: Of all of them, in the order of their ids, which end with `no_timestamps`.
+        end: Ends a text.
+        start: Starts a transcript; the decoder's first token.
+        languages: Languages by token, e.g. `<|en|>`; meaningless in English-only models.
+        translate: Selects translation to English.
+        transcribe: Selects transcription.
+        previous: Precedes the text of the previous window.
+        no_timestamps: Selects a transcript without timestamps; the first timestamp is the next id.
+        texts: Texts of all special tokens, in the order of their ids, up to `no_timestamps`.
     """
 
     end: int
@@ -38,7 +38,7 @@ class SpecialTokens:
         """Reads a tokenizer.json.
 
         Raises:
-            StartupError: It cannot be read, or a token is not there.
+            StartupError: It cannot be read, or a token is missing.
         """
         added = read_json(path).get("added_tokens", [])
         ids = {str(token["content"]): int(token["id"]) for token in added}

@@ -1,4 +1,4 @@
-"""Whisper: from CTranslate2's layout to that of Transformers' `WhisperForConditionalGeneration`."""
+"""Conversion of Whisper from CTranslate2 to Transformers' `WhisperForConditionalGeneration`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,16 +9,16 @@ from shaperouter_service.checkpoints.conversion.ctranslate2 import Weights
 from shaperouter_service.checkpoints.conversion.special_tokens import SpecialTokens
 from shaperouter_service.errors import StartupError
 
-# The only ones that CTranslate2 has had since it reads Whisper's words' times.
+# The only layout of Whisper since CTranslate2 supports timestamps of words.
 KIND, REVISION = "WhisperSpec", 3
 
-# Numbers that CTranslate2 writes for what every Whisper has.
+# Values that CTranslate2 writes for every Whisper.
 GELU = 3
 FIXED = {"decoder/activation": GELU, "decoder/pre_norm": 1, "decoder/scale_embeddings": 0}
 
-# An English-only model's vocabulary; multilingual ones have more.
+# Vocabulary of English-only models; multilingual ones have more.
 ENGLISH_VOCAB_SIZE = 51864
-# Timestamps that a transcript may begin with, at most: 1 s in steps of 0.02 s.
+# Maximum first timestamp of a transcript: 1 s in steps of 0.02 s.
 MAX_INITIAL_TIMESTAMP_INDEX = 50
 
 # Transformers' names of norms and layers, by CTranslate2's.
@@ -27,10 +27,10 @@ _LINEAR = {"weight": "weight", "bias": "bias"}
 
 
 def check_layout(weights: Weights) -> None:
-    """Refuses what is not Whisper, or another Whisper than there is.
+    """Checks that the weights are Whisper in the expected layout.
 
     Raises:
-        StartupError: It is.
+        StartupError: They are not.
     """
     if (weights.kind, weights.revision) != (KIND, REVISION):
         raise StartupError(
@@ -48,7 +48,7 @@ def tensors(weights: Weights) -> Iterator[tuple[str, np.ndarray]]:
     """Yields every tensor by the name that Transformers gives it.
 
     Raises:
-        StartupError: One is missing.
+        StartupError: A tensor is missing.
     """
     layers = weights.layers
     for name in ("conv1", "conv2"):
@@ -105,8 +105,8 @@ def generation_config(
     """The content of generation_config.json.
 
     Args:
-        weights: Of the model.
-        special: Of its tokenizer.
+        weights: Weights of the model.
+        special: Special tokens of its tokenizer.
         source: The content of CTranslate2's config.json.
     """
     vocab_size = len(weights.tensor("decoder/embeddings/weight"))
@@ -132,7 +132,7 @@ def generation_config(
 
 
 def preprocessor_config(weights: Weights) -> dict[str, Any]:
-    """The content of preprocessor_config.json: of Whisper's features, only their number differs."""
+    """The content of preprocessor_config.json; only the number of features varies."""
     return {
         "chunk_length": 30,
         "feature_extractor_type": "WhisperFeatureExtractor",
@@ -148,7 +148,7 @@ def preprocessor_config(weights: Weights) -> dict[str, Any]:
 
 
 def tokenizer_config(special: SpecialTokens) -> dict[str, Any]:
-    """The content of tokenizer_config.json; Transformers counts times from the last one's id."""
+    """The content of tokenizer_config.json; Transformers puts timestamps after the last token."""
     end = special.texts[0]
     return {
         "additional_special_tokens": special.texts,
@@ -183,7 +183,7 @@ def _layer(
 def _split(
     weights: Weights, source: str, target: str, names: tuple[str, ...]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Takes apart projections that CTranslate2 stacks to one."""
+    """Splits projections that CTranslate2 stacks into one."""
     for kind in ("weight", "bias"):
         stacked = weights.tensor(f"{source}/{kind}")
         for name, tensor in zip(names, np.split(stacked, len(names)), strict=True):

@@ -180,7 +180,7 @@ def read(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def test_tensors_get_their_names_back(write: Write, tmp_path: Path) -> None:
+def test_tensors_get_the_names_of_transformers(write: Write, tmp_path: Path) -> None:
     convert_directory(write(), tmp_path / "target")
     made, expected = load_file(tmp_path / "target" / "model.safetensors"), reference()
     assert made.keys() == expected.keys()
@@ -205,7 +205,7 @@ def test_quantized_tensors_become_float32(write: Write, tmp_path: Path) -> None:
     assert max(np.abs(made[name] - expected[name]).max() for name in made) <= 0.5 * 4 / 127
 
 
-def test_bfloat16_becomes_the_same_in_float32(write: Write, tmp_path: Path) -> None:
+def test_bfloat16_becomes_float32_of_the_same_values(write: Write, tmp_path: Path) -> None:
     expected = reference("float32")
     # Cut to what bfloat16 can hold.
     expected = {
@@ -223,7 +223,7 @@ def test_bfloat16_becomes_the_same_in_float32(write: Write, tmp_path: Path) -> N
     assert [name for name in made if not np.array_equal(made[name], expected[name])] == []
 
 
-def test_an_output_matrix_of_its_own_is_kept(write: Write, tmp_path: Path) -> None:
+def test_an_untied_output_matrix_is_kept(write: Write, tmp_path: Path) -> None:
     tensors = as_ctranslate2(reference())
     tensors["decoder/projection/weight"] = tensors["decoder/embeddings/weight"] + 1
     content = model_bin({name: _array(a) for name, a in tensors.items()}, aliases={})
@@ -269,7 +269,7 @@ def test_generation_config_has_the_rules_of_decoding(write: Write, tmp_path: Pat
     assert {name: config[name] for name in expected} == expected
 
 
-def test_the_command_says_what_it_did(write: Write, tmp_path: Path) -> None:
+def test_the_command_names_source_and_target(write: Write, tmp_path: Path) -> None:
     source, target = write(), tmp_path / "target"
     result = CliRunner().invoke(cli, ["convert", str(source), str(target)])
     assert result.output == f"converted {source} to {target}\n"
@@ -333,7 +333,7 @@ def test_a_tokenizer_of_another_model_is_refused(write: Write, tmp_path: Path) -
         convert_directory(source, tmp_path / "target")
 
 
-def test_a_target_with_files_is_left_alone(write: Write, tmp_path: Path) -> None:
+def test_a_target_with_files_is_refused(write: Write, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "precious").touch()
     with pytest.raises(StartupError, match="must be an empty directory or not exist"):

@@ -1,4 +1,4 @@
-"""`shaperouterd convert` reads the tensors of pytorch_model.bin, and runs nothing that is in it."""
+"""`shaperouterd convert` reads the tensors of pytorch_model.bin and runs no code from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_tensor_is_the_one_that_pytorch_saved(layout: str) -> None:
+def test_tensors_equal_those_that_pytorch_saved(layout: str) -> None:
     state = read_state_dict(PICKLES / f"{layout}.bin")
     expected = load_file(PICKLES / "tensors.safetensors")
     assert state.layouts.keys() == expected.keys()
@@ -161,7 +161,7 @@ def test_a_tensor_beyond_its_storage_is_refused(
         read_state_dict(archive_with(of_one_tensor(shape, strides, offset), tmp_path))
 
 
-def test_a_pickle_cannot_change_what_was_built(tmp_path: Path) -> None:
+def test_a_pickle_cannot_set_attributes(tmp_path: Path) -> None:
     # BUILD would set attributes: a shape that was never checked, and a check that checks nothing.
     change = (
         b"}(X\x05\x00\x00\x00shapeM\xff\xff\x85X\x05\x00\x00\x00checkccollections\nOrderedDict\nub"
@@ -172,7 +172,7 @@ def test_a_pickle_cannot_change_what_was_built(tmp_path: Path) -> None:
     assert layout.check.__name__ == "check"
 
 
-def test_a_damaged_archive_is_refused_however_it_fails(tmp_path: Path) -> None:
+def test_any_error_of_the_archive_is_a_refusal(tmp_path: Path) -> None:
     path = archive_with(of_one_tensor((2,), (1,)), tmp_path)
     whole = bytearray(path.read_bytes())
     # Marks the entry of the storage as encrypted, in both places that say so.
@@ -201,7 +201,7 @@ def test_a_storage_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [[1, 2], {"a": 1}, {1: "b"}], ids=str)
-def test_a_file_of_something_else_is_refused(tmp_path: Path, state: Any) -> None:
+def test_a_file_that_is_no_state_dict_is_refused(tmp_path: Path, state: Any) -> None:
     with pytest.raises(StartupError, match="cannot be read as tensors of PyTorch"):
         read_state_dict(archive_with(pickle.dumps(state, protocol=2), tmp_path))
 

@@ -1,4 +1,4 @@
-"""What is in a model's directory is looked at before anything reads it."""
+"""A model's directory is checked before anything reads it."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def secret(tmp_path: Path) -> Path:
     return file
 
 
-def test_files_and_links_within_are_fine(directory: Path) -> None:
+def test_files_and_links_inside_are_accepted(directory: Path) -> None:
     (directory / "link.json").symlink_to("config.json")
     (directory / "sub").mkdir()
     (directory / "sub" / "link").symlink_to(directory / "config.json")
@@ -36,20 +36,20 @@ def test_files_and_links_within_are_fine(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config2.json", "model.safetensors", "sub/vocab.txt"])
-def test_a_link_that_leads_out_is_refused(directory: Path, secret: Path, name: str) -> None:
+def test_a_link_to_a_file_outside_is_refused(directory: Path, secret: Path, name: str) -> None:
     (directory / "sub").mkdir()
     (directory / name).symlink_to(secret)
     with pytest.raises(StartupError, match=f"{name}: points outside the model's directory, to "):
         check_model_directory(directory)
 
 
-def test_a_link_to_a_directory_elsewhere_is_refused(directory: Path) -> None:
+def test_a_link_to_a_directory_outside_is_refused(directory: Path) -> None:
     (directory / "additional_chat_templates").symlink_to("/etc")
     with pytest.raises(StartupError, match="points outside the model's directory, to /etc"):
         check_model_directory(directory)
 
 
-def test_the_hubs_cache_has_its_files_beside_its_snapshots(tmp_path: Path) -> None:
+def test_links_into_the_hubs_cache_are_accepted(tmp_path: Path) -> None:
     blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "abc"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
@@ -58,7 +58,7 @@ def test_the_hubs_cache_has_its_files_beside_its_snapshots(tmp_path: Path) -> No
     check_model_directory(snapshot)
 
 
-def test_what_is_neither_file_nor_directory_is_refused(directory: Path) -> None:
+def test_a_pipe_is_refused(directory: Path) -> None:
     os.mkfifo(directory / "tokenizer.json")
     with pytest.raises(StartupError, match=r"tokenizer\.json: is neither a file nor a directory"):
         check_model_directory(directory)
@@ -73,7 +73,9 @@ def test_what_is_neither_file_nor_directory_is_refused(directory: Path) -> None:
         ("spiece.model", model_files.MAX_TEXT_BYTES),
     ],
 )
-def test_a_file_that_is_read_whole_has_a_limit(directory: Path, name: str, limit: int) -> None:
+def test_a_file_that_is_read_whole_has_a_maximum_size(
+    directory: Path, name: str, limit: int
+) -> None:
     with (directory / name).open("wb") as file:
         file.truncate(limit)
     check_model_directory(directory)
@@ -83,7 +85,7 @@ def test_a_file_that_is_read_whole_has_a_limit(directory: Path, name: str, limit
         check_model_directory(directory)
 
 
-def test_every_model_is_looked_at_by_whoever_serves_it(directory: Path, secret: Path) -> None:
+def test_every_configured_model_is_checked(directory: Path, secret: Path) -> None:
     (directory / "vocab.json").symlink_to(secret)
     with pytest.raises(StartupError, match="points outside") as error:
         parse_models([f"m={directory}"])
@@ -91,7 +93,7 @@ def test_every_model_is_looked_at_by_whoever_serves_it(directory: Path, secret: 
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["code within", "code of a hub"])
-def test_no_code_of_a_tokenizer_is_run(directory: Path, checkpoint: Path, local: bool) -> None:
+def test_code_of_a_tokenizer_is_not_run(directory: Path, checkpoint: Path, local: bool) -> None:
     for file in checkpoint.iterdir():
         (directory / file.name).write_bytes(file.read_bytes())
     ran = directory / "ran"
@@ -107,7 +109,7 @@ def test_no_code_of_a_tokenizer_is_run(directory: Path, checkpoint: Path, local:
     assert not ran.exists()
 
 
-def test_a_tokenizer_reads_no_file_that_its_configuration_names(
+def test_a_tokenizers_configuration_cannot_name_other_files(
     directory: Path, checkpoint: Path, secret: Path
 ) -> None:
     for file in checkpoint.iterdir():

@@ -1,4 +1,4 @@
-"""Where models come from."""
+"""Locations of models: built in, a directory, or a hub."""
 
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ def test_a_name_alone_is_a_built_in_model(builtin: Path) -> None:
     assert parse_models(["demo"]) == [ModelSource(name="demo", directory=builtin / "demo")]
 
 
-def test_an_unknown_built_in_name_is_told_with_what_there_is(builtin: Path) -> None:
+def test_an_unknown_built_in_name_is_refused_with_the_known_ones(builtin: Path) -> None:
     with pytest.raises(StartupError, match=r"'gpt2' is not a built-in model \(demo, tiny\)"):
         parse_models(["gpt2"])
 
 
-def test_an_unknown_built_in_name_is_told_how_to_name_a_checkpoint(builtin: Path) -> None:
+def test_the_refusal_says_how_to_name_a_checkpoint(builtin: Path) -> None:
     with pytest.raises(StartupError, match="gpt2=DIRECTORY or gpt2=HUB_ID"):
         parse_models(["gpt2"])
 
@@ -74,18 +74,18 @@ def test_models_keep_their_order(builtin: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "a/b", "é", "x" * 65, "a\n"])
 @pytest.mark.parametrize("place", ["", "=/tmp"])
-def test_a_bad_name_is_told(name: str, place: str) -> None:
+def test_a_bad_name_is_refused(name: str, place: str) -> None:
     with pytest.raises(StartupError, match="at most 64 letters") as error:
         parse_models([name + place])
     assert repr(name) in str(error.value)
 
 
-def test_the_longest_name_is_one(tmp_path: Path) -> None:
+def test_a_name_of_the_maximum_length_is_accepted(tmp_path: Path) -> None:
     name = "A1._-" + "x" * 59
     assert parse_models([f"{name}={tmp_path}"])[0].name == name
 
 
-def test_a_name_that_is_there_twice_is_told(builtin: Path, tmp_path: Path) -> None:
+def test_a_repeated_name_is_refused(builtin: Path, tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="demo is given twice"):
         parse_models(["demo", f"demo={tmp_path}"])
 
@@ -93,13 +93,13 @@ def test_a_name_that_is_there_twice_is_told(builtin: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "place", ["/nowhere/at/all", "./nowhere", "../nowhere", "a/b/c", "nowhere/", "~/nowhere", ""]
 )
-def test_a_path_that_is_not_there_is_told(place: str) -> None:
+def test_a_missing_path_is_refused(place: str) -> None:
     with pytest.raises(StartupError, match="is not a directory") as error:
         parse_models([f"mine={place}"])
     assert repr(place) in str(error.value)
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.touch()
     with pytest.raises(StartupError, match="is not a directory"):
@@ -128,7 +128,7 @@ def test_a_hub_id_without_network_is_a_startup_error(offline: None) -> None:
         parse_models(["mine=nobody/nothing"])
 
 
-def test_what_is_no_hub_id_either_is_a_startup_error(offline: None) -> None:
+def test_an_invalid_hub_id_is_a_startup_error(offline: None) -> None:
     with pytest.raises(StartupError, match="'a--b' is not a directory"):
         parse_models(["mine=a--b"])
 
