@@ -1,14 +1,22 @@
-"""The part of the client below its public calls: settings, connection and retries."""
+"""The part of the client below its public calls: settings, retries and streams."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 
-from shaperouter import _convert, _prompts, _readiness, _requests
+from shaperouter import (
+    _convert,
+    _prompts,
+    _readiness,
+    _requests,
+    _transcription_events,
+    _transcription_requests,
+)
 from shaperouter._async_connection import AsyncCalls, AsyncConnection, async_errors
+from shaperouter._async_streams import AsyncGraphStream, AsyncTranscriptionStream
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
     DeadlineError,
@@ -19,7 +27,10 @@ from shaperouter._errors import (
 from shaperouter._generation import Generation
 from shaperouter._retries import RetryPolicy
 from shaperouter._security import FileName, Security
+from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
+from shaperouter._transcription import TranscriptionProgress
+from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import (
     generation_pb2_grpc,
     graph_pb2_grpc,
@@ -48,7 +59,7 @@ class AsyncStubs:
 
 
 class AsyncBaseClient:
-    """Base of the client, which connects and sends calls again that failed."""
+    """Base of the client: connects, makes calls with their retries, and opens streams."""
 
     def __init__(
         self,
@@ -186,3 +197,31 @@ class AsyncBaseClient:
             return _readiness.reason_of_model(answer.model)
         except (UnavailableError, DeadlineError) as error:
             return str(error)
+
+    def _transcription_stream(
+        self,
+        arguments: _transcription_requests.TranscriptionArguments,
+        audio: AsyncRecording,
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+        on_progress: Callable[[TranscriptionProgress], None] | None,
+    ) -> AsyncTranscriptionStream:
+        messages = _transcription_requests.RecordingMessages(arguments, audio)
+        deadline = self._endpoint.deadline(timeout)
+        return AsyncTranscriptionStream(
+            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
+            messages=messages,
+        )
+
+    def _graph_stream(
+        self,
+        method: "grpc.aio.UnaryStreamMultiCallable[_RequestT, Any]",
+        request: _RequestT,
+        timeout: float,
+    ) -> AsyncGraphStream:
+        deadline = self._endpoint.deadline(timeout)
+        call = method(request, timeout=deadline)
+        return AsyncGraphStream(call, address=self.address, deadline=deadline)

@@ -1,13 +1,10 @@
-"""The client."""
+"""The client's public calls."""
 
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
-
-import grpc
-import grpc.aio
+from typing import Unpack, overload
 
 from shaperouter import (
     _convert,
@@ -32,8 +29,6 @@ from shaperouter._transcription import AudioFormat, Transcription, Transcription
 from shaperouter._transcription_options import TranscriptionOptions
 from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-
-_RequestT = TypeVar("_RequestT")
 
 
 class AsyncClient(AsyncBaseClient):
@@ -412,31 +407,3 @@ class AsyncClient(AsyncBaseClient):
             if clock.left is not None and clock.left <= _readiness.PAUSE:
                 raise _readiness.not_ready(deadline, reason)
             await self._connection.pause(_readiness.PAUSE)
-
-    def _transcription_stream(
-        self,
-        arguments: _transcription_requests.TranscriptionArguments,
-        audio: AsyncRecording,
-        timeout: float | None,
-        on_stall: Callable[[Signature], None] | None,
-        on_progress: Callable[[TranscriptionProgress], None] | None,
-    ) -> AsyncTranscriptionStream:
-        messages = _transcription_requests.RecordingMessages(arguments, audio)
-        deadline = self._endpoint.deadline(timeout)
-        return AsyncTranscriptionStream(
-            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=deadline),
-            address=self.address,
-            deadline=deadline,
-            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
-            messages=messages,
-        )
-
-    def _graph_stream(
-        self,
-        method: "grpc.aio.UnaryStreamMultiCallable[_RequestT, Any]",
-        request: _RequestT,
-        timeout: float,
-    ) -> AsyncGraphStream:
-        deadline = self._endpoint.deadline(timeout)
-        call = method(request, timeout=deadline)
-        return AsyncGraphStream(call, address=self.address, deadline=deadline)

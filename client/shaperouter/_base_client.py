@@ -1,14 +1,21 @@
 # Generated from _async_base_client.py by `make blocking-client`. Do not edit.
 
-"""The part of the client below its public calls: settings, connection and retries."""
+"""The part of the client below its public calls: settings, retries and streams."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 
-from shaperouter import _convert, _prompts, _readiness, _requests
+from shaperouter import (
+    _convert,
+    _prompts,
+    _readiness,
+    _requests,
+    _transcription_events,
+    _transcription_requests,
+)
 from shaperouter._connection import Calls, Connection, errors
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
@@ -20,7 +27,11 @@ from shaperouter._errors import (
 from shaperouter._generation import Generation
 from shaperouter._retries import RetryPolicy
 from shaperouter._security import FileName, Security
+from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
+from shaperouter._streams import GraphStream, TranscriptionStream
+from shaperouter._transcription import TranscriptionProgress
+from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import (
     generation_pb2_grpc,
     graph_pb2_grpc,
@@ -49,7 +60,7 @@ class Stubs:
 
 
 class BaseClient:
-    """Base of the client, which connects and sends calls again that failed."""
+    """Base of the client: connects, makes calls with their retries, and opens streams."""
 
     def __init__(
         self,
@@ -185,3 +196,31 @@ class BaseClient:
             return _readiness.reason_of_model(answer.model)
         except (UnavailableError, DeadlineError) as error:
             return str(error)
+
+    def _transcription_stream(
+        self,
+        arguments: _transcription_requests.TranscriptionArguments,
+        audio: Recording,
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+        on_progress: Callable[[TranscriptionProgress], None] | None,
+    ) -> TranscriptionStream:
+        messages = _transcription_requests.RecordingMessages(arguments, audio)
+        deadline = self._endpoint.deadline(timeout)
+        return TranscriptionStream(
+            self._stubs.transcription.TranscribeStream(iter(messages), timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
+            messages=messages,
+        )
+
+    def _graph_stream(
+        self,
+        method: "grpc.UnaryStreamMultiCallable[_RequestT, Any]",
+        request: _RequestT,
+        timeout: float,
+    ) -> GraphStream:
+        deadline = self._endpoint.deadline(timeout)
+        call = method(request, timeout=deadline)
+        return GraphStream(call, address=self.address, deadline=deadline)

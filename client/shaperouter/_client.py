@@ -1,14 +1,12 @@
 # Generated from _async_client.py by `make blocking-client`. Do not edit.
 
-"""The client."""
+"""The client's public calls."""
 
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
-
-import grpc
+from typing import Unpack, overload
 
 from shaperouter import (
     _convert,
@@ -33,8 +31,6 @@ from shaperouter._transcription import AudioFormat, Transcription, Transcription
 from shaperouter._transcription_options import TranscriptionOptions
 from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-
-_RequestT = TypeVar("_RequestT")
 
 
 class Client(BaseClient):
@@ -409,31 +405,3 @@ class Client(BaseClient):
             if clock.left is not None and clock.left <= _readiness.PAUSE:
                 raise _readiness.not_ready(deadline, reason)
             self._connection.pause(_readiness.PAUSE)
-
-    def _transcription_stream(
-        self,
-        arguments: _transcription_requests.TranscriptionArguments,
-        audio: Recording,
-        timeout: float | None,
-        on_stall: Callable[[Signature], None] | None,
-        on_progress: Callable[[TranscriptionProgress], None] | None,
-    ) -> TranscriptionStream:
-        messages = _transcription_requests.RecordingMessages(arguments, audio)
-        deadline = self._endpoint.deadline(timeout)
-        return TranscriptionStream(
-            self._stubs.transcription.TranscribeStream(iter(messages), timeout=deadline),
-            address=self.address,
-            deadline=deadline,
-            events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
-            messages=messages,
-        )
-
-    def _graph_stream(
-        self,
-        method: "grpc.UnaryStreamMultiCallable[_RequestT, Any]",
-        request: _RequestT,
-        timeout: float,
-    ) -> GraphStream:
-        deadline = self._endpoint.deadline(timeout)
-        call = method(request, timeout=deadline)
-        return GraphStream(call, address=self.address, deadline=deadline)

@@ -51,13 +51,7 @@ class TranscriptionEvents(CompletedEvents[Transcription]):
             case "stall" if self._on_stall is not None:
                 self._on_stall(_convert.signature(event.stall.signature))
             case "progress" if self._on_progress is not None:
-                progress = event.progress
-                self._on_progress(
-                    TranscriptionProgress(
-                        transcribed_seconds=progress.transcribed_seconds,
-                        received_seconds=progress.received_seconds,
-                    )
-                )
+                self._on_progress(_convert.copy_fields(TranscriptionProgress, event.progress))
             case "completion":
                 self._result = _transcription(self._segments, event.completion)
         return None  # also for events that this version does not know
@@ -71,40 +65,23 @@ def response(message: transcription_pb2.TranscribeResponse) -> Transcription:
 def _transcription(
     segments: Iterable[TranscribedSegment], message: transcription_pb2.TranscriptionCompletion
 ) -> Transcription:
-    return Transcription(
+    return _convert.copy_fields(
+        Transcription,
+        message,
         segments=tuple(segments),
         language=_language(message.language),
-        request_id=message.request_id,
-        model=message.model,
-        seed=message.seed,
-        audio_seconds=message.audio_seconds,
-        total_seconds=message.total_seconds,
-        device_seconds=message.device_seconds,
         graphs=tuple(map(_convert.graph_use, message.graphs)),
     )
 
 
 def _language(message: transcription_pb2.DetectedLanguage) -> DetectedLanguage:
-    return DetectedLanguage(code=message.code, probability=message.probability)
+    return _convert.copy_fields(DetectedLanguage, message)
 
 
 def _segment(message: transcription_pb2.TranscribedSegment) -> TranscribedSegment:
-    return TranscribedSegment(
-        start_seconds=message.start_seconds,
-        end_seconds=message.end_seconds,
-        text=message.text,
+    return _convert.copy_fields(
+        TranscribedSegment,
+        message,
         token_ids=tuple(message.token_ids),
-        words=tuple(
-            TranscribedWord(
-                text=word.text,
-                start_seconds=word.start_seconds,
-                end_seconds=word.end_seconds,
-                probability=word.probability,
-            )
-            for word in message.words
-        ),
-        temperature=message.temperature,
-        mean_logprob=message.mean_logprob,
-        compression_ratio=message.compression_ratio,
-        no_speech_probability=message.no_speech_probability,
+        words=tuple(_convert.copy_fields(TranscribedWord, word) for word in message.words),
     )
