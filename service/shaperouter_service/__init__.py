@@ -2,7 +2,7 @@
 
 How a request is served, package by package:
 
-1. `api` validates the message; a violation names the field, the limit and the value.
+1. `generation` validates the options; a violation names the field, the limit and the value.
 2. `text` tokenizes the prompt.
 3. `routing` computes the signatures that the request needs and finds, in the catalog, the worker
    and the graphs that finish it first.

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from harness.engine import CHECKPOINTS, Bench, Collected
-from shaperouter_service.decoding import EarlyStopping, Options
+from shaperouter_service.decoding import Options
 from shaperouter_service.decoding.beams import _per_length
 from shaperouter_service.decoding.state import LOWEST
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.run_events import FinishReason
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.text import load_tokenizer
 
 MODEL = "gpt2-odd-heads"

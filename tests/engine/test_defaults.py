@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from harness.default_options import NEUTRAL, default_options
-from shaperouter.v1 import generation_pb2
-from shaperouter.v1.generation_pb2 import GenerationOptions, LogitBias, TokenIds
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
+from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.gpt2 import GPT2
@@ -20,6 +19,12 @@ from shaperouter_service.models.loading import read_family
 
 VOCAB_SIZE = 100
 EOS = 99
+# What a checkpoint that says nothing gives.
+DEFAULTS = {
+    name: () if option.default is None else option.default
+    for name, option in OPTIONS.items()
+    if option.checkpoint
+}
 
 
 def read(
@@ -27,7 +32,7 @@ def read(
     *,
     config: dict[str, Any] | None = None,
     vocab_size: int = VOCAB_SIZE,
-) -> GenerationOptions:
+) -> dict[str, Any]:
     """Reads a generation_config.json of these values; None is a checkpoint without one."""
     config = {"vocab_size": vocab_size, "n_positions": 64} | (config or {})
     family = GPT2.from_config(Config(Path("m/config.json"), config))
@@ -37,12 +42,12 @@ def read(
 
 def test_a_checkpoint_that_says_nothing() -> None:
     options = read({})
-    assert options == default_options()
+    assert options == DEFAULTS
 
 
 def test_null_counts_as_left_out() -> None:
-    names = [*NEUTRAL, "eos_token_id", "bad_words_ids", "guidance_scale"]
-    assert read(dict.fromkeys(names)) == default_options()
+    names = [*(option.checkpoint for option in OPTIONS.values()), "guidance_scale"]
+    assert read(dict.fromkeys(names)) == DEFAULTS
 
 
 def test_every_option_is_read() -> None:
@@ -70,65 +75,64 @@ def test_every_option_is_read() -> None:
             "bad_words_ids": [[1, 2], [3]],
         }
     )
-    assert options == GenerationOptions(
-        **values,
-        early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
-        eos_token_ids=[EOS],
-        logit_bias=[LogitBias(token_id=5, bias=-1.5)],
-        bad_words_token_ids=[TokenIds(ids=[1, 2]), TokenIds(ids=[3])],
-    )
+    assert options == DEFAULTS | values | {
+        "early_stopping": EarlyStopping.FIRST,
+        "eos_token_ids": (EOS,),
+        "logit_bias": ((5, -1.5),),
+        "bad_words_token_ids": ((1, 2), (3,)),
+    }
 
 
 def test_whole_numbers_may_stand_for_fractions() -> None:
-    assert read({"temperature": 2}).temperature == 2.0
+    assert read({"temperature": 2})["temperature"] == 2.0
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (False, generation_pb2.EARLY_STOPPING_HEURISTIC),
-        (True, generation_pb2.EARLY_STOPPING_FIRST),
-        ("never", generation_pb2.EARLY_STOPPING_NEVER),
+        (False, EarlyStopping.HEURISTIC),
+        (True, EarlyStopping.FIRST),
+        ("never", EarlyStopping.NEVER),
     ],
 )
 def test_early_stopping(value: object, expected: int) -> None:
-    assert read({"early_stopping": value}).early_stopping == expected
+    assert read({"early_stopping": value})["early_stopping"] == expected
 
 
 def test_without_a_generation_config_the_config_speaks() -> None:
     options = read(None, config={"temperature": 0.7, "do_sample": True, "eos_token_id": 3})
-    assert (options.temperature, options.do_sample) == (0.7, True)
-    assert options.eos_token_ids == [3]
+    assert (options["temperature"], options["do_sample"]) == (0.7, True)
+    assert options["eos_token_ids"] == (3,)
 
 
 def test_beside_a_generation_config_the_config_is_silent() -> None:
     options = read({}, config={"temperature": 0.7, "eos_token_id": 3})
-    assert options == default_options()
+    assert options == DEFAULTS
 
 
 def test_options_of_tasks_are_not_those_of_requests() -> None:
     tasks = {"text-generation": {"do_sample": True, "max_length": 50}}
     with capture_logs() as logs:
-        assert not read(None, config={"task_specific_params": tasks}).do_sample
+        assert not read(None, config={"task_specific_params": tasks})["do_sample"]
     assert logs == []
 
 
 def test_the_default_of_top_k_fits_a_small_vocabulary() -> None:
-    assert read({}, vocab_size=30).top_k == 30
+    assert read({}, vocab_size=30)["top_k"] == 30
 
 
 def test_end_tokens_that_the_vocabulary_lacks_are_left_out() -> None:
-    assert read({"eos_token_id": [EOS, VOCAB_SIZE, 3, EOS]}).eos_token_ids == [EOS, 3]
+    assert read({"eos_token_id": [EOS, VOCAB_SIZE, 3, EOS]})["eos_token_ids"] == (EOS, 3)
 
 
 def test_suppressed_tokens_are_banned_runs_of_one() -> None:
     options = read({"suppress_tokens": [3, 4, VOCAB_SIZE], "bad_words_ids": [[3], [1, 2]]})
-    assert options.bad_words_token_ids == [TokenIds(ids=run) for run in ([3], [1, 2], [4])]
+    assert options["bad_words_token_ids"] == ((3,), (1, 2), (4,))
 
 
 def test_the_last_bias_of_a_token_counts() -> None:
     options = read({"sequence_bias": [[[5], 1.0], [[5], 2.0]]})
-    assert options.logit_bias == [LogitBias(token_id=5, bias=2.0)]
+    assert options["logit_bias"] == ((5, 2.0),)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_what_changes_nothing_is_not_worth_a_warning() -> None:
         "transformers_version": "5.23.0",
     }
     with capture_logs() as logs:
-        assert read(neutral) == default_options()
+        assert read(neutral) == DEFAULTS
     assert logs == []
 
 

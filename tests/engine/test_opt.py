@@ -178,7 +178,7 @@ def test_limits_and_defaults(tensors: Tensors, load: Load) -> None:
     model = load(tensors)
     assert model.family.max_length == POSITIONS
     assert (model.family.heads, model.family.head_size) == (3, 8)
-    assert model.default_options.eos_token_ids == [2]
+    assert model.default_options["eos_token_ids"] == (2,)
     assert model.parameters == sum(tensor.size for tensor in tensors.values())
 
 

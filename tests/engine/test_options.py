@@ -11,7 +11,6 @@ import tensorflow as tf
 from harness.engine import Bench, Collected, Golden, last_logits
 from harness.statistics import P_VALUE_FLOOR, p_value
 from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.decoding import EarlyStopping
 from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
@@ -19,6 +18,7 @@ from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.models import load_model
 from shaperouter_service.worker.requests import check
 from shaperouter_service.worker.scheduler import LaneScheduler

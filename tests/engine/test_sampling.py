@@ -10,11 +10,12 @@ import tensorflow as tf
 
 from harness.engine import Golden
 from harness.statistics import P_VALUE_FLOOR, p_value
-from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs
 from shaperouter_service.decoding.state import State
 from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.option import NO_TOKEN
 
 DRAWS = 20_000
 # One compiled function draws them all: so many rows, of the widest checkpoint's vocabulary.

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN, TranscriptRules
+from shaperouter_service.decoding.options import TranscriptRules
 from shaperouter_service.decoding.timestamps import constrain_transcript
+from shaperouter_service.generation.option import NO_TOKEN
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens/transcript-rules.json").read_text())
 CASES = GOLDEN["cases"]

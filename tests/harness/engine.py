@@ -23,7 +23,7 @@ import tensorflow as tf
 import shaperouter_service
 from harness.tight import Case, tight_signatures
 from harness.waiting import wait_until
-from shaperouter_service.decoding import EarlyStopping, Options
+from shaperouter_service.decoding import Options
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.generation.run_events import (
@@ -32,6 +32,7 @@ from shaperouter_service.generation.run_events import (
     NewTokens,
     TokenLogprobs,
 )
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.models.t5 import T5

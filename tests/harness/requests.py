@@ -10,10 +10,10 @@ import pytest
 
 from harness.default_options import default_options
 from shaperouter.v1 import generation_pb2, model_pb2
-from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.text import ClientTokenizer
+from shaperouter_service.wire.inputs import GenerateAny
 
 MODEL = model_pb2.Model(
     name="tiny",

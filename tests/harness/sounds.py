@@ -11,7 +11,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from harness.engine import GOLDENS, Bench, Collected
-from shaperouter_service.decoding import EarlyStopping, TranscriptRules
+from shaperouter_service.decoding import TranscriptRules
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, window_source
 
 Case = dict[str, Any]

@@ -6,7 +6,7 @@ from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
 from shaperouter_service.decoding.encode import EncodeProgram
-from shaperouter_service.decoding.options import EarlyStopping, Options, TranscriptRules
+from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
@@ -18,7 +18,6 @@ __all__ = [
     "Batch",
     "Caches",
     "DecodeProgram",
-    "EarlyStopping",
     "EncodeProgram",
     "Logprobs",
     "Options",

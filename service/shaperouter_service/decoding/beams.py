@@ -19,13 +19,14 @@ negative length penalty, where finished sequences score lower, unfinished ones t
 import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import extend_matches
-from shaperouter_service.decoding.options import NO_TOKEN, EarlyStopping, Options
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
 from shaperouter_service.decoding.state import LOWEST, Beams, State
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.generation.limits import MAX_EOS_TOKENS
+from shaperouter_service.generation.option import NO_TOKEN, EarlyStopping
 
 
 class BeamSearch(Search):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN, TranscriptRules
+from shaperouter_service.decoding.options import TranscriptRules
+from shaperouter_service.generation.option import NO_TOKEN
 
 
 def reads_no_speech(

@@ -1,7 +1,6 @@
 """Generation options as tensors: a record of fixed size for each request, so that none retraces."""
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,19 +10,14 @@ from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
     MAX_BIAS_TOKENS,
     MAX_BIASES,
-    MAX_EOS_TOKENS,
 )
+from shaperouter_service.generation.option import NO_TOKEN, Kind
+from shaperouter_service.generation.table import OPTIONS
 
-# Fills what is not used of lists of tokens; never equal to a token id.
-NO_TOKEN = -1
-
-
-class EarlyStopping(IntEnum):
-    """When beam search stops; see the message of that name."""
-
-    HEURISTIC = 0
-    FIRST = 1
-    NEVER = 2
+# The options that are fields of a record. Lists of tokens are filled up with NO_TOKEN, which also
+# stands for a token that is not given, and -1 for a number.
+ON_DEVICE = {name: option for name, option in OPTIONS.items() if option.on_device}
+_DTYPES = {Kind.FLAG: np.bool_, Kind.NUMBER: np.float32, Kind.SEED: np.uint32}
 
 
 class TranscriptRules(NamedTuple):
@@ -74,104 +68,59 @@ class TranscriptRules(NamedTuple):
         )
 
 
-class Options(NamedTuple):
-    """The options of R requests, one row each; names and meanings are those of the messages.
+def _record(*fields: str) -> Any:
+    return NamedTuple("_Record", [(field, Any) for field in fields])
+
+
+_Record: Any = _record(*ON_DEVICE, "biased_tokens", "biases", "transcript")
+
+
+class Options(_Record):
+    """The options of R requests, one row each.
 
     Attributes:
-        max_new_tokens: [R] int32, at least 1.
-        min_new_tokens: [R] int32.
-        eos_token_ids: [R, MAX_EOS_TOKENS] int32, filled with NO_TOKEN.
-        do_sample: [R] bool.
-        seed: [R, 2] uint32, the low and the high half.
-        temperature: [R] float32, above 0.
-        top_k: [R] int32; 0 is all.
-        top_p: [R] float32; 1 is all.
-        min_p: [R] float32; 0 is all.
-        typical_p: [R] float32; 1 is all.
-        repetition_penalty: [R] float32; 1 is none.
-        no_repeat_ngram_size: [R] int32; 0 is no limit.
+        ...: Those of `ON_DEVICE`, by name: [R] int32, float32 or bool, [R, `max_items`] int32 of
+            tokens, and [R, 2] uint32 of the seed, its low and its high half. Values below 0 of
+            `logprobs` report nothing; of a transcript, they are told as its rules and penalties
+            leave them.
         biased_tokens: [R, MAX_BIASES, MAX_BIAS_TOKENS] int32, each run of tokens at the end of its
             row, filled with NO_TOKEN.
         biases: [R, MAX_BIASES] float32, added to the logit of a run's last token where the others
             precede it; minus infinity bans.
-        logprobs: [R] int32, how many likeliest tokens to report; below 0, report nothing. Of a
-            transcript they are told as its rules and penalties leave them.
-        num_beams: [R] int32.
-        length_penalty: [R] float32.
-        early_stopping: [R] int32, an EarlyStopping.
         transcript: The rules of transcripts; empty of models that make none.
     """
 
-    max_new_tokens: Any
-    min_new_tokens: Any
-    eos_token_ids: Any
-    do_sample: Any
-    seed: Any
-    temperature: Any
-    top_k: Any
-    top_p: Any
-    min_p: Any
-    typical_p: Any
-    repetition_penalty: Any
-    no_repeat_ngram_size: Any
-    biased_tokens: Any
-    biases: Any
-    logprobs: Any
-    num_beams: Any
-    length_penalty: Any
-    early_stopping: Any
-    transcript: TranscriptRules | tuple[()] = ()
+    __slots__ = ()
 
     @classmethod
     def of(
         cls,
         *,
-        max_new_tokens: int,
-        min_new_tokens: int = 0,
-        eos_token_ids: Sequence[int] = (),
-        do_sample: bool = False,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        typical_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        no_repeat_ngram_size: int = 0,
         biases: Sequence[tuple[Sequence[int], float]] = (),
-        logprobs: int | None = None,
-        num_beams: int = 1,
-        length_penalty: float = 1.0,
-        early_stopping: EarlyStopping = EarlyStopping.HEURISTIC,
         transcript: TranscriptRules | tuple[()] = (),
+        **options: Any,
     ) -> "Options":
-        """The record of one request, R = 1, as NumPy arrays; values are validated before."""
-        eos = np.full([1, MAX_EOS_TOKENS], NO_TOKEN, np.int32)
-        eos[0, : len(eos_token_ids)] = eos_token_ids
+        """The record of one request, R = 1, as NumPy arrays; values are validated before.
+
+        Args:
+            biases: Runs of tokens, and what is added to the logit of each one's last.
+            transcript: The rules of a transcript.
+            **options: Options by name; those that are left out have no effect.
+
+        Raises:
+            TypeError: There is no such option.
+        """
+        if unknown := options.keys() - ON_DEVICE.keys():
+            raise TypeError(f"no options on the device: {', '.join(sorted(unknown))}")
         biased_tokens = np.full([1, MAX_BIASES, MAX_BIAS_TOKENS], NO_TOKEN, np.int32)
         bias_values = np.zeros([1, MAX_BIASES], np.float32)
         for index, (token_ids, bias) in enumerate(biases):
             biased_tokens[0, index, MAX_BIAS_TOKENS - len(token_ids) :] = token_ids
             bias_values[0, index] = bias
         return cls(
-            max_new_tokens=np.array([max_new_tokens], np.int32),
-            min_new_tokens=np.array([min_new_tokens], np.int32),
-            eos_token_ids=eos,
-            do_sample=np.array([do_sample]),
-            seed=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
-            temperature=np.array([temperature], np.float32),
-            top_k=np.array([top_k], np.int32),
-            top_p=np.array([top_p], np.float32),
-            min_p=np.array([min_p], np.float32),
-            typical_p=np.array([typical_p], np.float32),
-            repetition_penalty=np.array([repetition_penalty], np.float32),
-            no_repeat_ngram_size=np.array([no_repeat_ngram_size], np.int32),
+            **{name: _encoded(name, options.get(name)) for name in ON_DEVICE},
             biased_tokens=biased_tokens,
             biases=bias_values,
-            logprobs=np.array([-1 if logprobs is None else logprobs], np.int32),
-            num_beams=np.array([num_beams], np.int32),
-            length_penalty=np.array([length_penalty], np.float32),
-            early_stopping=np.array([early_stopping], np.int32),
             transcript=transcript,
         )
 
@@ -182,7 +131,7 @@ class Options(NamedTuple):
         Args:
             has_transcript: Whether the model makes transcripts.
         """
-        return cls.of(max_new_tokens=1, transcript=TranscriptRules.of() if has_transcript else ())
+        return cls.of(transcript=TranscriptRules.of() if has_transcript else ())
 
     @classmethod
     def specs(cls, rows: int, *, has_transcript: bool = False) -> "Options":
@@ -199,3 +148,18 @@ class Options(NamedTuple):
             return self
         repeated: Options = tf.nest.map_structure(lambda field: tf.repeat(field, beams, 0), self)
         return repeated
+
+
+def _encoded(name: str, value: Any) -> np.ndarray:
+    """The field [1, ...] of an option; None is the value without an effect."""
+    option = ON_DEVICE[name]
+    if value is None:
+        value = option.neutral
+    match option.kind:
+        case Kind.TOKENS:
+            tokens = np.full([1, option.max_items], NO_TOKEN, np.int32)
+            tokens[0, : len(value)] = value
+            return tokens
+        case Kind.SEED:
+            value = [value & 0xFFFFFFFF, value >> 32]
+    return np.array([value], _DTYPES.get(option.kind, np.int32))

@@ -7,9 +7,10 @@ their options. They apply in Transformers' order, which is that of `process`.
 import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import completes_repeated_ngram
-from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.timestamps import constrain_transcript
 from shaperouter_service.generation.limits import MAX_BIAS_TOKENS
+from shaperouter_service.generation.option import NO_TOKEN
 
 
 def process(

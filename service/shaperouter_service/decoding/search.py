@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN, Options
+from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import State
 from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
+from shaperouter_service.generation.option import NO_TOKEN
 
 
 class Logprobs(NamedTuple):

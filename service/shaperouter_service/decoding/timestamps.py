@@ -7,7 +7,8 @@ They are those of Transformers' `SuppressTokensAtBeginLogitsProcessor` and
 
 import tensorflow as tf
 
-from shaperouter_service.decoding.options import NO_TOKEN, TranscriptRules
+from shaperouter_service.decoding.options import TranscriptRules
+from shaperouter_service.generation.option import NO_TOKEN
 
 
 def constrain_transcript(

@@ -9,19 +9,25 @@ from typing import Any
 
 import structlog
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
-from shaperouter_service.generation.limits import MAX_BIAS_TOKENS, MAX_BIASES, MAX_EOS_TOKENS
+from shaperouter_service.generation.limits import (
+    MAX_BIAS_TOKENS,
+    MAX_BIASES,
+    MAX_RETURN_SEQUENCES,
+)
+from shaperouter_service.generation.option import (
+    EARLY_STOPPING,
+    INT32_MAX,
+    EarlyStopping,
+    Kind,
+    Model,
+    Option,
+)
+from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder, Family
 
 log = structlog.get_logger(__name__)
-
-INT32_MAX = 2**31 - 1
-# Tokens that a request gets which does not say; Transformers' 20 end in mid-sentence.
-MAX_NEW_TOKENS = 64
-# Most sequences that sampling without beams returns.
-MAX_SAMPLED_SEQUENCES = 16
 
 # Options of Transformers that would change what is generated and that we don't have, with the value
 # besides null that changes nothing.
@@ -57,19 +63,11 @@ UNSUPPORTED: Mapping[str, Any] = {
 # Of these, what models that make transcripts do have, in another way; see `transcripts`.
 OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
 
-EARLY_STOPPING: Mapping[bool | str, generation_pb2.EarlyStopping] = {
-    False: generation_pb2.EARLY_STOPPING_HEURISTIC,
-    True: generation_pb2.EARLY_STOPPING_FIRST,
-    "never": generation_pb2.EARLY_STOPPING_NEVER,
-}
 
-
-def read_default_options(
-    checkpoint: Checkpoint, family: Family
-) -> generation_pb2.GenerationOptions:
+def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
     """Reads a checkpoint's generation options.
 
-    Every option that has a default is set. What we don't support is told in one warning.
+    Every option that has a default is there. What we don't support is told in one warning.
 
     Raises:
         StartupError: A value is of the wrong type or over a limit.
@@ -88,8 +86,8 @@ def read_default_options(
         if config.values.get(name) not in (None, neutral, [], {})
         and not (family.has_transcript and name in OF_TRANSCRIPTS)
     ]
-    options = _read_numbers(config, family)
-    options.eos_token_ids.extend(_eos_token_ids(config, eos, family))
+    options = _read_plain(config, family)
+    options["eos_token_ids"] = _eos_token_ids(config, eos, family)
     unsupported += _read_biases(config, family, options)
     if unsupported:
         log.warning(
@@ -119,69 +117,84 @@ def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
     return family.default_decoder_start_token_id
 
 
-def _read_numbers(config: Config, family: Family) -> generation_pb2.GenerationOptions:
-    do_sample = config.value("do_sample", bool, False)
-    num_beams = config.number("num_beams", int, 1, at_least=1, at_most=INT32_MAX)
-    min_new_tokens = config.number("min_new_tokens", int, 0, at_least=0, at_most=family.max_length)
-    early_stopping = config.values.get("early_stopping")
-    if early_stopping is None:
-        early_stopping = False
-    if not isinstance(early_stopping, bool) and early_stopping != "never":
-        raise config.error(f'early_stopping must be true, false or "never", got {early_stopping!r}')
-    most_sequences = num_beams
-    if num_beams == 1 and do_sample:
-        most_sequences = MAX_SAMPLED_SEQUENCES
-    return generation_pb2.GenerationOptions(
-        max_new_tokens=config.number(
-            "max_new_tokens",
-            int,
-            max(MAX_NEW_TOKENS, min_new_tokens),
-            at_least=max(1, min_new_tokens),
-            at_most=INT32_MAX,
-        ),
-        do_sample=do_sample,
-        temperature=config.number("temperature", float, 1.0, at_least=1e-6, at_most=1e6),
-        top_k=config.number(
-            "top_k", int, min(50, family.vocab_size), at_least=0, at_most=family.vocab_size
-        ),
-        top_p=config.number("top_p", float, 1.0, above=0, at_most=1),
-        min_p=config.number("min_p", float, 0.0, at_least=0, at_most=1),
-        typical_p=config.number("typical_p", float, 1.0, above=0, at_most=1),
-        repetition_penalty=config.number(
-            "repetition_penalty", float, 1.0, at_least=1e-3, at_most=1e3
-        ),
-        no_repeat_ngram_size=config.number(
-            "no_repeat_ngram_size", int, 0, at_least=0, at_most=INT32_MAX
-        ),
-        min_new_tokens=min_new_tokens,
-        num_beams=num_beams,
-        num_return_sequences=config.number(
-            "num_return_sequences", int, 1, at_least=1, at_most=most_sequences
-        ),
-        length_penalty=config.number("length_penalty", float, 1.0, at_least=-10, at_most=10),
-        early_stopping=EARLY_STOPPING[early_stopping],
+def _read_plain(config: Config, family: Family) -> dict[str, Any]:
+    """Options that are one value each."""
+    options: dict[str, Any] = {}
+    for name, option in OPTIONS.items():
+        if not option.checkpoint:
+            continue
+        match option.kind:
+            case Kind.FLAG:
+                options[name] = config.value(option.checkpoint, bool, option.default)
+            case Kind.COUNT | Kind.NUMBER:
+                options[name] = _number(config, option, family)
+            case Kind.EARLY_STOPPING:
+                options[name] = _early_stopping(config, option)
+    least = options["min_new_tokens"]
+    if config.values.get("max_new_tokens") is None:
+        options["max_new_tokens"] = max(options["max_new_tokens"], least)
+    _check_range(config, "max_new_tokens", options, max(1, least), INT32_MAX)
+    _check_range(config, "min_new_tokens", options, 0, family.max_length)
+    most = options["num_beams"]
+    if most == 1 and options["do_sample"]:
+        most = MAX_RETURN_SEQUENCES
+    _check_range(config, "num_return_sequences", options, 1, most)
+    return options
+
+
+def _number(config: Config, option: Option, family: Family) -> int | float:
+    limit = option.range
+    if limit is None:
+        raise TypeError(f"{option.name} has no range")
+    at_most: float = INT32_MAX
+    default = option.default
+    if limit.high is Model.VOCABULARY:
+        at_most, default = family.vocab_size, min(default, family.vocab_size)
+    elif limit.high is not None and not isinstance(limit.high, Model):
+        at_most = limit.high
+    return config.number(
+        option.checkpoint,
+        float if option.kind is Kind.NUMBER else int,
+        default,
+        at_least=None if limit.above else limit.low,
+        above=limit.low if limit.above else None,
+        at_most=at_most,
     )
 
 
-def _eos_token_ids(config: Config, value: object, family: Family) -> list[int]:
+def _check_range(
+    config: Config, name: str, options: Mapping[str, Any], low: int, high: int
+) -> None:
+    if not low <= options[name] <= high:
+        raise config.error(f"{name} must be from {low} to {high}, got {options[name]}")
+
+
+def _early_stopping(config: Config, option: Option) -> EarlyStopping:
+    value = config.values.get(option.checkpoint)
+    if value is None:
+        return EarlyStopping(option.default)
+    if not isinstance(value, bool) and value != "never":
+        raise config.error(f'{option.checkpoint} must be true, false or "never", got {value!r}')
+    return EARLY_STOPPING[value]
+
+
+def _eos_token_ids(config: Config, value: object, family: Family) -> tuple[int, ...]:
     ids: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
     for token in ids:
         _check_token(config, "eos_token_id", token, INT32_MAX)
     # An end token that the vocabulary lacks can never be produced.
-    known = list(dict.fromkeys(token for token in ids if token < family.vocab_size))
-    if len(known) > MAX_EOS_TOKENS:
-        raise config.error(f"eos_token_id must have at most {MAX_EOS_TOKENS} ids, got {len(known)}")
+    known = tuple(dict.fromkeys(token for token in ids if token < family.vocab_size))
+    if len(known) > (most := OPTIONS["eos_token_ids"].max_items):
+        raise config.error(f"eos_token_id must have at most {most} ids, got {len(known)}")
     return known
 
 
-def _read_biases(
-    config: Config, family: Family, options: generation_pb2.GenerationOptions
-) -> list[str]:
+def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> list[str]:
     """Adds biases and banned runs to the options; returns what cannot be said there."""
     unsupported = []
     last = family.vocab_size - 1
 
-    biases: dict[tuple[int, ...], Any] = {}
+    biases: dict[tuple[int, ...], float] = {}
     for entry in _list(config, "sequence_bias"):
         if not isinstance(entry, list) or len(entry) != 2:
             raise config.error(f"sequence_bias must have pairs of ids and a bias, got {entry!r}")
@@ -189,31 +202,27 @@ def _read_biases(
         if type(bias) not in (int, float) or not -1e4 <= bias <= 1e4:
             raise config.error(f"sequence_bias must have biases from -1e4 to 1e4, got {bias!r}")
         # A run that is there twice has its last bias, as in Transformers.
-        biases[_run(config, "sequence_bias", run, last)] = bias
-    for tokens, bias in biases.items():
-        if len(tokens) == 1:
-            options.logit_bias.add(token_id=tokens[0], bias=bias)
-        else:
-            unsupported.append("sequence_bias of several tokens")
+        biases[_run(config, "sequence_bias", run, last)] = float(bias)
+    if any(len(run) > 1 for run in biases):
+        unsupported.append("sequence_bias of several tokens")
+    single = tuple((run[0], bias) for run, bias in biases.items() if len(run) == 1)
 
     bans = [_run(config, "bad_words_ids", run, last) for run in _list(config, "bad_words_ids")]
     for token in _list(config, "suppress_tokens"):
         _check_token(config, "suppress_tokens", token, INT32_MAX)
         # A banned run of one end token is ignored; a suppressed end token is not.
-        if token in options.eos_token_ids:
+        if token in options["eos_token_ids"]:
             unsupported.append("suppress_tokens of end tokens")
         elif token <= last:
             bans.append((token,))
-    options.bad_words_token_ids.extend(
-        generation_pb2.TokenIds(ids=run) for run in dict.fromkeys(bans)
-    )
+    distinct = tuple(dict.fromkeys(bans))
 
-    count = len(options.logit_bias) + len(options.bad_words_token_ids)
-    if count > MAX_BIASES:
+    if (count := len(single) + len(distinct)) > MAX_BIASES:
         raise config.error(
             "sequence_bias, bad_words_ids and suppress_tokens must have at most "
             f"{MAX_BIASES} entries in total, got {count}"
         )
+    options |= {"logit_bias": single, "bad_words_token_ids": distinct}
     return list(dict.fromkeys(unsupported))
 
 

@@ -4,14 +4,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import structlog
 import tensorflow as tf
 from tqdm import tqdm
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned, pack
@@ -88,7 +87,7 @@ class Model:
     weight_bytes: int
     encoder_weight_bytes: int
     decoder_start_token_id: int | None
-    default_options: generation_pb2.GenerationOptions
+    default_options: Mapping[str, Any]
     transcripts: Transcripts | None = None
 
     @property
@@ -279,7 +278,7 @@ def make_hollow(outline: Outline) -> Model:
         weight_bytes=0,
         encoder_weight_bytes=0,
         decoder_start_token_id=None,
-        default_options=generation_pb2.GenerationOptions(),
+        default_options={},
     )
 
 

@@ -2,14 +2,13 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.decoding import EarlyStopping, Options, TranscriptRules
-from shaperouter_service.decoding.options import NO_TOKEN
+from shaperouter.v1 import model_pb2, worker_pb2
+from shaperouter_service.decoding import Options, TranscriptRules
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
@@ -20,20 +19,15 @@ from shaperouter_service.generation.limits import (
     MAX_STOP_CHARACTERS,
     MAX_TOP_LOGPROBS,
 )
+from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.generation.run_request import RunRequest, Sound
 from shaperouter_service.speech.audio.spectrum import window_source_size
 from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
+from shaperouter_service.wire.options import run_options_from_proto
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.
 _NUMBERS = np.dtype("<f4")
-
-_EARLY_STOPPING: Mapping[generation_pb2.EarlyStopping, EarlyStopping] = {
-    generation_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC,
-    generation_pb2.EARLY_STOPPING_HEURISTIC: EarlyStopping.HEURISTIC,
-    generation_pb2.EARLY_STOPPING_FIRST: EarlyStopping.FIRST,
-    generation_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
-}
 
 
 def make_run(request: RunRequest, model: model_pb2.Model, emit: Callable[[Event], None]) -> Run:
@@ -181,26 +175,8 @@ def _of_transcript(
 
 
 def _options(options: worker_pb2.RunOptions, *, has_transcript: bool) -> Options:
-    return Options.of(
-        max_new_tokens=options.max_new_tokens,
-        min_new_tokens=options.min_new_tokens,
-        eos_token_ids=options.eos_token_ids,
-        do_sample=options.do_sample,
-        seed=options.seed,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        typical_p=options.typical_p,
-        repetition_penalty=options.repetition_penalty,
-        no_repeat_ngram_size=options.no_repeat_ngram_size,
-        biases=[(bias.token_ids, bias.bias) for bias in options.biases],
-        logprobs=options.logprobs if options.HasField("logprobs") else None,
-        num_beams=options.num_beams,
-        length_penalty=options.length_penalty,
-        early_stopping=_EARLY_STOPPING[options.early_stopping],
-        transcript=_rules(options.transcript) if has_transcript else (),
-    )
+    rules = _rules(options.transcript) if has_transcript else ()
+    return Options.of(**run_options_from_proto(options), transcript=rules)
 
 
 def _rules(rules: worker_pb2.TranscriptRules) -> TranscriptRules:

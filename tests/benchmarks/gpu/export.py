@@ -35,7 +35,6 @@ from manifest import (
     random_weight,
 )
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.decoding import MAX_STEPS as STEPS
 from shaperouter_service.decoding import (
     Batch,
@@ -95,7 +94,7 @@ def make_model(config: dict[str, Any], seed: int, dtype: tf.DType) -> Model:
         weight_bytes=parameters * dtype.size,
         encoder_weight_bytes=0,
         decoder_start_token_id=None,
-        default_options=generation_pb2.GenerationOptions(),
+        default_options={},
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from grpc import aio
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
-from shaperouter_service.api.validation import GenerateAny
 from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.edge.grpc.models import takes_text
 from shaperouter_service.errors import InvalidRequestError, Violation
@@ -30,6 +29,7 @@ from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_tu
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
 from shaperouter_service.wire.run_events import stall_to_message
+from shaperouter_service.wire.inputs import GenerateAny
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):

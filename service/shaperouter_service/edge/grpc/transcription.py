@@ -10,10 +10,6 @@ from typing import Any, TypeAlias
 from grpc import aio
 
 from shaperouter.v1 import model_pb2, transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.api.transcription_options import (
-    initial_prompt_violations,
-    resolve_transcription,
-)
 from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.edge.grpc.models import transcribes
 from shaperouter_service.errors import InvalidRequestError, Violation
@@ -27,6 +23,10 @@ from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_tu
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.incoming import Incoming
 from shaperouter_service.serving.transcription.loop import Language, Progress, Take, transcribe
+from shaperouter_service.serving.transcription.options import (
+    initial_prompt_violations,
+    resolve_transcription,
+)
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.recording import Recording

@@ -6,24 +6,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.api.contradictions import contradictions, search_stop_violations
-from shaperouter_service.api.options import resolve_options
-from shaperouter_service.api.validation import (
-    GenerateAny,
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.generation.contradictions import contradictions
+from shaperouter_service.generation.inputs import (
     decoder_input_violations,
-    has_encoder,
     input_violations,
-    option_violations,
     prompt_violations,
-    room_violations,
     source_violations,
+)
+from shaperouter_service.generation.limits import MAX_BIASES
+from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.generation.validation import (
+    option_violations,
+    room_violations,
     without,
     word_violations,
 )
-from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.text import ClientTokenizer
+from shaperouter_service.text import ClientTokenizer, search_stop_violations
+from shaperouter_service.wire.inputs import (
+    GenerateAny,
+    decoder_input_from_proto,
+    input_from_proto,
+)
+from shaperouter_service.wire.options import (
+    model_facts,
+    options_from_proto,
+    run_options_to_proto,
+)
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
 # are generated again.
@@ -101,63 +112,67 @@ async def prepare(
         InvalidRequestError: It is invalid; contains all violations.
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
-    options = request.options
-    wrong_options = list(option_violations(options, model))
+    facts, given = model_facts(model), options_from_proto(request.options)
+    wrong_options = list(option_violations(given, facts))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
-    if has_encoder(model):
-        source, wrong_source = await _source(request, model, tokenizer)
-        prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
+    if facts.has_encoder:
+        source, wrong_source = await _source(request, facts, tokenizer)
+        prompt, wrong_prompt = await _decoder_prompt(request, model, facts, tokenizer)
     else:
-        prompt, wrong_prompt = await _prompt(request, model, tokenizer)
+        prompt, wrong_prompt = await _prompt(request, facts, tokenizer)
     # If the prompt is invalid, check the options as if it had one token.
     prompt_tokens = 1 if wrong_prompt else len(prompt)
-    wrong_options += room_violations(options, model, prompt_tokens)
-    sound = without(options, wrong_options)
+    wrong_options += room_violations(given, facts, prompt_tokens)
+    sound = without(given, wrong_options)
     bad_words: list[list[int]] = []
-    if tokenizer and sound.bad_words:
-        bad_words = await tokenizer.encode_words(sound.bad_words[:MAX_BIASES])
-        wrong_options += word_violations(model, bad_words)
-    resolved = resolve_options(
-        sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words
-    )
+    if tokenizer and "bad_words" in sound:
+        bad_words = await tokenizer.encode_words(sound["bad_words"][:MAX_BIASES])
+        wrong_options += word_violations(facts, bad_words)
+    resolved = resolve(sound, facts, room=model.max_length - prompt_tokens, bad_words=bad_words)
     violations = [
         *wrong_source,
         *wrong_prompt,
         *wrong_options,
-        *contradictions(sound, resolved),
-        *search_stop_violations(sound, resolved, tokenizer),
+        *contradictions(sound, resolved, facts),
     ]
+    if tokenizer:
+        violations += search_stop_violations(
+            tokenizer, sound.get("stop", ()), resolved["num_beams"]
+        )
     if violations:
         raise InvalidRequestError(*violations)
     return PreparedRequest(
         model=model.name,
         prompt=prompt,
         source=source,
-        options=resolved,
-        stop=options.stop,
-        echo=_echo(request, model, prompt, tokenizer) if options.echo else None,
+        options=run_options_to_proto(resolved),
+        stop=given.get("stop", ()),
+        echo=_echo(request, facts, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
     )
 
 
 async def _prompt(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
+    request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    wrong = [*input_violations(request, model), *decoder_input_violations(request, model)]
+    wrong = [
+        *input_violations(input_from_proto(request), facts),
+        *decoder_input_violations(decoder_input_from_proto(request), facts),
+    ]
     if wrong:
         return (), wrong
     field, prompt = await _input(request, tokenizer)
-    return prompt, list(prompt_violations(model, field, prompt))
+    return prompt, list(prompt_violations(facts, field, prompt))
 
 
 async def _source(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
+    request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    if wrong := list(input_violations(request, model)):
+    if wrong := list(input_violations(input_from_proto(request), facts)):
         return (), wrong
     field, source = await _input(request, tokenizer)
-    return source, list(source_violations(model, field, source))
+    return source, list(source_violations(facts, field, source))
 
 
 async def _input(
@@ -170,10 +185,13 @@ async def _input(
 
 
 async def _decoder_prompt(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
+    request: GenerateAny,
+    model: model_pb2.Model,
+    facts: ModelFacts,
+    tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
     """Returns a decoder's prompt, with the start token first in any case."""
-    if wrong := list(decoder_input_violations(request, model)):
+    if wrong := list(decoder_input_violations(decoder_input_from_proto(request), facts)):
         return (), wrong
     prompt: Sequence[int] = request.decoder_token_ids.ids
     field = "decoder_token_ids.ids"
@@ -182,7 +200,7 @@ async def _decoder_prompt(
     # A list that is too long is refused anyway and need not be copied.
     if len(prompt) <= model.max_length and prompt[:1] != [model.decoder_start_token_id]:
         prompt = [model.decoder_start_token_id, *prompt]
-    return prompt, list(prompt_violations(model, field, prompt))
+    return prompt, list(prompt_violations(facts, field, prompt))
 
 
 def sequence_seed(seed: int, sequence: int) -> int:
@@ -201,11 +219,11 @@ def sequence_seed(seed: int, sequence: int) -> int:
 
 def _echo(
     request: GenerateAny,
-    model: model_pb2.Model,
+    facts: ModelFacts,
     prompt: Sequence[int],
     tokenizer: ClientTokenizer | None,
 ) -> generation_pb2.Delta:
-    field: Any = "decoder_text" if has_encoder(model) else "text"
+    field: Any = "decoder_text" if facts.has_encoder else "text"
     text = getattr(request, field)
     if tokenizer and not request.HasField(field):
         text = tokenizer.decode(prompt)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
-from shaperouter_service.api.validation import MOST_OF_A_LIST
 from shaperouter_service.errors import (
     InvalidRequestError,
     ModelLoadingError,
@@ -13,6 +12,7 @@ from shaperouter_service.errors import (
     shortened,
 )
 from shaperouter_service.generation.limits import MAX_WARM_SIGNATURES
+from shaperouter_service.generation.texts import MOST_OF_A_LIST
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.api.transcription_options import ResolvedTranscription
 from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.run_events import NewTokens, RunCompletion, Stalled
@@ -25,6 +24,7 @@ from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
 from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.transcription.options import ResolvedTranscription
 from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,

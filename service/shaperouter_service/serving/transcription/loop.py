@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shaperouter_service.api.transcription_options import ResolvedTranscription
+from shaperouter_service.serving.transcription.options import ResolvedTranscription
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.transcription import (
     Alignment,

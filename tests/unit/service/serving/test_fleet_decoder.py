@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from harness.transcripts import END, TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
 from shaperouter_service.generation.run_events import (
     AlignedTokens,
@@ -29,6 +28,8 @@ from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.transcription import fleet_decoder
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
+from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
+from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord

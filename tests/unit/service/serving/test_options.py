@@ -7,7 +7,12 @@ import pytest
 
 from harness.default_options import default_options
 from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.api.options import resolve_options
+from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.wire.options import (
+    model_facts,
+    options_from_proto,
+    run_options_to_proto,
+)
 
 # A checkpoint that says everything, and one that says little.
 MODEL = model_pb2.Model(
@@ -48,8 +53,9 @@ def resolved(
     words: list[list[int]] | None = None,
     **options: Any,
 ) -> worker_pb2.RunOptions:
-    return resolve_options(
-        generation_pb2.GenerationOptions(**options), model, room=room, bad_words=words or []
+    given = options_from_proto(generation_pb2.GenerationOptions(**options))
+    return run_options_to_proto(
+        resolve(given, model_facts(model), room=room, bad_words=words or [])
     )
 
 

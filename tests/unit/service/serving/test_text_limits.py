@@ -17,14 +17,14 @@ from harness.requests import ANSWERING, MODEL, Letters, violations, with_ids
 from harness.router import wait_until
 from harness.transcripts import TOKENS
 from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2
-from shaperouter_service.api.transcription_options import (
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.serving.generation.preparation import prepare
+from shaperouter_service.serving.transcription.options import (
     initial_prompt_violations,
     resolve_transcription,
 )
-from shaperouter_service.api.validation import GenerateAny
-from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.text import ClientTokenizer, Tokenizer, load_tokenizer
+from shaperouter_service.wire.inputs import GenerateAny
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

@@ -12,8 +12,8 @@ import pytest
 
 from harness.transcripts import TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.transcription_options import resolve_transcription
 from shaperouter_service.serving.transcription.loop import Language, Progress, transcribe
+from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HEADER, HOP_SAMPLES
 from shaperouter_service.speech.transcription import (

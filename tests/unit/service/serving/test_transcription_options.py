@@ -9,11 +9,11 @@ import pytest
 
 from harness.transcripts import TOKENS
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.api.transcription_options import (
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.serving.transcription.options import (
     ResolvedTranscription,
     resolve_transcription,
 )
-from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shaperouter.v1 import model_pb2, transcription_pb2
-from shaperouter_service.api.options import SEED_BITS
-from shaperouter_service.api.validation import TokenLimit, shown, text_violations
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation import limits
+from shaperouter_service.generation.option import INT64_MAX, shown
+from shaperouter_service.generation.resolution import SEED_BITS
+from shaperouter_service.generation.texts import TokenLimit, text_violations
 from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,
@@ -18,6 +19,7 @@ from shaperouter_service.speech.transcription import (
     resolve_language,
 )
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
+from shaperouter_service.wire.options import model_facts
 
 TASKS: Mapping[int, Task] = {
     transcription_pb2.TRANSCRIPTION_TASK_UNSPECIFIED: Task.TRANSCRIBE,
@@ -50,7 +52,7 @@ class ResolvedTranscription:
 def initial_prompt_violations(model: model_pb2.Model, prompt: str) -> Iterator[Violation]:
     """Checks that an initial prompt is not too long to be tokenized."""
     limit = TokenLimit(model.max_length, f"max_length of {model.name}")
-    yield from text_violations(model, "options.initial_prompt", prompt, limit)
+    yield from text_violations(model_facts(model), "options.initial_prompt", prompt, limit)
 
 
 def resolve_transcription(
@@ -133,7 +135,7 @@ def _number_violations(
         "compression_ratio_threshold": (0.0, float("inf")),
         "logprob_threshold": (-float("inf"), 0.0),
         "no_speech_threshold": (0.0, 1.0),
-        "seed": (0, 2**63 - 1),
+        "seed": (0, INT64_MAX),
     }
     for name, (low, high) in ranges.items():
         value = getattr(options, name)

@@ -1,1 +1,0 @@
-"""Validation and defaults of options."""

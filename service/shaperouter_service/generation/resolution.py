@@ -1,0 +1,137 @@
+"""A request's options with the defaults of its model, as sent to workers.
+
+A request's own options are never changed here: they are valid, or refused (see `validation`). A
+default of the checkpoint is adjusted if the request leaves it no room.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shaperouter_service.generation.limits import MAX_RETURN_SEQUENCES
+from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter_service.generation.option import Needs
+from shaperouter_service.generation.table import OPTIONS
+
+# Options by name, of those that were given.
+Given = Mapping[str, Any]
+# All options by name, and `biases`: pairs of a sequence of token ids and a number.
+Resolved = Mapping[str, Any]
+Bias = tuple[Sequence[int], float]
+
+# Bits of the seeds that the service chooses: in every language, JSON numbers hold such integers
+# exactly.
+SEED_BITS = 53
+
+# Options that become biases, which share the room of a slot.
+BIASING = ("logit_bias", "bad_words", "bad_words_token_ids")
+
+
+def resolve(
+    given: Given, model: ModelFacts, *, room: int, bad_words: Sequence[Sequence[int]]
+) -> Resolved:
+    """Fills in every default, and neutral values for options without effect.
+
+    Args:
+        given: The request's options, each within its limits.
+        model: The model that serves it.
+        room: Tokens that the prompt leaves of the model's length; at least 1.
+        bad_words: Tokens of the options' bad_words.
+    """
+    do_sample, num_beams = _do_sample(given, model), _num_beams(given, model)
+    has = {
+        None: True,
+        Needs.SAMPLING: do_sample,
+        Needs.BEAMS: num_beams > 1,
+        Needs.ENCODER: model.has_encoder,
+    }
+    resolved = {
+        name: _value(name, given, model) if has[option.needs] else option.neutral
+        for name, option in OPTIONS.items()
+    }
+    resolved |= {
+        "do_sample": do_sample,
+        "num_beams": num_beams,
+        "max_new_tokens": _max_new_tokens(given, model, room),
+        "seed": given["seed"] if "seed" in given else secrets.randbits(SEED_BITS),
+        # Without beam search the router itself ends the run.
+        "stop": given.get("stop", ()) if num_beams > 1 else (),
+        "biases": _biases(given, model, bad_words, resolved["eos_token_ids"]),
+    }
+    for name, most in (
+        ("min_new_tokens", resolved["max_new_tokens"]),
+        ("num_return_sequences", most_sequences(resolved)),
+    ):
+        if name not in given:
+            resolved[name] = min(resolved[name], most)
+    return resolved
+
+
+def most_sequences(resolved: Resolved) -> int:
+    """Maximum number of sequences for a request with these options."""
+    if resolved["num_beams"] > 1:
+        return int(resolved["num_beams"])
+    return MAX_RETURN_SEQUENCES if resolved["do_sample"] else 1
+
+
+def default_biases(given: Given, model: ModelFacts) -> int:
+    """Number of biases that the checkpoint adds to those of a request."""
+    return sum(len(model.defaults.get(name, ())) for name in _inherited(given))
+
+
+def _inherited(given: Given) -> Iterator[str]:
+    """Options that become biases and are the checkpoint's, as the request has none of the kind."""
+    if "logit_bias" not in given:
+        yield "logit_bias"
+    # The two ways to ban words replace the checkpoint's bans together.
+    if "bad_words" not in given and "bad_words_token_ids" not in given:
+        yield "bad_words_token_ids"
+
+
+def _value(name: str, given: Given, model: ModelFacts) -> Any:
+    return given[name] if name in given else model.defaults.get(name, OPTIONS[name].default)
+
+
+def _do_sample(given: Given, model: ModelFacts) -> bool:
+    if "do_sample" in given:
+        return bool(given["do_sample"])
+    implied = any(OPTIONS[name].needs is Needs.SAMPLING for name in given)
+    return implied or bool(_value("do_sample", given, model))
+
+
+def _num_beams(given: Given, model: ModelFacts) -> int:
+    if "num_beams" in given:
+        return int(given["num_beams"])
+    # logprobs are requested, and cannot be computed with beam search.
+    if given.get("logprobs", 0) > 0:
+        return 1
+    return min(model.widest_beams, int(_value("num_beams", given, model)))
+
+
+def _max_new_tokens(given: Given, model: ModelFacts, room: int) -> int:
+    if "max_new_tokens" in given:
+        return int(given["max_new_tokens"])
+    default = max(_value("max_new_tokens", given, model), given.get("min_new_tokens", 0))
+    return min(room, int(default))
+
+
+def _biases(
+    given: Given,
+    model: ModelFacts,
+    bad_words: Sequence[Sequence[int]],
+    eos_token_ids: Sequence[int],
+) -> list[Bias]:
+    lists = {name: given.get(name, ()) for name in BIASING}
+    lists |= {name: model.defaults.get(name, ()) for name in _inherited(given)}
+    biases: list[Bias] = [((token,), bias) for token, bias in lists["logit_bias"]]
+    return [*biases, *_bans([*bad_words, *lists["bad_words_token_ids"]], eos_token_ids)]
+
+
+def _bans(runs: Iterable[Sequence[int]], eos_token_ids: Sequence[int]) -> Iterator[Bias]:
+    """Biases that ban sequences of tokens, each once.
+
+    A single end token cannot be banned; as in Transformers, such a ban is ignored.
+    """
+    for run in dict.fromkeys(tuple(run) for run in runs):
+        if not (len(run) == 1 and run[0] in eos_token_ids):
+            yield run, float("-inf")

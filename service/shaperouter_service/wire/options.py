@@ -1,0 +1,107 @@
+"""Conversion of generation options to and from messages, by the table of options."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter_service.generation.option import EarlyStopping, Kind
+from shaperouter_service.generation.resolution import Resolved
+from shaperouter_service.generation.table import OPTIONS
+
+# The first value of the message's enum is never sent.
+_FIRST_STOPPING = int(generation_pb2.EARLY_STOPPING_HEURISTIC)
+
+
+def _early_stopping(value: int) -> EarlyStopping | int:
+    """The value of the enum; what is none stays, to be refused."""
+    known = 0 <= value - _FIRST_STOPPING < len(EarlyStopping)
+    return EarlyStopping(value - _FIRST_STOPPING) if known else value
+
+
+_FROM_PROTO: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.EARLY_STOPPING: _early_stopping,
+    Kind.TOKENS: tuple,
+    Kind.TEXTS: tuple,
+    Kind.LOGIT_BIAS: lambda entries: tuple((entry.token_id, entry.bias) for entry in entries),
+    Kind.WORDS: tuple,
+    Kind.RUNS: lambda runs: tuple(tuple(run.ids) for run in runs),
+}
+_TO_PROTO: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.EARLY_STOPPING: lambda value: value + _FIRST_STOPPING,
+    Kind.LOGIT_BIAS: lambda entries: [
+        generation_pb2.LogitBias(token_id=token, bias=bias) for token, bias in entries
+    ],
+    Kind.RUNS: lambda runs: [generation_pb2.TokenIds(ids=run) for run in runs],
+}
+
+# Options with a field of their own in `RunOptions`; the others on the device are in `further`.
+_OWN = OPTIONS.keys() & worker_pb2.RunOptions.DESCRIPTOR.fields_by_name.keys()
+_FURTHER = {name for name, option in OPTIONS.items() if option.on_device} - _OWN
+
+
+def options_from_proto(message: generation_pb2.GenerationOptions) -> dict[str, Any]:
+    """The options that a message has, by name."""
+    return {field.name: _from_proto(field.name, value) for field, value in message.ListFields()}
+
+
+def options_to_proto(options: Mapping[str, Any]) -> generation_pb2.GenerationOptions:
+    """The message of options."""
+    return generation_pb2.GenerationOptions(**_fields(options))
+
+
+def run_options_to_proto(resolved: Resolved) -> worker_pb2.RunOptions:
+    """The message of resolved options."""
+    further = {name: resolved[name] for name in _FURTHER if resolved[name] != OPTIONS[name].neutral}
+    return worker_pb2.RunOptions(
+        **_fields({name: resolved[name] for name in _OWN}),
+        biases=[
+            worker_pb2.SequenceBias(token_ids=token_ids, bias=bias)
+            for token_ids, bias in resolved["biases"]
+        ],
+        further=options_to_proto(further) if further else None,
+    )
+
+
+def run_options_from_proto(message: worker_pb2.RunOptions) -> dict[str, Any]:
+    """The options of a run that are tensors on the device, by name, and its biases."""
+    further = options_from_proto(message.further)
+    options = {name: further.get(name, OPTIONS[name].neutral) for name in _FURTHER}
+    for name in _OWN:
+        field: Any = name
+        if OPTIONS[name].on_device:
+            options[name] = _from_proto(name, getattr(message, field))
+    if not message.HasField("logprobs"):
+        options["logprobs"] = None
+    if not message.early_stopping:
+        options["early_stopping"] = EarlyStopping.HEURISTIC
+    options["biases"] = [(bias.token_ids, bias.bias) for bias in message.biases]
+    return options
+
+
+def model_facts(message: model_pb2.Model) -> ModelFacts:
+    """What the rules of prompts and options need to know of a model."""
+    return ModelFacts(
+        name=message.name,
+        vocab_size=message.vocab_size,
+        max_length=message.max_length,
+        max_source_length=message.max_source_length,
+        has_encoder=message.kind == model_pb2.MODEL_KIND_ENCODER_DECODER,
+        has_tokenizer=bool(message.tokenizer),
+        characters_per_token=message.characters_per_token,
+        widest_beams=max((lane.beams for lane in message.ladders.lanes), default=1),
+        defaults=options_from_proto(message.default_options),
+    )
+
+
+def _from_proto(name: str, value: Any) -> Any:
+    convert = _FROM_PROTO.get(OPTIONS[name].kind)
+    return convert(value) if convert else value
+
+
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {}
+    for name, value in options.items():
+        convert = _TO_PROTO.get(OPTIONS[name].kind)
+        fields[name] = value if convert is None or value is None else convert(value)
+    return fields
