@@ -112,6 +112,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and gen
 	$(PROTO_BIN)/buf lint protos
 	$(PROTO_BIN)/python protos/generate.py --check client
 	$(BIN)/python client/make_blocking.py --check
+	$(BIN)/python client/make_options.py --check
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
 
 format: setup ## Formats the code.
@@ -196,8 +197,9 @@ gpu-export: setup ## Writes graphs to build/gpu for tests/benchmarks/gpu/run.py,
 
 # --- Generated files -----------------------------------------------------------------------------
 
-protos: $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1.
+protos: setup $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1, and what derives from the table of options.
 	$(PROTO_BIN)/python protos/generate.py client
+	$(BIN)/python client/make_options.py
 
 blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py

@@ -5,7 +5,8 @@ from typing import Any
 
 from shaperouter import _values
 from shaperouter._errors import InvalidArgumentError
-from shaperouter._options import GenerationOptions
+from shaperouter._option import Kind
+from shaperouter._options import OPTIONS, GenerationOptions
 from shaperouter.v1 import generation_pb2
 
 # Transformers' values of early_stopping.
@@ -23,11 +24,11 @@ def options_to_message(options: GenerationOptions) -> generation_pb2.GenerationO
         TypeError: There is no such option.
         InvalidArgumentError: The message cannot contain a value.
     """
-    unknown = options.keys() - _TO_FIELD.keys()
+    unknown = options.keys() - _KINDS.keys()
     if unknown:
-        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(_TO_FIELD)}")
+        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(_KINDS)}")
     fields: dict[str, Any] = {
-        name: _TO_FIELD[name](f"options.{name}", value)
+        name: _TO_FIELD[_KINDS[name]](f"options.{name}", value)
         for name, value in options.items()
         if value is not None
     }
@@ -43,19 +44,22 @@ def options_from_message(message: generation_pb2.GenerationOptions) -> Generatio
     options: Any = {}
     for descriptor, value in message.ListFields():
         name = descriptor.name
-        match name:
-            case "early_stopping":
+        match _KINDS.get(name):
+            case Kind.EARLY_STOPPING:
                 known = {told: python for python, told in _EARLY_STOPPING}
                 if value in known:  # otherwise the service is newer than this client
                     options[name] = known[value]
-            case "logit_bias":
+            case Kind.LOGIT_BIAS:
                 options[name] = {entry.token_id: entry.bias for entry in value}
-            case "bad_words" | "bad_words_token_ids":
-                words = [word if isinstance(word, str) else tuple(word.ids) for word in value]
-                options.setdefault("bad_words", []).extend(words)
-            case "eos_token_ids" | "stop":
+            case Kind.WORDS:
+                options.setdefault(name, []).extend(value)
+            case Kind.TOKENS | Kind.TEXTS:
                 options[name] = tuple(value)
-            case _ if name in _TO_FIELD:
+            case None:
+                if name == "bad_words_token_ids":
+                    words = options.setdefault("bad_words", [])
+                    words.extend(tuple(run.ids) for run in value)
+            case _:
                 options[name] = value
     known_options: GenerationOptions = options
     return known_options
@@ -107,27 +111,18 @@ def _stop(field: str, value: object) -> list[str]:
     return [_values.text(f"{field}[{index}]", text) for index, text in enumerate(strings)]
 
 
-# Functions that check an option's value and convert it to its field of the message.
-_TO_FIELD: dict[str, Callable[[str, object], Any]] = {
-    "max_new_tokens": _count,
-    "min_new_tokens": _count,
-    "eos_token_ids": _values.integers,
-    "stop": _stop,
-    "do_sample": _values.flag,
-    "temperature": _values.number,
-    "top_k": _count,
-    "top_p": _values.number,
-    "min_p": _values.number,
-    "typical_p": _values.number,
-    "seed": _seed,
-    "num_beams": _count,
-    "length_penalty": _values.number,
-    "early_stopping": _early_stopping,
-    "num_return_sequences": _count,
-    "repetition_penalty": _values.number,
-    "no_repeat_ngram_size": _count,
-    "logit_bias": _logit_bias,
-    "bad_words": _bad_words,
-    "logprobs": _count,
-    "echo": _values.flag,
+# The kind of each option.
+_KINDS = {option.name: option.kind for option in OPTIONS}
+# Functions that check the values of a kind and convert them to their field of the message.
+_TO_FIELD: dict[Kind, Callable[[str, object], Any]] = {
+    Kind.FLAG: _values.flag,
+    Kind.COUNT: _count,
+    Kind.SEED: _seed,
+    Kind.NUMBER: _values.number,
+    Kind.TOKEN: _count,
+    Kind.EARLY_STOPPING: _early_stopping,
+    Kind.TOKENS: _values.integers,
+    Kind.TEXTS: _stop,
+    Kind.LOGIT_BIAS: _logit_bias,
+    Kind.WORDS: _bad_words,
 }

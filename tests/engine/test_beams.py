@@ -12,8 +12,8 @@ from shaperouter_service.decoding import Options
 from shaperouter_service.decoding.beams import _per_length
 from shaperouter_service.decoding.state import LOWEST
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.text import load_tokenizer
 
 MODEL = "gpt2-odd-heads"

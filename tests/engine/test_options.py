@@ -16,9 +16,9 @@ from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.models import load_model
 from shaperouter_service.worker.requests import check
 from shaperouter_service.worker.scheduler import LaneScheduler

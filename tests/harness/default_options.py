@@ -4,7 +4,7 @@ from typing import Any
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.generation.table import OPTIONS
-from shaperouter_service.wire.options import options_to_proto
+from shaperouter_service.wire.options import options_to_message
 
 _DEFAULTS = {
     name: option.default
@@ -15,6 +15,6 @@ _DEFAULTS = {
 
 def default_options(**changes: Any) -> generation_pb2.GenerationOptions:
     """Every option that has a default; `changes` are those of a checkpoint that says something."""
-    message = options_to_proto(_DEFAULTS)
+    message = options_to_message(_DEFAULTS)
     message.MergeFrom(generation_pb2.GenerationOptions(**changes))
     return message

@@ -26,13 +26,13 @@ from harness.waiting import wait_until
 from shaperouter_service.decoding import Options
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.errors import ServiceError
+from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
     NewTokens,
     TokenLogprobs,
 )
-from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.models.t5 import T5

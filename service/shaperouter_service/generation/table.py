@@ -29,7 +29,7 @@ _OPTIONS = (
         neutral=1,
         # Transformers' 20 end in mid-sentence.
         default=64,
-        default_help="64, or what the model's length leaves",
+        default_help="64, or what the length of the model leaves",
         checkpoint="max_new_tokens",
     ),
     Option(
@@ -72,7 +72,7 @@ _OPTIONS = (
         help="True samples from the distribution; False takes the likeliest token.",
         neutral=False,
         default=False,
-        default_help="True if another option of sampling but `seed` is given, otherwise False",
+        default_help="True if an option that implies it is given, else the model's, or False",
         checkpoint="do_sample",
         command_help="Sample, or always take the likeliest token.",
         flag="--sample/--greedy",
@@ -190,7 +190,7 @@ _OPTIONS = (
         checkpoint="early_stopping",
         needs=Needs.BEAMS,
         command_help='When beam search stops: "first" once as many hypotheses as beams have ended, '
-        '"heuristic" (the default) once no open hypothesis seems better than those, "never" only '
+        '"heuristic" once no open hypothesis seems better than those, "never" only '
         "once none can become better.",
         metavar="WHEN",
     ),
@@ -247,7 +247,7 @@ _OPTIONS = (
         "(in mid-sentence a word usually begins with a space).",
         max_items=limits.MAX_BIASES,
         limits=f"each from 1 to {limits.MAX_BIAS_TOKENS} tokens",
-        default_help="none",
+        default_help="the model's, or none",
         on_device=False,
         flag="--bad-word",
     ),
@@ -272,6 +272,8 @@ _OPTIONS = (
         # On the device: report nothing.
         neutral=-1,
         default_help="none",
+        command_help="Return the log-probability of each new token and of the N likeliest ones; "
+        "0 with beam search. Needs --json.",
     ),
     Option(
         name="echo",

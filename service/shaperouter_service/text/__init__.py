@@ -1,8 +1,8 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
-from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.search_stops import search_stop_violations
+from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.stop_tokens import StopTokens
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
 from shaperouter_service.text.tokenizer_threads import ClientTokenizer, TokenizerThreads

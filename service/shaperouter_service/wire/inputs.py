@@ -9,12 +9,12 @@ from shaperouter_service.generation.inputs import Input
 GenerateAny = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
 
 
-def input_from_proto(request: GenerateAny) -> Input:
+def input_from_message(request: GenerateAny) -> Input:
     """The prompt, or the source of a model with an encoder."""
     return _input(request, "text", "token_ids")
 
 
-def decoder_input_from_proto(request: GenerateAny) -> Input:
+def decoder_input_from_message(request: GenerateAny) -> Input:
     """The decoder's prompt."""
     return _input(request, "decoder_text", "decoder_token_ids")
 

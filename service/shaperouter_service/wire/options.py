@@ -19,7 +19,7 @@ def _early_stopping(value: int) -> EarlyStopping | int:
     return EarlyStopping(value - _FIRST_STOPPING) if known else value
 
 
-_FROM_PROTO: Mapping[Kind, Callable[[Any], Any]] = {
+_FROM_MESSAGE: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.EARLY_STOPPING: _early_stopping,
     Kind.TOKENS: tuple,
     Kind.TEXTS: tuple,
@@ -27,7 +27,7 @@ _FROM_PROTO: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.WORDS: tuple,
     Kind.RUNS: lambda runs: tuple(tuple(run.ids) for run in runs),
 }
-_TO_PROTO: Mapping[Kind, Callable[[Any], Any]] = {
+_TO_MESSAGE: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.EARLY_STOPPING: lambda value: value + _FIRST_STOPPING,
     Kind.LOGIT_BIAS: lambda entries: [
         generation_pb2.LogitBias(token_id=token, bias=bias) for token, bias in entries
@@ -40,17 +40,17 @@ _OWN = OPTIONS.keys() & worker_pb2.RunOptions.DESCRIPTOR.fields_by_name.keys()
 _FURTHER = {name for name, option in OPTIONS.items() if option.on_device} - _OWN
 
 
-def options_from_proto(message: generation_pb2.GenerationOptions) -> dict[str, Any]:
+def options_from_message(message: generation_pb2.GenerationOptions) -> dict[str, Any]:
     """The options that a message has, by name."""
-    return {field.name: _from_proto(field.name, value) for field, value in message.ListFields()}
+    return {field.name: _from_message(field.name, value) for field, value in message.ListFields()}
 
 
-def options_to_proto(options: Mapping[str, Any]) -> generation_pb2.GenerationOptions:
+def options_to_message(options: Mapping[str, Any]) -> generation_pb2.GenerationOptions:
     """The message of options."""
     return generation_pb2.GenerationOptions(**_fields(options))
 
 
-def run_options_to_proto(resolved: Resolved) -> worker_pb2.RunOptions:
+def run_options_to_message(resolved: Resolved) -> worker_pb2.RunOptions:
     """The message of resolved options."""
     further = {name: resolved[name] for name in _FURTHER if resolved[name] != OPTIONS[name].neutral}
     return worker_pb2.RunOptions(
@@ -59,18 +59,18 @@ def run_options_to_proto(resolved: Resolved) -> worker_pb2.RunOptions:
             worker_pb2.SequenceBias(token_ids=token_ids, bias=bias)
             for token_ids, bias in resolved["biases"]
         ],
-        further=options_to_proto(further) if further else None,
+        further=options_to_message(further) if further else None,
     )
 
 
-def run_options_from_proto(message: worker_pb2.RunOptions) -> dict[str, Any]:
+def run_options_from_message(message: worker_pb2.RunOptions) -> dict[str, Any]:
     """The options of a run that are tensors on the device, by name, and its biases."""
-    further = options_from_proto(message.further)
+    further = options_from_message(message.further)
     options = {name: further.get(name, OPTIONS[name].neutral) for name in _FURTHER}
     for name in _OWN:
         field: Any = name
         if OPTIONS[name].on_device:
-            options[name] = _from_proto(name, getattr(message, field))
+            options[name] = _from_message(name, getattr(message, field))
     if not message.HasField("logprobs"):
         options["logprobs"] = None
     if not message.early_stopping:
@@ -90,18 +90,18 @@ def model_facts(message: model_pb2.Model) -> ModelFacts:
         has_tokenizer=bool(message.tokenizer),
         characters_per_token=message.characters_per_token,
         widest_beams=max((lane.beams for lane in message.ladders.lanes), default=1),
-        defaults=options_from_proto(message.default_options),
+        defaults=options_from_message(message.default_options),
     )
 
 
-def _from_proto(name: str, value: Any) -> Any:
-    convert = _FROM_PROTO.get(OPTIONS[name].kind)
+def _from_message(name: str, value: Any) -> Any:
+    convert = _FROM_MESSAGE.get(OPTIONS[name].kind)
     return convert(value) if convert else value
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     fields = {}
     for name, value in options.items():
-        convert = _TO_PROTO.get(OPTIONS[name].kind)
+        convert = _TO_MESSAGE.get(OPTIONS[name].kind)
         fields[name] = value if convert is None or value is None else convert(value)
     return fields

@@ -22,8 +22,8 @@ from shaperouter_service.generation.limits import (
 from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.generation.run_request import RunRequest, Sound
 from shaperouter_service.speech.audio.spectrum import window_source_size
+from shaperouter_service.wire.options import run_options_from_message
 from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
-from shaperouter_service.wire.options import run_options_from_proto
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.
@@ -176,7 +176,7 @@ def _of_transcript(
 
 def _options(options: worker_pb2.RunOptions, *, has_transcript: bool) -> Options:
     rules = _rules(options.transcript) if has_transcript else ()
-    return Options.of(**run_options_from_proto(options), transcript=rules)
+    return Options.of(**run_options_from_message(options), transcript=rules)
 
 
 def _rules(rules: worker_pb2.TranscriptRules) -> TranscriptRules:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shaperouter_service.decoding import Aligned, Logprobs
 from shaperouter_service.decoding.state import Beams, State
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
@@ -12,7 +13,6 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
 )
 from shaperouter_service.worker.run import Run
-from shaperouter_service.generation.option import NO_TOKEN
 
 
 def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:

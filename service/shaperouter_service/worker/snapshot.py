@@ -9,9 +9,9 @@ from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.wire.graphs import STATES
 from shaperouter_service.wire.ladders import ladders_to_message
+from shaperouter_service.wire.options import options_to_message
 from shaperouter_service.wire.signatures import signature_to_message
 from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
-from shaperouter_service.wire.options import options_to_proto
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 _MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
@@ -30,7 +30,7 @@ def model_message(
         family=model.family.name,
         vocab_size=model.family.vocab_size,
         max_length=model.family.max_length,
-        default_options=options_to_proto(model.default_options),
+        default_options=options_to_message(model.default_options),
         dtype=model.dtype.name,
         weight_dtype=model.weight_dtype.name,
         kernels=kernels,

@@ -8,36 +8,38 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shaperouter import Client, GenerationOptions, InvalidArgumentError
+from shaperouter._option import Kind
+from shaperouter._options import OPTIONS
 from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 
+# Of each kind of option, values as keywords and as fields.
+VALUES: dict[Kind, tuple[Any, Any]] = {
+    Kind.FLAG: (True, True),
+    Kind.COUNT: (3, 3),
+    Kind.SEED: (2**63 - 1, 2**63 - 1),
+    Kind.NUMBER: (-1.5, -1.5),
+    Kind.TOKEN: (-1, -1),
+    Kind.EARLY_STOPPING: (True, generation_pb2.EARLY_STOPPING_FIRST),
+    Kind.TOKENS: ((1, 2), [1, 2]),
+    Kind.TEXTS: (("\n", "end"), ["\n", "end"]),
+    Kind.LOGIT_BIAS: (
+        {5: -1.0, 4: 2},
+        [
+            generation_pb2.LogitBias(token_id=5, bias=-1.0),
+            generation_pb2.LogitBias(token_id=4, bias=2.0),
+        ],
+    ),
+    Kind.WORDS: (["graph", (1, 2), " numbers"], ["graph", " numbers"]),
+}
+
+
 def test_text_prompt_and_every_option_are_sent(fake: FakeShaperouter, client: Client) -> None:
-    options: GenerationOptions = {
-        "max_new_tokens": 40,
-        "min_new_tokens": 4,
-        "eos_token_ids": (1, 2),
-        "stop": ("\n", "end"),
-        "do_sample": True,
-        "temperature": 0.5,
-        "top_k": 5,
-        "top_p": 0.75,
-        "min_p": 0.25,
-        "typical_p": 0.125,
-        "seed": 2**63 - 1,
-        "num_beams": 4,
-        "length_penalty": -1.5,
-        "early_stopping": True,
-        "num_return_sequences": 3,
-        "repetition_penalty": 1.25,
-        "no_repeat_ngram_size": 3,
-        "logit_bias": {5: -1.0, 4: 2},
-        "bad_words": ["graph", (1, 2), " numbers"],
-        "logprobs": 2,
-        "echo": True,
-    }
+    options: Any = {option.name: VALUES[option.kind][0] for option in OPTIONS}
+    fields = {option.name: VALUES[option.kind][1] for option in OPTIONS}
     assert options.keys() == GenerationOptions.__annotations__.keys()
     client.generate("TensorFlow is", model="demo", **options)
     assert fake.requests == [
@@ -45,31 +47,8 @@ def test_text_prompt_and_every_option_are_sent(fake: FakeShaperouter, client: Cl
             model="demo",
             text="TensorFlow is",
             options=generation_pb2.GenerationOptions(
-                max_new_tokens=40,
-                min_new_tokens=4,
-                eos_token_ids=[1, 2],
-                stop=["\n", "end"],
-                do_sample=True,
-                temperature=0.5,
-                top_k=5,
-                top_p=0.75,
-                min_p=0.25,
-                typical_p=0.125,
-                seed=2**63 - 1,
-                num_beams=4,
-                length_penalty=-1.5,
-                early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
-                num_return_sequences=3,
-                repetition_penalty=1.25,
-                no_repeat_ngram_size=3,
-                logit_bias=[
-                    generation_pb2.LogitBias(token_id=5, bias=-1.0),
-                    generation_pb2.LogitBias(token_id=4, bias=2.0),
-                ],
-                bad_words=["graph", " numbers"],
+                **fields,
                 bad_words_token_ids=[generation_pb2.TokenIds(ids=[1, 2])],
-                logprobs=2,
-                echo=True,
             ),
         )
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.client_command import request_of, run
+from shaperouter._option import Kind
+from shaperouter._options import OPTIONS
 from shaperouter.v1 import generation_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -22,45 +24,37 @@ def test_generate_prints_only_the_new_text(fake: FakeShaperouter, stream: list[s
     assert request_of(fake).text == "TensorFlow is"
 
 
+# Of each kind of option, arguments of the command and the field that they become.
+ARGUMENTS: dict[Kind, tuple[tuple[str, ...], Any]] = {
+    Kind.FLAG: ((), True),
+    Kind.COUNT: (("9",), 9),
+    Kind.SEED: (("3",), 3),
+    Kind.NUMBER: (("-0.5",), -0.5),
+    Kind.TOKEN: (("-1",), -1),
+    Kind.EARLY_STOPPING: (("first",), generation_pb2.EARLY_STOPPING_FIRST),
+    Kind.TOKENS: (("1", "2"), [1, 2]),
+    Kind.TEXTS: (("a", "b"), ["a", "b"]),
+    Kind.LOGIT_BIAS: (
+        ("5=-1", "4=2.5"),
+        [
+            generation_pb2.LogitBias(token_id=5, bias=-1.0),
+            generation_pb2.LogitBias(token_id=4, bias=2.5),
+        ],
+    ),
+    Kind.WORDS: (("c", "d"), ["c", "d"]),
+}
+
+
 def test_generate_sends_every_option(fake: FakeShaperouter) -> None:
-    options = (
-        "--model demo --max-new-tokens 9 --min-new-tokens 2 --eos-token-id 1 --eos-token-id 2 "
-        "--stop a --stop b --sample --temperature -0.5 --top-k 5 --top-p 0.75 --min-p 0.25 "
-        "--typical-p 0.125 --seed 3 --num-beams 4 --length-penalty -1.5 --early-stopping first "
-        "--num-return-sequences 3 --repetition-penalty 1.25 --no-repeat-ngram-size 3 "
-        "--logit-bias 5=-1 --logit-bias 4=2.5 --bad-word c --bad-word d --logprobs 2 --echo --json"
-    )
-    result = run(fake, "generate", "x", *options.split())
+    given = ["--model", "demo", "--json"]
+    for option in OPTIONS:
+        flag, values = option.flag.partition("/")[0], ARGUMENTS[option.kind][0]
+        given += [each for value in values for each in (flag, value)] or [flag]
+    result = run(fake, "generate", "x", *given)
     assert result.exit_code == 0, result.stderr
+    fields: Any = {option.name: ARGUMENTS[option.kind][1] for option in OPTIONS}
     assert request_of(fake) == generation_pb2.GenerateStreamRequest(
-        model="demo",
-        text="x",
-        options=generation_pb2.GenerationOptions(
-            max_new_tokens=9,
-            min_new_tokens=2,
-            eos_token_ids=[1, 2],
-            stop=["a", "b"],
-            do_sample=True,
-            temperature=-0.5,
-            top_k=5,
-            top_p=0.75,
-            min_p=0.25,
-            typical_p=0.125,
-            seed=3,
-            num_beams=4,
-            length_penalty=-1.5,
-            early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
-            num_return_sequences=3,
-            repetition_penalty=1.25,
-            no_repeat_ngram_size=3,
-            logit_bias=[
-                generation_pb2.LogitBias(token_id=5, bias=-1.0),
-                generation_pb2.LogitBias(token_id=4, bias=2.5),
-            ],
-            bad_words=["c", "d"],
-            logprobs=2,
-            echo=True,
-        ),
+        model="demo", text="x", options=generation_pb2.GenerationOptions(**fields)
     )
 
 

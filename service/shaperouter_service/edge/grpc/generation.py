@@ -28,8 +28,8 @@ from shaperouter_service.serving.merging import merged
 from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
-from shaperouter_service.wire.run_events import stall_to_message
 from shaperouter_service.wire.inputs import GenerateAny
+from shaperouter_service.wire.run_events import stall_to_message
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):

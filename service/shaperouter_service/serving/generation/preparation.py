@@ -17,23 +17,23 @@ from shaperouter_service.generation.inputs import (
 from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.generation.validation import (
     option_violations,
     room_violations,
     without,
     word_violations,
 )
-from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.text import ClientTokenizer, search_stop_violations
 from shaperouter_service.wire.inputs import (
     GenerateAny,
-    decoder_input_from_proto,
-    input_from_proto,
+    decoder_input_from_message,
+    input_from_message,
 )
 from shaperouter_service.wire.options import (
     model_facts,
-    options_from_proto,
-    run_options_to_proto,
+    options_from_message,
+    run_options_to_message,
 )
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
@@ -112,7 +112,7 @@ async def prepare(
         InvalidRequestError: It is invalid; contains all violations.
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
-    facts, given = model_facts(model), options_from_proto(request.options)
+    facts, given = model_facts(model), options_from_message(request.options)
     wrong_options = list(option_violations(given, facts))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
@@ -146,7 +146,7 @@ async def prepare(
         model=model.name,
         prompt=prompt,
         source=source,
-        options=run_options_to_proto(resolved),
+        options=run_options_to_message(resolved),
         stop=given.get("stop", ()),
         echo=_echo(request, facts, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
@@ -157,8 +157,8 @@ async def _prompt(
     request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
     wrong = [
-        *input_violations(input_from_proto(request), facts),
-        *decoder_input_violations(decoder_input_from_proto(request), facts),
+        *input_violations(input_from_message(request), facts),
+        *decoder_input_violations(decoder_input_from_message(request), facts),
     ]
     if wrong:
         return (), wrong
@@ -169,7 +169,7 @@ async def _prompt(
 async def _source(
     request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    if wrong := list(input_violations(input_from_proto(request), facts)):
+    if wrong := list(input_violations(input_from_message(request), facts)):
         return (), wrong
     field, source = await _input(request, tokenizer)
     return source, list(source_violations(facts, field, source))
@@ -191,7 +191,7 @@ async def _decoder_prompt(
     tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
     """Returns a decoder's prompt, with the start token first in any case."""
-    if wrong := list(decoder_input_violations(decoder_input_from_proto(request), facts)):
+    if wrong := list(decoder_input_violations(decoder_input_from_message(request), facts)):
         return (), wrong
     prompt: Sequence[int] = request.decoder_token_ids.ids
     field = "decoder_token_ids.ids"

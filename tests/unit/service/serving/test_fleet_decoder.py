@@ -28,7 +28,6 @@ from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.transcription import fleet_decoder
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
-from shaperouter.v1 import generation_pb2, signature_pb2, transcription_pb2, worker_pb2
 from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics

@@ -10,8 +10,8 @@ from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
 from shaperouter_service.generation.resolution import resolve
 from shaperouter_service.wire.options import (
     model_facts,
-    options_from_proto,
-    run_options_to_proto,
+    options_from_message,
+    run_options_to_message,
 )
 
 # A checkpoint that says everything, and one that says little.
@@ -53,8 +53,8 @@ def resolved(
     words: list[list[int]] | None = None,
     **options: Any,
 ) -> worker_pb2.RunOptions:
-    given = options_from_proto(generation_pb2.GenerationOptions(**options))
-    return run_options_to_proto(
+    given = options_from_message(generation_pb2.GenerationOptions(**options))
+    return run_options_to_message(
         resolve(given, model_facts(model), room=room, bad_words=words or [])
     )
 
