@@ -64,18 +64,18 @@ class Signature:
             raise InvalidArgumentError.of(field, f"must read {_FORM}, got {text!r}")
         model, kind, size, *rest = words
         if kind not in KNOWN_KINDS:
-            raise _wrong(field, f"the kind must be {KINDS}, got {kind!r}", text)
+            raise _invalid(field, f"the kind must be {KINDS}, got {kind!r}", text)
         match = _SIZE.fullmatch(size)
         if match is None:
-            raise _wrong(
+            raise _invalid(
                 field, f"the size must read ROWSxLENGTH, such as 4x256, got {size!r}", text
             )
         beams = 1
         if rest:
             if rest[0] != "beams" or not _BEAMS.fullmatch(rest[1]):
-                told = " ".join(rest)
-                raise _wrong(
-                    field, f"what follows the size must read 'beams N', got {told!r}", text
+                suffix = " ".join(rest)
+                raise _invalid(
+                    field, f"what follows the size must read 'beams N', got {suffix!r}", text
                 )
             beams = int(rest[1])
         return cls(
@@ -93,5 +93,5 @@ class Signature:
         return f"{self.model} {self.shape}"
 
 
-def _wrong(field: str, what: str, text: str) -> InvalidArgumentError:
+def _invalid(field: str, what: str, text: str) -> InvalidArgumentError:
     return InvalidArgumentError.of(field, f"{what} in {text!r}")

@@ -28,13 +28,13 @@ _STATUS_KEY = "grpc-status-details-bin"
 # Milliseconds after which gRPC's own retries may repeat a call; below 0 they may not.
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
-# gRPC's texts if one end takes the other's first bytes for none, or does not trust the other.
+# gRPC's texts if only one end uses TLS, or if one end does not trust the other.
 _HANDSHAKE = re.compile(r"Socket closed|[Hh]andshake|SSL_|[Vv]erification [Cc]heck")
 
 # gRPC's texts, from either of its resolvers, if a host name has no address.
 _UNRESOLVED = re.compile(r"errors? resolving|DNS resolution failed|Domain name not found")
 
-# gRPC's texts for an address with a known scheme and an unreadable rest.
+# gRPC's texts for an address with a known scheme and an invalid rest.
 _UNREADABLE = "the target uri is not valid"
 
 # gRPC's texts for calls that this side has cancelled, or whose channel it has closed.
@@ -161,12 +161,12 @@ def _deadline(details: str, deadline: float | None) -> str:
 
 def _with_violations(details: str, violations: Iterable[FieldViolation]) -> str:
     """The message, with the violations that it does not contain."""
-    untold = [
+    missing = [
         f"{violation.field}: {violation.description}"
         for violation in violations
         if violation.description not in details
     ]
-    return "; ".join(part for part in (details, *untold) if part)
+    return "; ".join(part for part in (details, *missing) if part)
 
 
 def _violations(status: status_pb2.Status) -> Iterator[FieldViolation]:

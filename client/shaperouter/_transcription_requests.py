@@ -19,8 +19,8 @@ AsyncRecording = Recording | AsyncIterable[bytes]
 
 # Bytes of a message: half of the service's limit, to leave room for the other fields.
 PIECE_BYTES = 2 * 2**20
-# Bytes to read from a pipe at a time: a moment of speech, so that it need not wait for more.
-READ_BYTES = 2**15
+# Bytes to read from a pipe at a time: about a second of speech.
+_READ_BYTES = 2**15
 
 _FORMATS = by_member(AudioFormat, transcription_pb2.AudioFormat)
 _TASKS = by_member(TranscriptionTask, transcription_pb2.TranscriptionTask)
@@ -28,7 +28,7 @@ _TASKS = by_member(TranscriptionTask, transcription_pb2.TranscriptionTask)
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptionArguments:
-    """The arguments of `Client.transcribe` but the recording.
+    """The arguments of `Client.transcribe` except the recording.
 
     Attributes:
         model: Name of the model.
@@ -123,20 +123,20 @@ class RecordingMessages:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[transcription_pb2.TranscribeStreamRequest]:
-        """Yields the messages, for blocking code."""
+        """Yields the messages for blocking code."""
         if isinstance(self._recording, AsyncIterable):
             raise TypeError("a recording of asynchronous pieces needs an AsyncClient")
         try:
             yield self._start
             for piece in _pieces(self._recording):
                 yield transcription_pb2.TranscribeStreamRequest(content=piece)
-        # Keep any error of the recording: the caller would otherwise see only a broken call.
+        # Keep the error: the caller would otherwise see only a cancelled call.
         except Exception as error:
             self.error = error
             raise
 
     async def __aiter__(self) -> AsyncIterator[transcription_pb2.TranscribeStreamRequest]:
-        """Yields the messages, for asyncio; a file or an iterable is read in the event loop."""
+        """Yields the messages for asyncio. A file or an iterable is read in the event loop."""
         try:
             if isinstance(self._recording, AsyncIterable):
                 yield self._start
@@ -146,7 +146,7 @@ class RecordingMessages:
             else:
                 for message in self:
                     yield message
-        # Keep any error of the recording: the caller would otherwise see only a broken call.
+        # Keep the error: the caller would otherwise see only a cancelled call.
         except Exception as error:
             self.error = error
             raise
@@ -158,7 +158,7 @@ def _pieces(recording: Any) -> Iterator[bytes]:
     elif hasattr(recording, "read"):
         # Read what the pipe has, without waiting for a full buffer.
         read: Callable[[int], bytes] = getattr(recording, "read1", recording.read)
-        while piece := read(READ_BYTES):
+        while piece := read(_READ_BYTES):
             yield piece
     else:
         for each in recording:

@@ -78,8 +78,8 @@ def number(field: str, value: object) -> float:
 
 
 def shown(value: object) -> str:
-    """A wrong value for a message: short, with its type if the type is wrong."""
+    """An invalid value for an error message: shortened, with its type unless it is an integer."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 10**40 else f"an integer of {value.bit_length()} bits"
-    told = repr(value)
-    return f"{told if len(told) <= 60 else told[:59] + '…'} ({type(value).__name__})"
+    printed = repr(value)
+    return f"{printed if len(printed) <= 60 else printed[:59] + '…'} ({type(value).__name__})"
