@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from harness.engine import Bench, Collected, Golden, last_logits
 from harness.statistics import P_VALUE_FLOOR, p_value
-from shaperouter.v1 import graph_pb2, worker_pb2
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
@@ -20,6 +20,7 @@ from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.models import load_model
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.worker.requests import check
 from shaperouter_service.worker.scheduler import LaneScheduler
 
@@ -113,7 +114,7 @@ def test_a_thousand_requests_with_random_options_trace_and_compile_nothing(
         return sorted(
             (str(graph.signature), graph.traces, graph.compiles)
             for graph in graphs
-            if graph.state != graph_pb2.GRAPH_STATE_COLD
+            if graph.state is not GraphState.COLD
         )
 
     vocab_size = len(thorough.probabilities[0]["probabilities"])

@@ -6,7 +6,6 @@ import pytest
 
 from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
@@ -21,7 +20,7 @@ from shaperouter_service.errors import (
 from shaperouter_service.generation.run_events import NewTokens, Stalled
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.wire.signatures import signature_from_message
+from shaperouter_service.routing.snapshots import LaneReport
 
 MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
 MODELS = {MODEL: GOLDENS / MODEL}
@@ -34,7 +33,7 @@ def small(kept_compilations: CompileCache) -> Bench:
     return Bench(MODELS, slots=2, queue_limit=1, compile_cache=kept_compilations)
 
 
-def _lane(bench: Bench) -> worker_pb2.Lane:
+def _lane(bench: Bench) -> LaneReport:
     (lane,) = (lane for lane in bench.engine.snapshot("w", "i").lanes if lane.beams == 1)
     return lane
 
@@ -106,9 +105,9 @@ def test_who_comes_before_the_first_graphs_is_told_and_who_comes_later_waits_for
     second.wait()
     stalls = [str(e.signature) for e in first.seen if isinstance(e, Stalled)]
     assert stalls[0] == f"{MODEL} prefill 1x128"
-    assert first.run.timings.stall_seconds > 0
+    assert first.run.timings.durations().stall_seconds > 0
     assert not [e for e in second.seen if isinstance(e, Stalled)]
-    assert second.run.timings.stall_seconds == 0
+    assert second.run.timings.durations().stall_seconds == 0
 
 
 def test_a_lane_waits_for_the_graph_that_covers_all_of_its_requests(small: Bench) -> None:
@@ -202,7 +201,7 @@ def test_a_budget_below_the_first_graphs_is_refused() -> None:
 def test_what_a_tight_graph_would_have_saved_is_counted_for_it(small: Bench) -> None:
     def missed() -> dict[str, float]:
         graphs = small.engine.snapshot("w", "i").graphs
-        return {str(signature_from_message(g.signature)): g.missed_seconds for g in graphs}
+        return {str(g.signature): g.missed_seconds for g in graphs}
 
     before = missed().get(f"{MODEL} prefill 1x16", 0.0)
     small.submit(MODEL, [1, 2, 3], max_new_tokens=2).wait()
@@ -287,7 +286,7 @@ def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
     small.engine.cancel(stalled.run, MODEL)
     wait_until(lambda: _lane(small).queued == 0)
     wait_until(lambda: sum(missing.stall_seconds.counts) == before + 1)
-    assert stalled.run.timings.stall_seconds > 0
+    assert stalled.run.timings.durations().stall_seconds > 0
 
 
 def test_runs_that_no_single_graph_covers_are_served_by_several(

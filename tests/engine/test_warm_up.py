@@ -7,10 +7,9 @@ import pytest
 
 from harness.engine import GOLDENS, TIMEOUT, Bench
 from harness.waiting import wait_until
-from shaperouter.v1 import graph_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.wire.signatures import signature_from_message
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.worker import warm_up
 
 MODEL = "gpt2-untied"
@@ -43,12 +42,12 @@ def test_a_start_tells_how_many_graphs_are_done_and_what_is_left(
 
     first = [graph for graph in begun.graphs if graph.before_ready]
     assert len(first) == 3
-    assert DECLARED in [signature_from_message(graph.signature) for graph in first]
+    assert DECLARED in [graph.signature for graph in first]
     # The last to be made was still on its way when the engine had begun.
     assert max(graph.left_seconds for graph in first) > 0
     ended = bench.engine.snapshot("w", "i")
     assert ended.warm
-    assert {graph.state for graph in ended.graphs} == {graph_pb2.GRAPH_STATE_READY}
+    assert {graph.state for graph in ended.graphs} == {GraphState.READY}
     assert not any(graph.left_seconds for graph in ended.graphs)
 
 
@@ -59,8 +58,7 @@ def test_a_graph_that_is_made_later_is_no_part_of_the_start(
     bench.engine.want([DECLARED])
     wait_until(lambda: bench.engine.warm, timeout=TIMEOUT)
     asked = {
-        signature_from_message(graph.signature): graph.before_ready
-        for graph in bench.engine.snapshot("w", "i").graphs
+        graph.signature: graph.before_ready for graph in bench.engine.snapshot("w", "i").graphs
     }
     assert not asked[DECLARED]
     assert sum(asked.values()) == 2

@@ -378,6 +378,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         return model_pb2.Model(
             name=name,
             family="gpt2",
+            kind=model_pb2.MODEL_KIND_DECODER,
             vocab_size=VOCAB_SIZE,
             max_length=MAX_LENGTH,
             default_options=default_options(max_new_tokens=MAX_LENGTH, eos_token_ids=[0]),

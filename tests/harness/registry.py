@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2, worker_pb2
+from harness.routing import LADDERS
+from shaperouter.v1 import generation_pb2
 from shaperouter_service import telemetry
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import (
+    GraphReport,
+    Histogram,
+    LaneReport,
+    Snapshot,
+    StartTimes,
+)
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.exposition import make_registry
 from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
@@ -94,29 +105,26 @@ def _owners() -> Iterator[type[object]]:
                 yield member
 
 
-def _snapshot() -> worker_pb2.WatchResponse:
+def _snapshot() -> Snapshot:
     """A worker's state in which everything that has labels is there once."""
-    histogram = graph_pb2.Histogram(bounds=[1], counts=[1, 0], sum=1)
-    return worker_pb2.WatchResponse(
+    histogram = Histogram(bounds=[1], counts=[1, 0], sum=1)
+    return Snapshot(
         worker="worker-0",
         incarnation="1",
         device="CPU:0",
-        start=worker_pb2.StartTimes(import_seconds=1),
-        models=[model_pb2.Model(name="demo", kv_cache_bytes=1)],
+        start=StartTimes(import_seconds=1),
+        models=[ServedModel(name="demo", kv_cache_bytes=1, ladders=LADDERS)],
         graphs=[
-            graph_pb2.Graph(
-                signature=signature_pb2.Signature(
-                    model="demo",
-                    kind=signature_pb2.GRAPH_KIND_DECODE,
-                    rows=1,
-                    length=64,
-                    beams=1,
+            GraphReport(
+                signature=Signature(
+                    model="demo", kind=GraphKind.DECODE, rows=1, length=64, beams=1
                 ),
-                state=graph_pb2.GRAPH_STATE_READY,
+                worker="worker-0",
+                state=GraphState.READY,
                 compile_seconds=histogram,
                 stall_seconds=histogram,
                 device_seconds=histogram,
             )
         ],
-        lanes=[worker_pb2.Lane(model="demo", beams=1, total_slots=1)],
+        lanes=[LaneReport(model="demo", beams=1, total_slots=1)],
     )

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from harness.default_options import default_options
-from shaperouter.v1 import generation_pb2, model_pb2
+from harness.routing import LADDERS
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.text import ClientTokenizer
 from shaperouter_service.wire.inputs import GenerateAny
+from shaperouter_service.wire.options import options_from_message
 
-MODEL = model_pb2.Model(
+MODEL = ServedModel(
     name="tiny",
     tokenizer="GPT2Tokenizer",
     characters_per_token=128,
     vocab_size=100,
     max_length=32,
-    default_options=default_options(),
-    ladders=model_pb2.Ladders(
-        lanes=[model_pb2.LaneLadders(beams=1), model_pb2.LaneLadders(beams=4)]
-    ),
+    default_options=options_from_message(default_options()),
+    ladders=dataclasses.replace(LADDERS, lanes=LADDERS.lanes[:3]),
 )
-MUTE_MODEL = model_pb2.Model(
-    name="mute", vocab_size=100, max_length=1024, default_options=default_options()
+MUTE_MODEL = dataclasses.replace(
+    MODEL, name="mute", tokenizer="", characters_per_token=0, max_length=1024
 )
-ANSWERING = model_pb2.Model(
+ANSWERING = dataclasses.replace(
+    MODEL,
     name="answering",
-    kind=model_pb2.MODEL_KIND_ENCODER_DECODER,
+    kind=ModelKind.ENCODER_DECODER,
     tokenizer="T5Tokenizer",
-    characters_per_token=128,
-    vocab_size=100,
-    max_length=32,
     max_source_length=16,
     decoder_start_token_id=0,
-    default_options=default_options(),
 )
 
 
@@ -65,12 +64,12 @@ class Letters:
         ]
 
 
-def prepared(request: GenerateAny, model: model_pb2.Model = MODEL) -> PreparedRequest:
+def prepared(request: GenerateAny, model: ServedModel = MODEL) -> PreparedRequest:
     tokenizer = cast("ClientTokenizer", Letters()) if model.tokenizer else None
     return asyncio.run(prepare(request, model, tokenizer))
 
 
-def violations(request: GenerateAny, model: model_pb2.Model = MODEL) -> Sequence[Violation]:
+def violations(request: GenerateAny, model: ServedModel = MODEL) -> Sequence[Violation]:
     with pytest.raises(InvalidRequestError) as error:
         prepared(request, model)
     return error.value.violations

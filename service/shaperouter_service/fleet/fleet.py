@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
 import structlog
 
-from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.errors import (
     DeadlinePassedError,
     DeadlyRequestError,
@@ -20,9 +19,11 @@ from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.generation.run_events import Isolated, RunEvent, Stalled
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.routing.catalog import Catalog, WorkerId
+from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.decision import Decision, decide
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 from shaperouter_service.rpc.deadlines import MARGIN, seconds_to_wait
 from shaperouter_service.rpc.status import RelayedError
 from shaperouter_service.rpc.tls import WorkerTls
@@ -118,7 +119,7 @@ class Fleet:
         self.changes_ended = True
         self._notify()
 
-    async def model(self, name: str, deadline: float | None) -> model_pb2.Model:
+    async def model(self, name: str, deadline: float | None) -> ServedModel:
         """Returns a model's description, once a worker has loaded the model.
 
         Args:
@@ -137,7 +138,7 @@ class Fleet:
         name: str,
         deadline: float | None,
         *,
-        serves: Callable[[model_pb2.Model], bool],
+        serves: Callable[[ServedModel], bool],
         call: str,
     ) -> str:
         """Returns the model for a request; see `Catalog.resolve`.
@@ -283,7 +284,7 @@ class Fleet:
             WorkerLostError: The worker is not connected, or was lost before it answered.
             RelayedError: It refused the whole request.
         """
-        life = self.catalog.bearers().get(worker)
+        life = self.catalog.active_workers().get(worker)
         if life is None:
             raise WorkerLostError(worker)
         return await self.want_of(life, signatures)
@@ -413,8 +414,8 @@ class Fleet:
                 self._ignored.discard(link)
                 log.info("worker removed", address=link.address)
 
-    def _snapshot(self, link: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
-        worker = WorkerId.of(snapshot)
+    def _snapshot(self, link: WorkerLink, snapshot: Snapshot) -> None:
+        worker = snapshot.worker_id
         if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:
                 self._ignored.add(link)

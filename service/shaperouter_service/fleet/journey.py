@@ -12,9 +12,9 @@ from shaperouter_service.generation.run_events import (
     Stalled,
 )
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.decision import Ask, Option
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.rpc.status import RelayedError
 
 # After so many workers are lost with a run at the same token, the run is a suspect. A run's tokens

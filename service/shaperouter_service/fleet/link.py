@@ -14,6 +14,7 @@ from shaperouter_service.errors import StoppingError, WorkerLostError
 from shaperouter_service.generation.run_events import RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.heartbeat import (
     HEARTBEAT,
     MISSED_HEARTBEATS,
@@ -26,6 +27,7 @@ from shaperouter_service.telemetry.tracing import outgoing_metadata
 from shaperouter_service.wire.run_events import run_event_from_message
 from shaperouter_service.wire.run_requests import run_request_to_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
+from shaperouter_service.wire.snapshots import snapshot_from_message
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +88,7 @@ class WorkerLink:
         address: str,
         *,
         on_heard: Callable[[str], None],
-        on_snapshot: Callable[["WorkerLink", worker_pb2.WatchResponse], None],
+        on_snapshot: Callable[["WorkerLink", Snapshot], None],
         on_lost: Callable[["WorkerLink", Loss], None],
         tls: WorkerTls | None = None,
     ) -> None:
@@ -158,14 +160,14 @@ class WorkerLink:
         try:
             # A worker counts as silent only after its first message, because loading models takes
             # time.
-            snapshot = await call.read()
-            while isinstance(snapshot, worker_pb2.WatchResponse):
+            message = await call.read()
+            while isinstance(message, worker_pb2.WatchResponse):
                 self._draining = False
                 self._on_heard(self.address)
-                self._on_snapshot(self, snapshot)
+                self._on_snapshot(self, snapshot_from_message(message))
                 self._retry_seconds = FIRST_RETRY
                 self._told_reasons.clear()
-                snapshot = await _unless_silent(call.read())
+                message = await _unless_silent(call.read())
         except TimeoutError:
             log.warning("worker silent", address=self.address)
             return Loss.HUNG

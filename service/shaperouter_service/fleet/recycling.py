@@ -28,9 +28,9 @@ from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.processes import WorkerProcesses
 from shaperouter_service.fleet.rounds import one_round
 from shaperouter_service.fleet.supervisor import WorkerProcess, reason_of_end
-from shaperouter_service.routing.catalog import WorkerId
 from shaperouter_service.routing.policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.routing.views import GraphState, WorkerView
 from shaperouter_service.system.devices import memory_left
 from shaperouter_service.system.sizes import format_size

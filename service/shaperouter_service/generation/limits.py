@@ -45,15 +45,6 @@ MAX_BEGIN_SUPPRESSED = 8
 # Maximum graphs that one request may warm: more than the ladders of several models have.
 MAX_WARM_SIGNATURES = 1000
 
-# A recording: its file, in bytes; how long it is, which is what memory depends on (64 kB a second);
-# and what it may be made of. 8 channels are those of a cinema, 192 kHz those of a studio.
-MAX_AUDIO_BYTES = 512 * 2**20
-MAX_AUDIO_SECONDS = 2 * 3600
-MAX_AUDIO_CHANNELS = 8
-MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 4_000, 192_000
-# Samples are from -1 to 1, but some programs write floating-point samples in 16-bit steps.
-MAX_SAMPLE = 2.0**15
-
 # Maximum number of temperatures to decode a window at, and the largest of them.
 MAX_TEMPERATURES = 8
 MAX_TRANSCRIPTION_TEMPERATURE = 1.0

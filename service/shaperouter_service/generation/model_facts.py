@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shaperouter_service.routing.served_model import ModelKind, ServedModel
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
@@ -30,3 +32,18 @@ class ModelFacts:
     characters_per_token: int = 0
     widest_beams: int = 1
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ServedModel) -> "ModelFacts":
+        """The facts of a served model."""
+        return cls(
+            name=model.name,
+            vocab_size=model.vocab_size,
+            max_length=model.max_length,
+            max_source_length=model.max_source_length,
+            has_encoder=model.kind is ModelKind.ENCODER_DECODER,
+            has_tokenizer=bool(model.tokenizer),
+            characters_per_token=model.characters_per_token,
+            widest_beams=model.ladders.lanes[-1].beams,
+            defaults=model.default_options,
+        )

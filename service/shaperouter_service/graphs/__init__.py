@@ -1,6 +1,6 @@
 """The life of compiled graphs: asked for, traced, compiled, ready, or failed with a reason."""
 
-from shaperouter_service.graphs.budget import CompileBudget, CompileMode, memory_bytes
+from shaperouter_service.graphs.budget import CompileBudget, memory_bytes
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.keys import cache_key
 from shaperouter_service.graphs.making import CachedMaking, Making, lower_here
@@ -11,7 +11,6 @@ from shaperouter_service.routing.views import GraphState
 __all__ = [
     "CachedMaking",
     "CompileBudget",
-    "CompileMode",
     "Graph",
     "GraphState",
     "GraphTable",

@@ -2,19 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import psutil
 
 from shaperouter_service.routing.signatures import Signature
-
-
-class CompileMode(StrEnum):
-    """When a worker compiles; see `CompileMode` in worker.proto."""
-
-    LAZY = "lazy"
-    WARM = "warm"
-    FROZEN = "frozen"
+from shaperouter_service.routing.snapshots import CompileMode
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,43 +4,31 @@ It is filled only from the workers' snapshots, so a restarted router rebuilds it
 """
 
 import contextlib
+import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Ask
 from shaperouter_service.routing.forecast import OVERDUE
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.snapshots import (
+    CompileMode,
+    GraphReport,
+    Snapshot,
+    WorkerId,
+    active_workers,
+)
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
-from shaperouter_service.wire.graphs import STATES_FROM_PROTO
-from shaperouter_service.wire.ladders import ladders_from_message
-from shaperouter_service.wire.signatures import signature_from_message
 
 # Maximum seconds until a request reaches its worker and a snapshot without it reaches the router. A
 # longer time would count many requests twice: a request at a worker is in its next snapshot, at
 # most a fifth of a second later, and until then it would be counted again.
 ON_THE_WAY = 0.05
-
-
-class WorkerId(NamedTuple):
-    """One process of a worker. Its successor, with the same name, may run at the same time.
-
-    Attributes:
-        name: Name of the worker.
-        incarnation: Identifies the process.
-    """
-
-    name: str
-    incarnation: str
-
-    @classmethod
-    def of(cls, snapshot: worker_pb2.WatchResponse) -> "WorkerId":
-        """The process that sent a snapshot."""
-        return cls(snapshot.worker, snapshot.incarnation)
 
 
 class Assignment(NamedTuple):
@@ -70,16 +58,16 @@ class Catalog:
         """
         self.model_names = tuple(sorted(models))
         self.version = 0
-        self._workers: dict[WorkerId, worker_pb2.WatchResponse] = {}
+        self._workers: dict[WorkerId, Snapshot] = {}
         self._views: dict[WorkerId, WorkerView] = {}
         # Requests that may not have reached their workers yet, oldest first.
         self._assigned: dict[WorkerId, deque[Assignment]] = {}
         # Kept when the last worker leaves, because a model's limits outlive a restart.
-        self._models: dict[str, model_pb2.Model] = {}
+        self._models: dict[str, ServedModel] = {}
 
-    def update(self, snapshot: worker_pb2.WatchResponse) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         """Stores a worker's newest snapshot."""
-        worker, now = WorkerId.of(snapshot), time.monotonic()
+        worker, now = snapshot.worker_id, time.monotonic()
         self._workers[worker] = snapshot
         self.version += 1
         view = view_of(snapshot, now)
@@ -100,7 +88,7 @@ class Catalog:
         self,
         name: str,
         *,
-        serves: Callable[[model_pb2.Model], bool] = lambda _: True,
+        serves: Callable[[ServedModel], bool] = lambda _: True,
         call: str = "",
     ) -> str:
         """Returns the model for a request: the named one, or the only one that can serve it.
@@ -137,18 +125,15 @@ class Catalog:
             description = f"no model of this service can {call}; its models: {known}"
         raise InvalidRequestError(Violation(field="model", description=description))
 
-    def model(self, name: str) -> model_pb2.Model | None:
+    def model(self, name: str) -> ServedModel | None:
         """Describes a model, with the number of workers ready for it; None if it is unknown."""
         if name not in self._models:
             return None
-        model = model_pb2.Model()
-        model.CopyFrom(self._models[name])
-        model.ready_workers = self._ready_workers(name)
-        return model
+        return dataclasses.replace(self._models[name], ready_workers=self._ready_workers(name))
 
     def _ready_workers(self, model: str) -> int:
         """Number of workers ready for a model; a worker and its successor count once."""
-        return len({life.name for life in self.workers(model) if self._workers[life].warm})
+        return len({process.name for process in self.workers(model) if self._workers[process].warm})
 
     def workers(self, model: str) -> list[WorkerId]:
         """The connected processes of workers that have a model."""
@@ -158,13 +143,13 @@ class Catalog:
             if any(served.name == model for served in snapshot.models)
         ]
 
-    def bearers(self) -> dict[str, WorkerId]:
-        """For each worker, the process that gets requests, by name; see the function `bearers`."""
-        return bearers(self._workers)
+    def active_workers(self) -> dict[str, WorkerId]:
+        """The process of each worker that gets requests, by name; see `active_workers`."""
+        return active_workers(self._workers)
 
     def views(self) -> dict[WorkerId, WorkerView]:
         """The workers that get requests, for routing."""
-        return {worker: self._views[worker] for worker in self.bearers().values()}
+        return {worker: self._views[worker] for worker in self.active_workers().values()}
 
     def view(self, worker: WorkerId) -> WorkerView | None:
         """One process of a worker, whether or not it gets requests; None once it is lost."""
@@ -191,11 +176,11 @@ class Catalog:
         with contextlib.suppress(KeyError, ValueError):
             self._assigned[assignment.worker].remove(assignment)
 
-    def snapshots(self) -> list[worker_pb2.WatchResponse]:
+    def snapshots(self) -> list[Snapshot]:
         """The snapshots of the workers that get requests."""
-        return [self._workers[worker] for worker in self.bearers().values()]
+        return [self._workers[worker] for worker in self.active_workers().values()]
 
-    def graphs(self) -> list[graph_pb2.Graph]:
+    def graphs(self) -> list[GraphReport]:
         """The graphs of the workers that get requests, except cold ones that no request missed."""
         return [graph for snapshot in self.snapshots() for graph in snapshot.graphs]
 
@@ -222,56 +207,25 @@ def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
     )
 
 
-def bearers(lives: Mapping[WorkerId, worker_pb2.WatchResponse]) -> dict[str, WorkerId]:
-    """The process of each worker that gets requests, by name.
-
-    While a successor runs beside the process that it replaces, the older one gets requests until it
-    drains, because the younger one may still have to make some of its graphs.
-
-    Args:
-        lives: Snapshots of the connected processes, in the order in which they connected.
-    """
-    found: dict[str, WorkerId] = {}
-    for life, snapshot in lives.items():
-        older = found.get(life.name)
-        if older is None or (snapshot.warm and not lives[older].warm):
-            found[life.name] = life
-    return found
-
-
-def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
+def view_of(snapshot: Snapshot, now: float) -> WorkerView:
     """Converts a worker's snapshot to its view for routing.
 
     Args:
         snapshot: The worker's snapshot.
         now: When it was made, on the monotonic clock in seconds.
     """
-    ladders = {model.name: ladders_from_message(model.ladders) for model in snapshot.models}
-    costs = Costs(
-        {
-            model.name: Dimensions(
-                weight_bytes=model.weight_bytes,
-                cache_bytes_per_token=model.kv_cache_bytes_per_token,
-                prefill_piece=model.ladders.prefill_piece,
-                encoder_weight_bytes=model.encoder_weight_bytes,
-                max_source_length=model.max_source_length,
-                has_whole_source=model.ladders.has_whole_source,
-            )
-            for model in snapshot.models
-        }
-    )
-    graphs = {signature_from_message(graph.signature): graph for graph in snapshot.graphs}
-    for signature, graph in graphs.items():
+    costs = Costs({model.name: _dimensions(model) for model in snapshot.models})
+    for graph in snapshot.graphs:
         if graph.step_seconds > 0:
-            costs.measured(signature, graph.step_seconds)
+            costs.measured(graph.signature, graph.step_seconds)
         if graph.make_seconds > 0:
-            costs.compiled(signature, graph.make_seconds)
+            costs.compiled(graph.signature, graph.make_seconds)
     budget = snapshot.budget
     threads = max(1, budget.threads)
     queued = itertools.count()
     views = {}
-    for signature, graph in graphs.items():
-        state = STATES_FROM_PROTO[graph.state]
+    for graph in snapshot.graphs:
+        signature, state = graph.signature, graph.state
         needs = costs.compile_seconds(signature)
         left = needs - graph.state_seconds
         if state is GraphState.QUEUED:
@@ -289,7 +243,7 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         )
     return WorkerView(
         name=snapshot.worker,
-        ladders=ladders,
+        ladders={model.name: model.ladders for model in snapshot.models},
         lanes={
             (lane.model, lane.beams): LaneView(
                 active=lane.active_slots,
@@ -308,7 +262,19 @@ def view_of(snapshot: worker_pb2.WatchResponse, now: float) -> WorkerView:
         compile_threads=threads,
         room=budget.room,
         exhausted=budget.exhausted,
-        compiles=budget.mode != worker_pb2.COMPILE_MODE_FROZEN,
+        compiles=budget.mode is not CompileMode.FROZEN,
         warm=snapshot.warm,
         memory_bytes=budget.memory_bytes,
+    )
+
+
+def _dimensions(model: ServedModel) -> Dimensions:
+    encoder = model.ladders.encoder
+    return Dimensions(
+        weight_bytes=model.weight_bytes,
+        cache_bytes_per_token=model.kv_cache_bytes_per_token,
+        prefill_piece=model.ladders.prefill_piece,
+        encoder_weight_bytes=model.encoder_weight_bytes,
+        max_source_length=model.max_source_length,
+        has_whole_source=encoder is not None and encoder.has_whole_source,
     )

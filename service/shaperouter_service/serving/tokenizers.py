@@ -1,23 +1,28 @@
 """A model's tokenizer, for one request."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
-from shaperouter.v1 import model_pb2
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.telemetry.requests import RequestRecord
 from shaperouter_service.text import ClientTokenizer, Tokenizer, TokenizerThreads
 
 
-def describe_tokenizer(model: model_pb2.Model, tokenizer: Tokenizer | None) -> None:
+def with_tokenizer(model: ServedModel, tokenizer: Tokenizer | None) -> ServedModel:
     """Adds the tokenizer to a model's description, because workers do not know it.
 
     Args:
         model: The description.
         tokenizer: Its tokenizer; None if it has none.
     """
-    if tokenizer:
-        model.tokenizer = tokenizer.name
-        model.characters_per_token = tokenizer.characters_per_token
+    if tokenizer is None:
+        return model
+    return dataclasses.replace(
+        model,
+        tokenizer=tokenizer.name,
+        characters_per_token=tokenizer.characters_per_token,
+    )
 
 
 @contextlib.contextmanager

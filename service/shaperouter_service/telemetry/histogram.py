@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from shaperouter.v1 import graph_pb2
+from shaperouter_service.routing.snapshots import Histogram
 
 # Upper bounds in seconds. Device: a step of a tiny model (0.2 ms) to a long prompt on a large one.
 DEVICE_BOUNDS = (
@@ -30,6 +30,6 @@ class Durations:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
 
-    def to_proto(self) -> graph_pb2.Histogram:
-        """The message of `shaperouter.v1`."""
-        return graph_pb2.Histogram(bounds=self.bounds, counts=self.counts, sum=self.sum)
+    def report(self) -> Histogram:
+        """The counts so far."""
+        return Histogram(self.bounds, tuple(self.counts), self.sum)

@@ -9,7 +9,7 @@ import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -21,16 +21,22 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.routing.catalog import WorkerId, bearers
+from shaperouter_service.routing.snapshots import (
+    GraphReport,
+    Histogram,
+    Snapshot,
+    StartTimes,
+    WorkerId,
+    active_workers,
+)
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.wire.graphs import STATES
-from shaperouter_service.wire.signatures import signature_from_message
+
+_START_PHASES = [field.name for field in fields(StartTimes)]
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 
 # Cold graphs are not counted: they are every signature of the ladders that is nothing else.
-_STATES = {message: state.value for state, message in STATES.items() if state != GraphState.COLD}
+_STATES = [state for state in GraphState if state is not GraphState.COLD]
 
 
 @dataclass
@@ -41,7 +47,7 @@ class _Counts:
     counts: list[int] = field(default_factory=list)
     sum: float = 0.0
 
-    def add(self, histogram: graph_pb2.Histogram) -> None:
+    def add(self, histogram: Histogram) -> None:
         if not self.counts:
             self.bounds = tuple(histogram.bounds)
             self.counts = [0] * len(histogram.counts)
@@ -72,7 +78,7 @@ class _GraphTotals:
     compile_seconds: _Counts = field(default_factory=_Counts)
     stall_seconds: _Counts = field(default_factory=_Counts)
 
-    def add(self, graph: graph_pb2.Graph) -> None:
+    def add(self, graph: GraphReport) -> None:
         self.traces += graph.traces
         self.compiles += graph.compiles
         self.loads += graph.loads
@@ -92,11 +98,11 @@ class _Totals:
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
     padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, snapshot: worker_pb2.WatchResponse) -> None:
+    def add(self, snapshot: Snapshot) -> None:
         for graph in snapshot.graphs:
-            if graph.state == graph_pb2.GRAPH_STATE_COLD:
+            if graph.state is GraphState.COLD:
                 continue
-            s = signature_from_message(graph.signature)
+            s = graph.signature
             labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
             self.graphs[labels].add(graph)
             self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
@@ -118,15 +124,15 @@ class WorkerMetrics(Collector):
         """Registers itself."""
         self._lock = threading.Lock()
         # The newest snapshot of each process, and what those counted that have successors.
-        self._newest: dict[WorkerId, worker_pb2.WatchResponse] = {}
+        self._newest: dict[WorkerId, Snapshot] = {}
         self._ended = _Totals()
         self._connected: set[WorkerId] = set()
         registry.register(self)
 
-    def observe(self, snapshot: worker_pb2.WatchResponse) -> None:
+    def observe(self, snapshot: Snapshot) -> None:
         """Takes in what a worker says of itself."""
         with self._lock:
-            worker = WorkerId.of(snapshot)
+            worker = snapshot.worker_id
             if worker not in self._newest:
                 self._end_predecessors(worker)
             self._newest[worker] = snapshot
@@ -161,15 +167,13 @@ class WorkerMetrics(Collector):
         return _collect(totals, connected)
 
 
-def _collect(
-    totals: _Totals, connected: Mapping[WorkerId, worker_pb2.WatchResponse]
-) -> Iterator[Metric]:
+def _collect(totals: _Totals, connected: Mapping[WorkerId, Snapshot]) -> Iterator[Metric]:
     yield from _graph_counters(totals.graphs)
     yield from _device_seconds(totals.device_seconds)
     yield from _padding(totals.padding)
     yield from _gauges(connected.values())
     # A successor beside its worker has graphs and memory already, but serves nobody yet.
-    yield _slots(connected[worker] for worker in bearers(connected).values())
+    yield _slots(connected[worker] for worker in active_workers(connected).values())
 
 
 def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
@@ -237,13 +241,13 @@ def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     yield family
 
 
-def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]:
+def _gauges(connected: Collection[Snapshot]) -> Iterator[Metric]:
     graphs = GaugeMetricFamily(
         "shaperouter_graphs", "Graphs by state, without cold ones.", labels=["state"]
     )
-    for state, name in _STATES.items():
-        found = sum(graph.state == state for worker in connected for graph in worker.graphs)
-        graphs.add_metric([name], found)
+    for state in _STATES:
+        found = sum(graph.state is state for worker in connected for graph in worker.graphs)
+        graphs.add_metric([state.value], found)
     yield graphs
 
     most = sum(worker.budget.max_graphs for worker in connected)
@@ -279,7 +283,7 @@ def _gauges(connected: Collection[worker_pb2.WatchResponse]) -> Iterator[Metric]
     yield _startup(connected)
 
 
-def _weights(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
+def _weights(connected: Collection[Snapshot]) -> Metric:
     sizes: dict[tuple[str, str, str], int] = defaultdict(int)
     for worker in connected:
         for model in worker.models:
@@ -295,7 +299,7 @@ def _weights(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
     return family
 
 
-def _startup(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
+def _startup(connected: Collection[Snapshot]) -> Metric:
     family = GaugeMetricFamily(
         "shaperouter_startup_seconds",
         "Time of each phase of a worker's start, in seconds: loading its code (import), loading "
@@ -304,12 +308,14 @@ def _startup(connected: Collection[worker_pb2.WatchResponse]) -> Metric:
         labels=["worker", "phase"],
     )
     for worker in connected:
-        for phase, seconds in worker.start.ListFields():
-            family.add_metric([worker.worker, phase.name.removesuffix("_seconds")], seconds)
+        for name in _START_PHASES:
+            seconds = getattr(worker.start, name)
+            if seconds is not None:
+                family.add_metric([worker.worker, name.removesuffix("_seconds")], seconds)
     return family
 
 
-def _slots(serving: Iterable[worker_pb2.WatchResponse]) -> Metric:
+def _slots(serving: Iterable[Snapshot]) -> Metric:
     slots: dict[tuple[str, str], int] = defaultdict(int)
     for worker in serving:
         for lane in worker.lanes:

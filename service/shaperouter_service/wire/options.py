@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
-from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.generation.option import EarlyStopping, Kind
 from shaperouter_service.generation.resolution import Resolved
 from shaperouter_service.generation.table import OPTIONS
@@ -77,21 +76,6 @@ def run_options_from_message(message: worker_pb2.RunOptions) -> dict[str, Any]:
         options["early_stopping"] = EarlyStopping.HEURISTIC
     options["biases"] = [(bias.token_ids, bias.bias) for bias in message.biases]
     return options
-
-
-def model_facts(message: model_pb2.Model) -> ModelFacts:
-    """What the rules of prompts and options need to know of a model."""
-    return ModelFacts(
-        name=message.name,
-        vocab_size=message.vocab_size,
-        max_length=message.max_length,
-        max_source_length=message.max_source_length,
-        has_encoder=message.kind == model_pb2.MODEL_KIND_ENCODER_DECODER,
-        has_tokenizer=bool(message.tokenizer),
-        characters_per_token=message.characters_per_token,
-        widest_beams=max((lane.beams for lane in message.ladders.lanes), default=1),
-        defaults=options_from_message(message.default_options),
-    )
 
 
 def _from_message(name: str, value: Any) -> Any:

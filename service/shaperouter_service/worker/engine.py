@@ -7,7 +7,6 @@ from pathlib import Path
 import structlog
 import tensorflow as tf
 
-from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import (
     AlignProgram,
@@ -22,7 +21,6 @@ from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownM
 from shaperouter_service.graphs import (
     CachedMaking,
     CompileBudget,
-    CompileMode,
     GraphTable,
     Making,
     TracingProcess,
@@ -38,7 +36,9 @@ from shaperouter_service.models import (
 )
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
 from shaperouter_service.routing.worth import worth_order
 from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
@@ -49,12 +49,12 @@ from shaperouter_service.worker.ladders import check_warm, first_graphs, is_of, 
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import (
-    budget_message,
-    graph_message,
-    lane_message,
-    model_message,
+    describe_model,
+    report_budget,
+    report_graph,
+    report_lane,
 )
-from shaperouter_service.worker.start_times import StartTimes
+from shaperouter_service.worker.start_times import StartTimer
 from shaperouter_service.worker.stop_strings import Vocabularies
 from shaperouter_service.worker.waited_for import waited_for
 from shaperouter_service.worker.warm_up import WarmUp
@@ -96,7 +96,7 @@ class Engine:
         """
         self._config = config
         self._on_change = on_change
-        self._start_times = StartTimes()
+        self._start = StartTimer()
         self._covers: list[Signature] = []
         self._sections: dict[str, Section] = {}
         self._models: dict[str, Model] = {}
@@ -163,7 +163,7 @@ class Engine:
                 parameters=model.parameters,
                 weight_bytes=model.weight_bytes,
             )
-        self._start_times.loaded()
+        self._start.loaded()
 
     def _make_graph_table(self) -> GraphTable:
         """Makes the table of graphs, and what traces for it.
@@ -235,7 +235,7 @@ class Engine:
             lane.drain()
         self._thread.wake()
 
-    def model(self, name: str) -> model_pb2.Model:
+    def model(self, name: str) -> ServedModel:
         """Describes a model.
 
         Raises:
@@ -244,29 +244,29 @@ class Engine:
         if name not in self._models:
             raise UnknownModelError(name, list(self._models))
         lanes = [lane for (model, _), lane in self._lanes.items() if model == name]
-        return model_message(
+        return describe_model(
             self._models[name], self._ladders[name], lanes, kernels=self._kernels or ""
         )
 
-    def snapshot(self, worker: str, incarnation: str) -> worker_pb2.WatchResponse:
+    def snapshot(self, worker: str, incarnation: str) -> Snapshot:
         """Tells the whole state."""
-        return worker_pb2.WatchResponse(
+        return Snapshot(
             worker=worker,
             incarnation=incarnation,
             device=self._device,
             models=[self.model(name) for name in self._models],
-            graphs=self._graph_messages(worker),
-            lanes=[lane_message(scheduler) for scheduler in self._lanes.values()],
+            graphs=self._report_graphs(worker),
+            lanes=[report_lane(scheduler) for scheduler in self._lanes.values()],
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
-            budget=budget_message(self._graphs),
-            start=self._start_times.to_proto(),
+            budget=report_budget(self._graphs),
+            start=self._start.times,
         )
 
-    def _graph_messages(self, worker: str) -> list[graph_pb2.Graph]:
+    def _report_graphs(self, worker: str) -> list[GraphReport]:
         left, first = self._graphs.left_seconds(), set(self._warm_up.signatures)
         return [
-            graph_message(
+            report_graph(
                 graph,
                 worker,
                 left_seconds=left.get(graph.signature, 0.0),
@@ -410,7 +410,7 @@ class Engine:
 
     def _graph_changed(self) -> None:
         covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
-        self._start_times.made(covered=covered, warm=self.warm)
+        self._start.made(covered=covered, warm=self.warm)
         self._warm_up.tell()
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
             self._graphs.freeze()

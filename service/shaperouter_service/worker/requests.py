@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shaperouter.v1 import model_pb2, worker_pb2
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding import Options, TranscriptRules
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.limits import (
@@ -21,16 +21,17 @@ from shaperouter_service.generation.limits import (
 )
 from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.generation.run_request import RunRequest, Sound
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.speech.audio.spectrum import window_source_size
+from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.wire.options import run_options_from_message
-from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.
 _NUMBERS = np.dtype("<f4")
 
 
-def make_run(request: RunRequest, model: model_pb2.Model, emit: Callable[[Event], None]) -> Run:
+def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], None]) -> Run:
     """The run of a request that was checked.
 
     Args:
@@ -39,7 +40,7 @@ def make_run(request: RunRequest, model: model_pb2.Model, emit: Callable[[Event]
         emit: Takes what happens to it.
     """
     options = request.options
-    hears = model.HasField("transcripts")
+    hears = model.transcripts is not None
     source: Any = request.source_token_ids
     source_key, valid_length = b"", 0
     if request.sound is not None:
@@ -72,7 +73,7 @@ def make_run(request: RunRequest, model: model_pb2.Model, emit: Callable[[Event]
     )
 
 
-def check(request: RunRequest, model: model_pb2.Model) -> None:
+def check(request: RunRequest, model: ServedModel) -> None:
     """Refuses what would break the device thread, and with it every other request.
 
     Routers check the same and more, but by the limits of whichever worker told them last.
@@ -82,7 +83,7 @@ def check(request: RunRequest, model: model_pb2.Model) -> None:
     """
     ids, options = request.token_ids, request.options
     source = request.source_token_ids
-    hears = model.HasField("transcripts")
+    hears = model.transcripts is not None
     longest_source = 0 if hears else model.max_source_length
     aligns = request.align_after is not None
     # What is aligned is whole: nothing comes after it.
@@ -124,7 +125,7 @@ def check(request: RunRequest, model: model_pb2.Model) -> None:
         ("generated_token_ids", len(generated), 0, max(0, options.max_new_tokens - 1)),
         ("generated_token_ids", min(generated, default=0), 0, last_token),
         ("generated_token_ids", max(generated, default=0), 0, last_token),
-        *(_of_transcript(request, model) if hears else ()),
+        *(_of_transcript(request, model, model.transcripts) if model.transcripts else ()),
     ):
         if not low <= value <= high:
             raise InvalidRequestError(
@@ -155,13 +156,12 @@ def check(request: RunRequest, model: model_pb2.Model) -> None:
 
 
 def _of_transcript(
-    request: RunRequest, model: model_pb2.Model
+    request: RunRequest, model: ServedModel, settings: TranscriptSettings
 ) -> Iterator[tuple[str, int, int, int]]:
     """Fields of a request to hear something, with their values and limits."""
     rules, tokens = request.options.transcript, len(request.token_ids)
     sound = request.sound or Sound(samples=b"", positions=0)
-    window_frames = transcript_settings_from_message(model.transcripts).window_frames
-    size = window_source_size(window_frames) * _NUMBERS.itemsize
+    size = window_source_size(settings.window_frames) * _NUMBERS.itemsize
     last_token = model.vocab_size - 1
     yield "sound.samples", len(sound.samples), size, size
     yield "sound.positions", sound.positions, 0, model.max_source_length

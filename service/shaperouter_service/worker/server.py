@@ -18,12 +18,14 @@ from shaperouter_service.generation.run_events import (
     Stalled,
 )
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.speech.transcription.alignment import token_positions
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
+from shaperouter_service.wire.snapshots import snapshot_to_message
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.held_tokens import HeldTokens
 from shaperouter_service.worker.requests import check, make_run
@@ -154,7 +156,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> AsyncIterator[worker_pb2.WatchResponse]:
         """Tells the worker's state, at once and after changes."""
         async for snapshot in self.snapshots():
-            yield snapshot
+            yield snapshot_to_message(snapshot)
 
     async def Want(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WantRequest, context: Any
@@ -168,7 +170,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ]
         )
 
-    async def snapshots(self) -> AsyncIterator[worker_pb2.WatchResponse]:
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
         """Yields the worker's state, at once and after changes."""
         async for _ in self._changes.watch():
             yield self._engine.snapshot(self._name, self._incarnation)

@@ -1,36 +1,26 @@
-"""The worker's state as a message: what routers route by, and what metrics are made of."""
+"""The worker's state as values, which routers route by and metrics are made from."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from shaperouter.v1 import graph_pb2, model_pb2, worker_pb2
-from shaperouter_service.graphs import CompileMode, Graph, GraphState, GraphTable, memory_bytes
+from shaperouter_service.graphs import Graph, GraphState, GraphTable, memory_bytes
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.wire.graphs import STATES
-from shaperouter_service.wire.ladders import ladders_to_message
-from shaperouter_service.wire.options import options_to_message
-from shaperouter_service.wire.signatures import signature_to_message
-from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
+from shaperouter_service.routing.served_model import ModelKind, ServedModel
+from shaperouter_service.routing.snapshots import BudgetReport, GraphReport, LaneReport
 from shaperouter_service.worker.scheduler import LaneScheduler
 
-_MODES: Mapping[CompileMode, worker_pb2.CompileMode] = {
-    CompileMode.LAZY: worker_pb2.COMPILE_MODE_LAZY,
-    CompileMode.WARM: worker_pb2.COMPILE_MODE_WARM,
-    CompileMode.FROZEN: worker_pb2.COMPILE_MODE_FROZEN,
-}
 
-
-def model_message(
+def describe_model(
     model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler], *, kernels: str
-) -> model_pb2.Model:
+) -> ServedModel:
     """Describes a model; what only a router knows is left out."""
-    return model_pb2.Model(
+    return ServedModel(
         name=model.name,
         family=model.family.name,
         vocab_size=model.family.vocab_size,
         max_length=model.family.max_length,
-        default_options=options_to_message(model.default_options),
+        default_options=model.default_options,
         dtype=model.dtype.name,
         weight_dtype=model.weight_dtype.name,
         kernels=kernels,
@@ -39,29 +29,27 @@ def model_message(
         kv_cache_bytes=sum(lane.cache_bytes for lane in lanes),
         kv_cache_bytes_per_token=model.kv_cache_bytes_per_token,
         slots=ladders.lane(1).decode_rows.maximum,
-        ladders=ladders_to_message(ladders),
+        ladders=ladders,
         kind=_kind(model),
         max_source_length=model.family.max_source_length,
         encoder_weight_bytes=model.encoder_weight_bytes,
         decoder_start_token_id=model.decoder_start_token_id,
-        transcripts=None
-        if model.transcripts is None
-        else transcript_settings_to_message(model.transcripts.settings),
+        transcripts=None if model.transcripts is None else model.transcripts.settings,
     )
 
 
-def _kind(model: Model) -> model_pb2.ModelKind:
+def _kind(model: Model) -> ModelKind:
     if model.transcripts is not None:
-        return model_pb2.MODEL_KIND_TRANSCRIBER
+        return ModelKind.TRANSCRIBER
     if isinstance(model.family, EncoderDecoder):
-        return model_pb2.MODEL_KIND_ENCODER_DECODER
-    return model_pb2.MODEL_KIND_DECODER
+        return ModelKind.ENCODER_DECODER
+    return ModelKind.DECODER
 
 
-def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
+def report_lane(lane: LaneScheduler) -> LaneReport:
     """Describes the load of a lane."""
     backlog = lane.backlog
-    return worker_pb2.Lane(
+    return LaneReport(
         model=lane.model.name,
         beams=lane.beams,
         active_slots=lane.active_slots,
@@ -79,26 +67,26 @@ def lane_message(lane: LaneScheduler) -> worker_pb2.Lane:
     )
 
 
-def graph_message(
+def report_graph(
     graph: Graph, worker: str, *, left_seconds: float, before_ready: bool
-) -> graph_pb2.Graph:
+) -> GraphReport:
     """Describes a graph; what the table and the worker know of it besides is given."""
     now = time.monotonic()
     failed = graph.state is GraphState.FAILED
-    return graph_pb2.Graph(
-        signature=signature_to_message(graph.signature),
+    return GraphReport(
+        signature=graph.signature,
         worker=worker,
-        state=STATES[graph.state],
+        state=graph.state,
         traces=graph.traces,
         compiles=graph.compiles,
         loads=graph.loads,
         failures=graph.failures,
         trace_seconds=graph.trace_seconds,
-        compile_seconds=graph.compile_seconds.to_proto(),
+        compile_seconds=graph.compile_seconds.report(),
         load_seconds=graph.load_seconds,
         make_seconds=graph.make_seconds,
-        stall_seconds=graph.stall_seconds.to_proto(),
-        device_seconds=graph.device_seconds.to_proto(),
+        stall_seconds=graph.stall_seconds.report(),
+        device_seconds=graph.device_seconds.report(),
         error=graph.error,
         step_seconds=graph.step_seconds or 0.0,
         missed_seconds=graph.missed_seconds,
@@ -113,10 +101,10 @@ def graph_message(
     )
 
 
-def budget_message(table: GraphTable) -> worker_pb2.CompileBudget:
+def report_budget(table: GraphTable) -> BudgetReport:
     """Describes what may be compiled."""
-    return worker_pb2.CompileBudget(
-        mode=_MODES[table.budget.mode],
+    return BudgetReport(
+        mode=table.budget.mode,
         room=table.room,
         max_graphs=table.budget.max_graphs,
         memory_bytes=memory_bytes(),

@@ -1,39 +1,41 @@
-"""What a worker's start has taken, by phase."""
+"""How long each phase of a worker's start took."""
 
+import dataclasses
 import time
 
 import psutil
 
-from shaperouter.v1 import worker_pb2
+from shaperouter_service.routing.snapshots import StartTimes
 
 
-class StartTimes:
-    """The times at which phases of the start ended, on the wall clock: it began in the kernel.
+class StartTimer:
+    """Times the phases of a worker's start.
 
-    Written by one thread at a time; read by any.
+    One thread at a time may write; any may read.
     """
 
     def __init__(self) -> None:
-        """The code is there."""
-        self._message = worker_pb2.StartTimes(
-            import_seconds=time.time() - psutil.Process().create_time()
-        )
+        """Records the end of the first phase: the code has been imported."""
+        # The wall clock, because the kernel started the process.
+        started = psutil.Process().create_time()
+        self.times = StartTimes(import_seconds=time.time() - started)
         self._phase_began = time.monotonic()
 
     def loaded(self) -> None:
-        """The weights are there."""
-        self._message.weights_seconds = self._lap()
+        """Records that the weights are on the device."""
+        self.times = dataclasses.replace(self.times, weights_seconds=self._lap())
 
     def made(self, *, covered: bool, warm: bool) -> None:
-        """Graphs are there: those that cover every request, and all that come before readiness."""
-        if covered and not self._message.HasField("first_cover_seconds"):
-            self._message.first_cover_seconds = self._lap()
-        if warm and not self._message.HasField("warm_seconds"):
-            self._message.warm_seconds = self._lap()
+        """Records that graphs are made.
 
-    def to_proto(self) -> worker_pb2.StartTimes:
-        """The message of `shaperouter.v1`."""
-        return self._message
+        Args:
+            covered: Whether those that cover every request are made.
+            warm: Whether all are made that must exist before readiness.
+        """
+        if covered and self.times.first_cover_seconds is None:
+            self.times = dataclasses.replace(self.times, first_cover_seconds=self._lap())
+        if warm and self.times.warm_seconds is None:
+            self.times = dataclasses.replace(self.times, warm_seconds=self._lap())
 
     def _lap(self) -> float:
         began, self._phase_began = self._phase_began, time.monotonic()

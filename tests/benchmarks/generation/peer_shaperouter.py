@@ -12,13 +12,13 @@ from common.protocol import arguments
 from harness.engine import Bench
 from harness.tight import Case
 from harness.waiting import wait_until
-from shaperouter.v1 import graph_pb2, worker_pb2
-from shaperouter_service.wire.signatures import signature_from_message
+from shaperouter_service.routing.snapshots import Snapshot
+from shaperouter_service.routing.views import GraphState
 
 from .contestant import Contestant, Generated, serve
 
 MODEL = "bench"
-BUSY = (graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPILING)
+BUSY = (GraphState.TRACING, GraphState.COMPILING)
 
 
 class ShaperouterEngine(Contestant):
@@ -56,7 +56,7 @@ class ShaperouterEngine(Contestant):
         wait_until(lambda: all(graph.state not in BUSY for graph in self._snapshot().graphs))
         return [
             {
-                "signature": str(signature_from_message(graph.signature)),
+                "signature": str(graph.signature),
                 "traces": graph.traces,
                 "trace_seconds": graph.trace_seconds,
                 "compile_seconds": graph.compile_seconds.sum,
@@ -64,7 +64,7 @@ class ShaperouterEngine(Contestant):
             for graph in self._snapshot().graphs
         ]
 
-    def _snapshot(self) -> worker_pb2.WatchResponse:
+    def _snapshot(self) -> Snapshot:
         return self._bench.engine.snapshot(worker="", incarnation="")
 
 

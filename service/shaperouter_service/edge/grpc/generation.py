@@ -25,7 +25,7 @@ from shaperouter_service.serving.generation.completion import (
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
-from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
+from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
 from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
 from shaperouter_service.wire.inputs import GenerateAny
@@ -137,7 +137,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             )
             raise InvalidRequestError(Violation(field="model", description=description))
         tokenizer = self._tokenizers[name]
-        describe_tokenizer(model, tokenizer)
+        model = with_tokenizer(model, tokenizer)
         if tokenizer is None:
             return await prepare(request, model, None)
         with taking_turns(tokenizer, self._threads, client, record) as lent:

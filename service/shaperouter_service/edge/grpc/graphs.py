@@ -9,10 +9,11 @@ from shaperouter_service.auth import CallPlaces
 from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.routing.snapshots import GraphReport
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.serving.graphs.compile_requests import wishes_of
 from shaperouter_service.serving.graphs.warming import ENDS, Warming
-from shaperouter_service.wire.ladders import ladders_from_message
-from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
+from shaperouter_service.wire.graphs import graph_to_message
 
 # Minimum seconds between two answers of a stream: fresh enough for people, however many workers.
 UPDATE_INTERVAL = 0.2
@@ -59,7 +60,7 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
             await warming.ask()
             async for _ in self._updates():
                 graphs = warming.graphs()
-                yield graph_pb2.WarmGraphsResponse(graphs=graphs)
+                yield graph_pb2.WarmGraphsResponse(graphs=map(graph_to_message, graphs))
                 if all(graph.state in ENDS for graph in graphs):
                     return
         raise StoppingError
@@ -85,34 +86,28 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
                 else self._catalog.model_names
             )
             graphs = self._graphs(models, include_cold=request.include_cold)
-            self._lists[key] = graph_pb2.WatchGraphsResponse(graphs=graphs)
+            self._lists[key] = graph_pb2.WatchGraphsResponse(graphs=map(graph_to_message, graphs))
         return self._lists[key]
 
-    def _graphs(self, models: Collection[str], *, include_cold: bool) -> list[graph_pb2.Graph]:
+    def _graphs(self, models: Collection[str], *, include_cold: bool) -> list[GraphReport]:
         graphs = [
             graph
             for graph in self._catalog.graphs()
             if graph.signature.model in models
             # Workers also report cold graphs whose absence has cost something.
-            and (include_cold or graph.state != graph_pb2.GRAPH_STATE_COLD)
+            and (include_cold or graph.state is not GraphState.COLD)
         ]
         if include_cold:
             graphs += self._cold(models, graphs)
-        return sorted(
-            graphs, key=lambda graph: (signature_from_message(graph.signature), graph.worker)
-        )
+        return sorted(graphs, key=lambda graph: (graph.signature, graph.worker))
 
-    def _cold(self, models: Collection[str], known: list[graph_pb2.Graph]) -> list[graph_pb2.Graph]:
-        taken = {(graph.worker, signature_from_message(graph.signature)) for graph in known}
+    def _cold(self, models: Collection[str], known: list[GraphReport]) -> list[GraphReport]:
+        taken = {(graph.worker, graph.signature) for graph in known}
         return [
-            graph_pb2.Graph(
-                signature=signature_to_message(signature),
-                worker=snapshot.worker,
-                state=graph_pb2.GRAPH_STATE_COLD,
-            )
+            GraphReport(signature=signature, worker=snapshot.worker, state=GraphState.COLD)
             for snapshot in self._catalog.snapshots()
             for model in snapshot.models
             if model.name in models
-            for signature in ladders_from_message(model.ladders).signatures(model.name)
+            for signature in model.ladders.signatures(model.name)
             if (snapshot.worker, signature) not in taken
         ]

@@ -9,17 +9,18 @@ from typing import Any, TypeAlias
 
 from grpc import aio
 
-from shaperouter.v1 import model_pb2, transcription_pb2, transcription_pb2_grpc
+from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
 from shaperouter_service.edge.grpc.clients import client_of
 from shaperouter_service.edge.grpc.models import transcribes
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.run_events import RunTimings, Stalled
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
 from shaperouter_service.serving.calls import deadline_of, recorded_end
 from shaperouter_service.serving.generation.completion import graph_uses
 from shaperouter_service.serving.merging import merged
-from shaperouter_service.serving.tokenizers import describe_tokenizer, taking_turns
+from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.incoming import Incoming
 from shaperouter_service.serving.transcription.loop import Language, Progress, Take, transcribe
@@ -37,7 +38,6 @@ from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads
 from shaperouter_service.wire.recordings import decode_audio
 from shaperouter_service.wire.run_events import graph_use_to_message, stall_to_message
-from shaperouter_service.wire.transcript_settings import transcript_settings_from_message
 from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message
 
 Response = transcription_pb2.TranscribeStreamResponse
@@ -162,7 +162,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
     async def _prepare(
         self,
         request: Start,
-        model: model_pb2.Model,
+        model: ServedModel,
         record: RequestRecord,
         client: str,
         deadline: float | None,
@@ -174,7 +174,8 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
             TextQueueFullError: Too much text is already waiting to be tokenized.
         """
         tokenizer = self._tokenizers[model.name]
-        if not transcribes(model):
+        settings, options = model.transcripts, request.options
+        if settings is None:
             description = (
                 f"must be a model that transcribes recordings, got {model.name}, which takes "
                 "text: use GenerationService"
@@ -183,11 +184,10 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         if tokenizer is None:
             description = f"must be a model with a tokenizer, got {model.name}, which has none"
             raise InvalidRequestError(Violation(field="model", description=description))
-        settings, options = transcript_settings_from_message(model.transcripts), request.options
         step_seconds = None
         if isinstance(request, transcription_pb2.TranscribeStreamStart):
             step_seconds = request.step_seconds if request.HasField("step_seconds") else None
-        describe_tokenizer(model, tokenizer)
+        model = with_tokenizer(model, tokenizer)
         prompt, prompt_tokens = options.initial_prompt.strip(), list[int]()
         violations = list(initial_prompt_violations(model, prompt))
         if prompt and not violations:

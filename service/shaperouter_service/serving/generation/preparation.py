@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.contradictions import contradictions
 from shaperouter_service.generation.inputs import (
@@ -24,6 +24,7 @@ from shaperouter_service.generation.validation import (
     without,
     word_violations,
 )
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.text import ClientTokenizer, search_stop_violations
 from shaperouter_service.wire.inputs import (
     GenerateAny,
@@ -31,7 +32,6 @@ from shaperouter_service.wire.inputs import (
     input_from_message,
 )
 from shaperouter_service.wire.options import (
-    model_facts,
     options_from_message,
     run_options_to_message,
 )
@@ -99,7 +99,7 @@ class PreparedRequest:
 
 
 async def prepare(
-    request: GenerateAny, model: model_pb2.Model, tokenizer: ClientTokenizer | None
+    request: GenerateAny, model: ServedModel, tokenizer: ClientTokenizer | None
 ) -> PreparedRequest:
     """Validates a request, tokenizes it and resolves its options.
 
@@ -112,7 +112,7 @@ async def prepare(
         InvalidRequestError: It is invalid; contains all violations.
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
-    facts, given = model_facts(model), options_from_message(request.options)
+    facts, given = ModelFacts.of(model), options_from_message(request.options)
     wrong_options = list(option_violations(given, facts))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
@@ -186,7 +186,7 @@ async def _input(
 
 async def _decoder_prompt(
     request: GenerateAny,
-    model: model_pb2.Model,
+    model: ServedModel,
     facts: ModelFacts,
     tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
@@ -198,8 +198,9 @@ async def _decoder_prompt(
     if tokenizer and request.HasField("decoder_text"):
         field, prompt = "decoder_text", await tokenizer.encode_plain(request.decoder_text)
     # A list that is too long is refused anyway and need not be copied.
-    if len(prompt) <= model.max_length and prompt[:1] != [model.decoder_start_token_id]:
-        prompt = [model.decoder_start_token_id, *prompt]
+    start = model.decoder_start_token_id
+    if start is not None and len(prompt) <= model.max_length and prompt[:1] != [start]:
+        prompt = [start, *prompt]
     return prompt, list(prompt_violations(facts, field, prompt))
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
+from shaperouter.v1 import graph_pb2, signature_pb2
 from shaperouter_service.errors import (
     InvalidRequestError,
     ModelLoadingError,
@@ -16,8 +16,8 @@ from shaperouter_service.generation.texts import MOST_OF_A_LIST
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.wire.ladders import ladders_from_message
 from shaperouter_service.wire.signatures import signature_from_message
 
 _KINDS = {number: name for name, number in signature_pb2.GraphKind.items() if number}
@@ -79,14 +79,14 @@ def _ladders(name: str, catalog: Catalog) -> Ladders:
     model = catalog.model(name)
     if model is None or not catalog.workers(name):
         raise ModelLoadingError(name)
-    return ladders_from_message(model.ladders)
+    return model.ladders
 
 
 def _model(name: str, kind: int, catalog: Catalog) -> str:
     """The model of a signature: the named one, or the only one that has graphs of its kind."""
 
-    def has_kind(model: model_pb2.Model) -> bool:
-        return kind in _kinds(ladders_from_message(model.ladders))
+    def has_kind(model: ServedModel) -> bool:
+        return kind in _kinds(model.ladders)
 
     call = f"have graphs of kind {_KINDS.get(kind, kind)}"
     return catalog.resolve(name, serves=has_kind, call=call)

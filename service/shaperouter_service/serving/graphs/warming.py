@@ -1,16 +1,17 @@
 """Progress of requested graphs on their workers, until each is ready or has failed."""
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 
-from shaperouter.v1 import graph_pb2
 from shaperouter_service.errors import ServiceError, WorkerLostError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import GraphReport
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.serving.graphs.compile_requests import Wish
-from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 
-ENDS = {graph_pb2.GRAPH_STATE_READY, graph_pb2.GRAPH_STATE_FAILED}
+ENDS = {GraphState.READY, GraphState.FAILED}
 
 
 class Warming:
@@ -42,7 +43,7 @@ class Warming:
         asking = (self._ask(worker, wanted) for worker, wanted in by_worker.items())
         await asyncio.shield(asyncio.gather(*asking))
 
-    def graphs(self) -> list[graph_pb2.Graph]:
+    def graphs(self) -> list[GraphReport]:
         """The present state of the graphs, one for each request, in order."""
         incarnations = self._incarnations_now()
         for wish in self._wishes:
@@ -61,26 +62,27 @@ class Warming:
         for signature, reason in refused.items():
             self._reasons[Wish(signature=signature, worker=worker)] = reason
 
-    def _graph(self, wish: Wish, known: Mapping[Wish, graph_pb2.Graph]) -> graph_pb2.Graph:
-        graph = graph_pb2.Graph(
-            signature=signature_to_message(wish.signature),
-            worker=wish.worker,
-            state=graph_pb2.GRAPH_STATE_QUEUED,  # until the worker's snapshots show it
-        )
+    def _graph(self, wish: Wish, known: Mapping[Wish, GraphReport]) -> GraphReport:
+        # Queued until the worker's snapshots show it.
+        graph = GraphReport(signature=wish.signature, worker=wish.worker, state=GraphState.QUEUED)
         if reason := self._reasons.get(wish):
-            graph.state, graph.error = graph_pb2.GRAPH_STATE_FAILED, reason
-        elif wish in known and not self._is_still_to_begin(known[wish], wish):
-            graph.CopyFrom(known[wish])
-            if graph.state == graph_pb2.GRAPH_STATE_COLD:
-                graph.state = graph_pb2.GRAPH_STATE_FAILED
+            return dataclasses.replace(graph, state=GraphState.FAILED, error=reason)
+        if wish not in known or self._is_still_to_begin(known[wish], wish):
+            return graph
+        graph = known[wish]
+        if graph.state is GraphState.COLD:
+            return dataclasses.replace(graph, state=GraphState.FAILED)
         return graph
 
-    def _is_still_to_begin(self, graph: graph_pb2.Graph, wish: Wish) -> bool:
+    def _is_still_to_begin(self, graph: GraphReport, wish: Wish) -> bool:
         """Whether the worker's snapshot is from before it accepted the graph."""
-        before = self._before.get(wish, graph_pb2.Graph())
-        if graph.state == graph_pb2.GRAPH_STATE_FAILED:
+        never_made = GraphReport(
+            signature=wish.signature, worker=wish.worker, state=GraphState.COLD
+        )
+        before = self._before.get(wish, never_made)
+        if graph.state is GraphState.FAILED:
             return graph.failures == before.failures and not graph.retry_seconds
-        if graph.state == graph_pb2.GRAPH_STATE_COLD:
+        if graph.state is GraphState.COLD:
             # A cold graph with an error was refused when its turn came. If its state changed before
             # this request, its age has grown since.
             return not graph.error or (
@@ -88,9 +90,9 @@ class Warming:
             )
         return False
 
-    def _known(self) -> dict[Wish, graph_pb2.Graph]:
+    def _known(self) -> dict[Wish, GraphReport]:
         return {
-            Wish(signature=signature_from_message(graph.signature), worker=graph.worker): graph
+            Wish(signature=graph.signature, worker=graph.worker): graph
             for graph in self._fleet.catalog.graphs()
         }
 

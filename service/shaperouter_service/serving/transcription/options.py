@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import model_pb2, transcription_pb2
+from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation import limits
+from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import INT64_MAX, shown
 from shaperouter_service.generation.resolution import SEED_BITS
 from shaperouter_service.generation.texts import TokenLimit, text_violations
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,
@@ -19,7 +21,6 @@ from shaperouter_service.speech.transcription import (
     resolve_language,
 )
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
-from shaperouter_service.wire.options import model_facts
 
 TASKS: Mapping[int, Task] = {
     transcription_pb2.TRANSCRIPTION_TASK_UNSPECIFIED: Task.TRANSCRIBE,
@@ -49,10 +50,10 @@ class ResolvedTranscription:
     seed: int
 
 
-def initial_prompt_violations(model: model_pb2.Model, prompt: str) -> Iterator[Violation]:
+def initial_prompt_violations(model: ServedModel, prompt: str) -> Iterator[Violation]:
     """Checks that an initial prompt is not too long to be tokenized."""
     limit = TokenLimit(model.max_length, f"max_length of {model.name}")
-    yield from text_violations(model_facts(model), "options.initial_prompt", prompt, limit)
+    yield from text_violations(ModelFacts.of(model), "options.initial_prompt", prompt, limit)
 
 
 def resolve_transcription(

@@ -3,7 +3,7 @@
 import numpy as np
 import soxr
 
-from shaperouter_service.generation.limits import MAX_SAMPLE
+from shaperouter_service.speech.audio.limits import MAX_SAMPLE
 from shaperouter_service.speech.audio.spectrum import SAMPLE_RATE
 from shaperouter_service.speech.audio.violations import CONTENT, check_seconds, violation
 

@@ -1,7 +1,7 @@
 """Errors about a recording; each names one field of the request's `audio`."""
 
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.generation.limits import (
+from shaperouter_service.speech.audio.limits import (
     MAX_AUDIO_BYTES,
     MAX_AUDIO_CHANNELS,
     MAX_AUDIO_SECONDS,

@@ -1,44 +1,39 @@
 """The catalog: what a router knows of its workers."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from harness.routing import LADDERS, SOURCE_LADDERS
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing import catalog as catalog_module
-from shaperouter_service.routing.catalog import Catalog, WorkerId, view_of
+from shaperouter_service.routing.catalog import Catalog, view_of
 from shaperouter_service.routing.decision import Ask
-from shaperouter_service.routing.views import LaneView
-from shaperouter_service.wire.ladders import ladders_to_message
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import GraphReport, LaneReport, Snapshot, WorkerId
+from shaperouter_service.routing.views import GraphState, LaneView
 
 
 def snapshot(
-    worker: str, *models: str, lengths: tuple[int, ...] = (), slots: int = 8
-) -> worker_pb2.WatchResponse:
-    return worker_pb2.WatchResponse(
+    worker: str, *models: str, lengths: tuple[int, ...] = (), slots: int = 8, **fields: Any
+) -> Snapshot:
+    known = Snapshot(
         worker=worker,
         incarnation="1",
         device="CPU:0",
         warm=True,
-        models=[
-            model_pb2.Model(name=name, slots=slots, ladders=ladders_to_message(LADDERS))
-            for name in models
-        ],
-        graphs=[
-            graph_pb2.Graph(
-                worker=worker,
-                state=graph_pb2.GRAPH_STATE_READY,
-                signature=signature_pb2.Signature(
-                    model=models[0],
-                    kind=signature_pb2.GRAPH_KIND_PREFILL,
-                    rows=1,
-                    length=length,
-                    beams=1,
-                ),
-            )
-            for length in lengths
-        ],
+        models=[ServedModel(name=name, slots=slots, ladders=LADDERS) for name in models],
+        graphs=[graph(worker, models[0], length) for length in lengths],
     )
+    return dataclasses.replace(known, **fields)
+
+
+def graph(worker: str, model: str, length: int, **fields: Any) -> GraphReport:
+    signature = Signature(model=model, kind=GraphKind.PREFILL, rows=1, length=length, beams=1)
+    known = GraphReport(worker=worker, state=GraphState.READY, signature=signature)
+    return dataclasses.replace(known, **fields)
 
 
 def test_no_model_is_known_before_a_worker_is() -> None:
@@ -66,8 +61,7 @@ def test_ready_workers_are_the_warm_ones_that_have_the_model() -> None:
 
 def test_a_worker_that_still_makes_its_first_graphs_is_connected_and_not_ready() -> None:
     catalog = Catalog(["gpt2"])
-    warm, cold = snapshot("worker-0", "gpt2"), snapshot("worker-1", "gpt2")
-    cold.warm = False
+    warm, cold = snapshot("worker-0", "gpt2"), snapshot("worker-1", "gpt2", warm=False)
     ready = []
     for told in (cold, warm):
         catalog.update(told)
@@ -87,27 +81,18 @@ def test_a_model_outlives_its_last_worker() -> None:
     assert (model.slots, model.ready_workers) == (5, 0)
 
 
-def test_a_description_is_a_copy() -> None:
-    catalog = Catalog(["gpt2"])
-    catalog.update(snapshot("worker-0", "gpt2"))
-    model = catalog.model("gpt2")
-    assert model is not None
-    model.tokenizer = "changed"
-    assert catalog.model("gpt2") != model
-
-
 def test_the_newest_snapshot_of_a_worker_counts() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16, 24)))
-    assert [graph.signature.length for graph in catalog.graphs()] == [16, 24]
+    assert [each.signature.length for each in catalog.graphs()] == [16, 24]
 
 
 def test_graphs_are_those_of_all_connected_workers() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
     catalog.update(snapshot("worker-1", "gpt2", lengths=(16,)))
-    assert sorted(graph.worker for graph in catalog.graphs()) == ["worker-0", "worker-1"]
+    assert sorted(each.worker for each in catalog.graphs()) == ["worker-0", "worker-1"]
 
 
 def test_a_lost_worker_has_no_graphs() -> None:
@@ -115,7 +100,7 @@ def test_a_lost_worker_has_no_graphs() -> None:
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))
     catalog.update(snapshot("worker-1", "gpt2", lengths=(24,)))
     catalog.lose(WorkerId("worker-0", "1"))
-    assert [graph.worker for graph in catalog.graphs()] == ["worker-1"]
+    assert [each.worker for each in catalog.graphs()] == ["worker-1"]
 
 
 def test_losing_a_worker_that_never_was_changes_nothing() -> None:
@@ -127,39 +112,36 @@ def test_losing_a_worker_that_never_was_changes_nothing() -> None:
 
 def test_a_workers_successor_may_live_beside_it() -> None:
     catalog = Catalog(["gpt2"])
-    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
-    second.incarnation = "2"
+    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2", incarnation="2")
     catalog.update(first)
     catalog.update(second)
-    catalog.lose(WorkerId.of(first))
+    catalog.lose(first.worker_id)
     assert catalog.workers("gpt2") == [WorkerId("worker-0", "2")]
 
 
 def test_requests_stay_with_a_worker_until_it_leaves_them_to_its_successor() -> None:
     catalog = Catalog(["gpt2"])
-    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
-    second.incarnation = "2"
+    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2", incarnation="2")
     catalog.update(first)
     catalog.update(second)
-    assert list(catalog.views()) == [WorkerId.of(first)]
-    catalog.lose(WorkerId.of(first))
-    assert list(catalog.views()) == [WorkerId.of(second)]
+    assert list(catalog.views()) == [first.worker_id]
+    catalog.lose(first.worker_id)
+    assert list(catalog.views()) == [second.worker_id]
 
 
 def test_of_two_lives_of_a_worker_requests_go_to_the_warm_one() -> None:
     catalog = Catalog(["gpt2"])
-    first, second = snapshot("worker-0", "gpt2"), snapshot("worker-0", "gpt2")
-    first.warm, second.incarnation = False, "2"
+    first = snapshot("worker-0", "gpt2", warm=False)
+    second = snapshot("worker-0", "gpt2", incarnation="2")
     catalog.update(first)
     catalog.update(second)
-    assert list(catalog.views()) == [WorkerId.of(second)]
+    assert list(catalog.views()) == [second.worker_id]
 
 
 def test_a_successor_beside_a_worker_is_neither_listed_nor_counted() -> None:
     catalog = Catalog(["gpt2"])
     first = snapshot("worker-0", "gpt2", lengths=(16, 24))
-    second = snapshot("worker-0", "gpt2", lengths=(16,))
-    second.incarnation = "2"
+    second = snapshot("worker-0", "gpt2", lengths=(16,), incarnation="2")
     catalog.update(first)
     catalog.update(second)
     model = catalog.model("gpt2")
@@ -172,11 +154,10 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalog = Catalog(["gpt2"])
-    idle = snapshot("worker-0", "gpt2")
-    idle.lanes.add(model="gpt2", beams=1, total_slots=1)
+    idle = snapshot("worker-0", "gpt2", lanes=[LaneReport(model="gpt2", beams=1, total_slots=1)])
     catalog.update(idle)
     ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
-    worker = WorkerId.of(idle)
+    worker = idle.worker_id
     for _ in range(2):
         catalog.assign(worker, 1, ask)
     load = LaneView(active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20)
@@ -192,17 +173,19 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
 
 def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
     catalog = Catalog(["t5"])
-    idle = snapshot("worker-0", "t5")
-    idle.models[0].ladders.CopyFrom(ladders_to_message(SOURCE_LADDERS))
-    idle.lanes.add(model="t5", beams=1, total_slots=2)
+    idle = snapshot(
+        "worker-0",
+        models=[ServedModel(name="t5", ladders=SOURCE_LADDERS)],
+        lanes=[LaneReport(model="t5", beams=1, total_slots=2)],
+    )
     catalog.update(idle)
     for prompt_tokens in (1, 5):
         ask = Ask(
             model="t5", prompt_tokens=prompt_tokens, new_tokens=20, num_beams=1, source_tokens=30
         )
-        catalog.assign(WorkerId.of(idle), 1, ask)
+        catalog.assign(idle.worker_id, 1, ask)
     # The first step reads the last token of a prompt.
-    assert catalog.views()[WorkerId.of(idle)].lanes["t5", 1] == LaneView(
+    assert catalog.views()[idle.worker_id].lanes["t5", 1] == LaneView(
         active=2,
         slots=2,
         queued=0,
@@ -219,30 +202,27 @@ def test_a_request_that_has_arrived_is_not_counted_besides_its_workers_snapshot(
 ) -> None:
     monkeypatch.setattr(catalog_module, "ON_THE_WAY", 60.0)
     catalog = Catalog(["gpt2"])
-    idle = snapshot("worker-0", "gpt2")
-    idle.lanes.add(model="gpt2", beams=1, total_slots=1)
+    idle = snapshot("worker-0", "gpt2", lanes=[LaneReport(model="gpt2", beams=1, total_slots=1)])
     catalog.update(idle)
     ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
-    catalog.arrived(catalog.assign(WorkerId.of(idle), 1, ask))
+    catalog.arrived(catalog.assign(idle.worker_id, 1, ask))
     catalog.update(idle)
-    assert catalog.views()[WorkerId.of(idle)].lanes["gpt2", 1].active == 0
+    assert catalog.views()[idle.worker_id].lanes["gpt2", 1].active == 0
 
 
 def test_a_model_is_not_ready_on_a_worker_that_still_makes_its_first_graphs() -> None:
     catalog = Catalog(["gpt2"])
-    cold = snapshot("worker-0", "gpt2")
-    cold.warm = False
-    catalog.update(cold)
+    catalog.update(snapshot("worker-0", "gpt2", warm=False))
     assert not catalog.ready
 
 
 def test_a_graph_on_the_way_is_expected_from_what_others_took() -> None:
-    told = snapshot("worker-0", "gpt2", lengths=(16, 24, 32))
-    ready, compiling, overdue = told.graphs
-    ready.make_seconds = 4.0
-    for graph, seconds in ((compiling, 1.5), (overdue, 60.0)):
-        graph.state, graph.state_seconds = graph_pb2.GRAPH_STATE_COMPILING, seconds
-    views = view_of(told, now=100.0).graphs
+    graphs = [
+        graph("worker-0", "gpt2", 16, make_seconds=4.0),
+        graph("worker-0", "gpt2", 24, state=GraphState.COMPILING, state_seconds=1.5),
+        graph("worker-0", "gpt2", 32, state=GraphState.COMPILING, state_seconds=60.0),
+    ]
+    views = view_of(snapshot("worker-0", "gpt2", graphs=graphs), now=100.0).graphs
     assert sorted(view.ready_at for view in views.values()) == [0.0, 100.4, 102.5]
 
 

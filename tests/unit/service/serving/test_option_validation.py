@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import pytest
 
+from harness.default_options import default_options
 from harness.requests import MODEL, bias, prepared, run_of, violations, with_text
-from shaperouter.v1 import generation_pb2, model_pb2
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.wire.options import options_from_message
 
 HEURISTIC = generation_pb2.EARLY_STOPPING_HEURISTIC
 
@@ -153,10 +156,8 @@ def test_a_bad_option_is_told(options: dict[str, Any], field: str, told: list[st
 
 
 def test_biases_of_the_checkpoint_take_up_room_that_is_told() -> None:
-    model = model_pb2.Model()
-    model.CopyFrom(MODEL)
-    model.default_options.bad_words_token_ids.add(ids=[1, 2])
-    model.vocab_size = 1000
+    defaults = options_from_message(default_options(bad_words_token_ids=[run_of(1, 2)]))
+    model = dataclasses.replace(MODEL, default_options=defaults, vocab_size=1000)
     request = with_text("x", logit_bias=[bias(token) for token in range(256)])
     (violation,) = violations(request, model)
     assert "at most 255 entries in total besides the checkpoint's 1, got 256" in str(violation)

@@ -1,74 +1,71 @@
 """The defaults that options get."""
 
+import dataclasses
 import math
 from typing import Any
 
 import pytest
 
 from harness.default_options import default_options
-from shaperouter.v1 import generation_pb2, model_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.resolution import resolve
 from shaperouter_service.wire.options import (
-    model_facts,
     options_from_message,
     run_options_to_message,
 )
 
 # A checkpoint that says everything, and one that says little.
-MODEL = model_pb2.Model(
-    name="tiny",
-    vocab_size=100,
-    default_options=generation_pb2.GenerationOptions(
-        max_new_tokens=20,
-        min_new_tokens=3,
-        do_sample=False,
-        temperature=0.75,
-        top_k=5,
-        top_p=0.5,
-        min_p=0.25,
-        typical_p=0.125,
-        repetition_penalty=1.5,
-        no_repeat_ngram_size=3,
-        num_beams=4,
-        num_return_sequences=3,
-        length_penalty=0.5,
-        early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
-        eos_token_ids=[7, 9],
-        logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
-        bad_words_token_ids=[generation_pb2.TokenIds(ids=[2, 3])],
-    ),
-    ladders=model_pb2.Ladders(
-        lanes=[model_pb2.LaneLadders(beams=1), model_pb2.LaneLadders(beams=4)]
-    ),
+DEFAULTS = generation_pb2.GenerationOptions(
+    max_new_tokens=20,
+    min_new_tokens=3,
+    do_sample=False,
+    temperature=0.75,
+    top_k=5,
+    top_p=0.5,
+    min_p=0.25,
+    typical_p=0.125,
+    repetition_penalty=1.5,
+    no_repeat_ngram_size=3,
+    num_beams=4,
+    num_return_sequences=3,
+    length_penalty=0.5,
+    early_stopping=generation_pb2.EARLY_STOPPING_FIRST,
+    eos_token_ids=[7, 9],
+    logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
+    bad_words_token_ids=[generation_pb2.TokenIds(ids=[2, 3])],
 )
-BARE_MODEL = model_pb2.Model(
-    name="bare", vocab_size=100, default_options=default_options(eos_token_ids=[7])
+MODEL = ModelFacts(
+    name="tiny", vocab_size=100, widest_beams=4, defaults=options_from_message(DEFAULTS)
+)
+BARE_MODEL = ModelFacts(
+    name="bare",
+    vocab_size=100,
+    defaults=options_from_message(default_options(eos_token_ids=[7])),
 )
 
 
 def resolved(
-    model: model_pb2.Model = BARE_MODEL,
+    model: ModelFacts = BARE_MODEL,
     *,
     room: int = 1000,
     words: list[list[int]] | None = None,
     **options: Any,
 ) -> worker_pb2.RunOptions:
     given = options_from_message(generation_pb2.GenerationOptions(**options))
-    return run_options_to_message(
-        resolve(given, model_facts(model), room=room, bad_words=words or [])
-    )
+    return run_options_to_message(resolve(given, model, room=room, bad_words=words or []))
 
 
 def biases(options: worker_pb2.RunOptions) -> list[tuple[list[int], float]]:
     return [(list(bias.token_ids), bias.bias) for bias in options.biases]
 
 
-def changed(**options: Any) -> model_pb2.Model:
+def changed(**options: Any) -> ModelFacts:
     """The model with other defaults."""
-    model = model_pb2.Model()
-    model.CopyFrom(MODEL)
-    model.default_options.MergeFrom(generation_pb2.GenerationOptions(**options))
-    return model
+    defaults = generation_pb2.GenerationOptions()
+    defaults.CopyFrom(DEFAULTS)
+    defaults.MergeFrom(generation_pb2.GenerationOptions(**options))
+    return dataclasses.replace(MODEL, defaults=options_from_message(defaults))
 
 
 def test_options_without_an_effect_are_neutral() -> None:
@@ -197,7 +194,7 @@ def test_a_seed_is_chosen_when_there_is_none() -> None:
 
 def test_default_beams_are_no_more_than_there_are() -> None:
     assert resolved(changed(num_beams=9)).num_beams == 4
-    assert resolved(model_pb2.Model(default_options=default_options(num_beams=9))).num_beams == 1
+    assert resolved(dataclasses.replace(changed(num_beams=9), widest_beams=1)).num_beams == 1
 
 
 def test_default_beams_give_way_to_what_cannot_be_done_with_them() -> None:

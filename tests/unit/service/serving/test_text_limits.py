@@ -15,9 +15,11 @@ import pytest
 
 from harness.requests import ANSWERING, MODEL, Letters, violations, with_ids
 from harness.router import wait_until
+from harness.routing import LADDERS
 from harness.transcripts import TOKENS
 from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.serving.transcription.options import (
     initial_prompt_violations,
@@ -68,7 +70,7 @@ def prompt(text: str) -> generation_pb2.GenerateRequest:
 
 
 # How a text is sent, to which model, the field that is blamed, the limit and the reason for it.
-CASES: list[tuple[Any, model_pb2.Model, str, int, str]] = [
+CASES: list[tuple[Any, ServedModel, str, int, str]] = [
     (prompt, MODEL, "text", LONGEST_PROMPT, "31 tokens, max_length of tiny less one to generate"),
     (prompt, ANSWERING, "text", LONGEST_SOURCE, "16 tokens, max_source_length of answering"),
     (answer_to, ANSWERING, "decoder_text", LONGEST_PROMPT, "31 tokens, max_length of answering"),
@@ -82,7 +84,7 @@ CASES: list[tuple[Any, model_pb2.Model, str, int, str]] = [
     ids=["prompt", "source", "decoder_text", "bad_words"],
 )
 def test_a_text_over_the_limit_is_refused_without_tokenizing_it(
-    make: Any, model: model_pb2.Model, field: str, limit: int, reason: str
+    make: Any, model: ServedModel, field: str, limit: int, reason: str
 ) -> None:
     (violation,) = refused(make(" " * (limit + 1)), model)
     assert violation.field == field
@@ -92,7 +94,7 @@ def test_a_text_over_the_limit_is_refused_without_tokenizing_it(
     assert violation.description.endswith(f", got {limit + 1}")
 
 
-def refused(request: GenerateAny, model: model_pb2.Model) -> Sequence[Any]:
+def refused(request: GenerateAny, model: ServedModel) -> Sequence[Any]:
     with pytest.raises(InvalidRequestError) as error:
         asyncio.run(prepare(request, model, cast("ClientTokenizer", Unasked())))
     return error.value.violations
@@ -103,7 +105,7 @@ def refused(request: GenerateAny, model: model_pb2.Model) -> Sequence[Any]:
     [(make, model, limit) for make, model, _, limit, _ in CASES],
     ids=["prompt", "source", "decoder_text", "bad_words"],
 )
-def test_a_text_at_the_limit_is_tokenized(make: Any, model: model_pb2.Model, limit: int) -> None:
+def test_a_text_at_the_limit_is_tokenized(make: Any, model: ServedModel, limit: int) -> None:
     request = make(" " * limit)
     assert asyncio.run(prepare(request, model, cast("ClientTokenizer", Short()))).prompt
 
@@ -125,7 +127,7 @@ def test_too_many_ids_of_a_decoders_prompt_are_counted() -> None:
 
 
 def test_an_initial_prompt_over_the_limit_is_told_with_all_else_that_is_wrong() -> None:
-    model = model_pb2.Model(name="whisper", max_length=448, characters_per_token=128)
+    model = ServedModel(ladders=LADDERS, name="whisper", max_length=448, characters_per_token=128)
     assert not list(initial_prompt_violations(model, "x" * 448 * 128))
     with pytest.raises(InvalidRequestError) as error:
         resolve_transcription(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import string
 from pathlib import Path
@@ -13,11 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_worker import SLOTS, FakeWorker
 from harness.router import PATIENCE, Play, Router
-from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import digest
 from shaperouter_service.fleet.link import Loss
 from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.routing.snapshots import StartTimes
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.access import Refusal
 from shaperouter_service.telemetry.exposition import make_registry
@@ -43,7 +45,7 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
         "dtype": {model.weight_dtype},
         "kernels": {model.kernels or "none"},
         "worker": {worker.name},
-        "phase": set(worker_pb2.StartTimes.DESCRIPTOR.fields_by_name),
+        "phase": {field.name for field in dataclasses.fields(StartTimes)},
         "code": {code.name for code in grpc.StatusCode},
         "client": set(CLIENTS),
         "fit": {"tight", "loose"},

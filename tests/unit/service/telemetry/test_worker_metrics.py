@@ -1,5 +1,6 @@
 """Metrics made of workers' snapshots."""
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -7,48 +8,54 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2, worker_pb2
-from shaperouter_service.routing.catalog import WorkerId
+from harness.routing import LADDERS
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import (
+    BudgetReport,
+    GraphReport,
+    Histogram,
+    LaneReport,
+    Snapshot,
+    StartTimes,
+    WorkerId,
+)
+from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
-PREFILL, DECODE = signature_pb2.GRAPH_KIND_PREFILL, signature_pb2.GRAPH_KIND_DECODE
+PREFILL, DECODE = GraphKind.PREFILL, GraphKind.DECODE
 SIGNATURE = {"model", "kind", "rows", "length", "beams"}
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def histogram(*counts: int, total: float = 0.0) -> graph_pb2.Histogram:
-    return graph_pb2.Histogram(bounds=[0.1, 1], counts=counts or (0, 0, 0), sum=total)
+def histogram(*counts: int, total: float = 0.0) -> Histogram:
+    return Histogram(bounds=[0.1, 1], counts=counts or (0, 0, 0), sum=total)
 
 
-def graph(
-    length: int = 16, kind: signature_pb2.GraphKind = PREFILL, **fields: Any
-) -> graph_pb2.Graph:
+def graph(length: int = 16, kind: GraphKind = PREFILL, **fields: Any) -> GraphReport:
     defaults: dict[str, Any] = {
-        "signature": signature_pb2.Signature(
-            model="gpt2", kind=kind, rows=1, length=length, beams=1
-        ),
-        "state": graph_pb2.GRAPH_STATE_READY,
+        "signature": Signature(model="gpt2", kind=kind, rows=1, length=length, beams=1),
+        "worker": "",
+        "state": GraphState.READY,
         "traces": 1,
         "compiles": 1,
         "compile_seconds": histogram(0, 0, 1, total=2.5),
         "stall_seconds": histogram(1, 0, 2, total=5.0),
         "device_seconds": histogram(3, 2, 1, total=3.5),
     }
-    return graph_pb2.Graph(**(defaults | fields))
+    return GraphReport(**(defaults | fields))
 
 
 def snapshot(
-    *graphs: graph_pb2.Graph,
+    *graphs: GraphReport,
     worker: str = "worker-0",
     incarnation: str = "1",
     device: str = "CPU:0",
     kernels: str = "avx512",
     **fields: Any,
-) -> worker_pb2.WatchResponse:
-    for each in graphs:
-        each.worker = worker
-    lane = worker_pb2.Lane(
+) -> Snapshot:
+    lane = LaneReport(
         model="gpt2",
         beams=1,
         active_slots=3,
@@ -59,7 +66,8 @@ def snapshot(
     )
     defaults: dict[str, Any] = {
         "models": [
-            model_pb2.Model(
+            ServedModel(
+                ladders=LADDERS,
                 name="gpt2",
                 kv_cache_bytes=1000,
                 weight_bytes=500,
@@ -70,11 +78,11 @@ def snapshot(
         "lanes": [lane],
         "compile_queue_depth": 2,
     }
-    return worker_pb2.WatchResponse(
+    return Snapshot(
         worker=worker,
         incarnation=incarnation,
         device=device,
-        graphs=graphs,
+        graphs=[dataclasses.replace(each, worker=worker) for each in graphs],
         **(defaults | fields),
     )
 
@@ -199,7 +207,7 @@ def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
         compile_seconds=histogram(),
         stall_seconds=histogram(),
         device_seconds=histogram(),
-        state=graph_pb2.GRAPH_STATE_TRACING,
+        state=GraphState.TRACING,
     )
     scraped.metrics.observe(snapshot(fresh, incarnation="2", lanes=[]))
     replaced = scraped.series()
@@ -239,11 +247,11 @@ def test_slots_are_active_or_free(scraped: Scraped) -> None:
 def test_graphs_are_counted_by_state(scraped: Scraped) -> None:
     scraped.metrics.observe(
         snapshot(
-            graph(16, state=graph_pb2.GRAPH_STATE_TRACING),
-            graph(24, state=graph_pb2.GRAPH_STATE_COMPILING),
-            graph(32, state=graph_pb2.GRAPH_STATE_READY),
-            graph(40, state=graph_pb2.GRAPH_STATE_READY),
-            graph(64, state=graph_pb2.GRAPH_STATE_FAILED),
+            graph(16, state=GraphState.TRACING),
+            graph(24, state=GraphState.COMPILING),
+            graph(32, state=GraphState.READY),
+            graph(40, state=GraphState.READY),
+            graph(64, state=GraphState.FAILED),
         )
     )
     states = ("tracing", "compiling", "ready", "failed")
@@ -296,7 +304,7 @@ def test_buckets_accumulate_up_to_the_count(
 
 
 def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
-    start = worker_pb2.StartTimes(import_seconds=3.5)
+    start = StartTimes(import_seconds=3.5)
     scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE), start=start))
     labels = {
         name: {label for label, _ in its} - {"le"}
@@ -332,7 +340,7 @@ def test_weights_are_told_by_their_type_and_by_what_multiplies_by_them(scraped: 
 
 
 def test_the_start_of_a_worker_is_told_by_phase_as_far_as_it_has_come(scraped: Scraped) -> None:
-    start = worker_pb2.StartTimes(import_seconds=3.5, weights_seconds=0.25)
+    start = StartTimes(import_seconds=3.5, weights_seconds=0.25)
     scraped.metrics.observe(snapshot(start=start))
     name = "shaperouter_startup_seconds"
     assert scraped.value(name, worker="worker-0", phase="import") == 3.5
@@ -342,7 +350,7 @@ def test_the_start_of_a_worker_is_told_by_phase_as_far_as_it_has_come(scraped: S
 
 def test_room_and_limit_are_summed_over_workers(scraped: Scraped) -> None:
     for worker in ("worker-0", "worker-1"):
-        budget = worker_pb2.CompileBudget(room=3, max_graphs=10)
+        budget = BudgetReport(room=3, max_graphs=10)
         scraped.metrics.observe(snapshot(worker=worker, budget=budget))
     assert scraped.value("shaperouter_graphs_limit") == 20
     assert scraped.value("shaperouter_graphs_room") == 6

@@ -24,7 +24,6 @@ from harness.logs import capture_logs
 from harness.router import wait_until
 from shaperouter_service.fleet.processes import SUCCESSOR
 from shaperouter_service.generation.run_events import RunCompletion
-from shaperouter_service.wire.ladders import ladders_from_message
 from shaperouter_service.wire.signatures import signature_to_message
 
 
@@ -74,7 +73,7 @@ def test_what_was_kept_and_what_was_left_is_told(recycle: Recycle) -> None:
         (old,) = local.started
         first = local.catalog.model("tiny")
         assert first is not None
-        ladders = ladders_from_message(first.ladders)
+        ladders = first.ladders
         await old.worker.make_first_graphs()
 
         def make_first(process: FakeProcess) -> None:

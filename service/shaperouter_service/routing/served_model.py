@@ -1,0 +1,71 @@
+"""A served model and its limits, as workers describe it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.speech.transcription import TranscriptSettings
+
+
+class ModelKind(StrEnum):
+    """What a model does with its input."""
+
+    DECODER = "decoder"  # continues a prompt
+    ENCODER_DECODER = "encoder-decoder"  # answers a source
+    TRANSCRIBER = "transcriber"  # transcribes recordings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model's description.
+
+    Attributes:
+        name: Name that requests use.
+        family: Family of the architecture, e.g. `gpt2`.
+        kind: What it does with its input.
+        vocab_size: Number of token ids.
+        max_length: Maximum tokens of prompt and generated text together; the decoder's, if there
+            is an encoder.
+        max_source_length: Maximum tokens of a source; 0 without an encoder.
+        decoder_start_token_id: First token of every decoder's prompt; None without an encoder.
+        default_options: The defaults of all options that have one, by name.
+        transcripts: How it makes transcripts; None for a model that makes none.
+        ladders: The shapes that its graphs can have.
+        dtype: Data type of caches and of most computations.
+        weight_dtype: Data type of the weight matrices.
+        kernels: Instruction set of the native kernels; empty if XLA computes products.
+        parameters: Number of parameters.
+        weight_bytes: Memory of the weights on one device.
+        encoder_weight_bytes: Memory of the weights that only the encoder reads.
+        kv_cache_bytes: Memory of the key/value caches of the requests that run now.
+        kv_cache_bytes_per_token: Memory of one position of these caches.
+        slots: Number of requests without beam search that one worker runs at a time.
+        ready_workers: Number of workers that are ready for it; only the router knows it.
+        tokenizer: Class of its tokenizer, which only the router knows; empty without one.
+        characters_per_token: Maximum characters of a text per token; 0 without a tokenizer.
+    """
+
+    name: str
+    family: str = ""
+    kind: ModelKind = ModelKind.DECODER
+    vocab_size: int = 0
+    max_length: int = 0
+    max_source_length: int = 0
+    decoder_start_token_id: int | None = None
+    default_options: Mapping[str, Any] = field(default_factory=dict)
+    transcripts: TranscriptSettings | None = None
+    ladders: Ladders
+    dtype: str = ""
+    weight_dtype: str = ""
+    kernels: str = ""
+    parameters: int = 0
+    weight_bytes: int = 0
+    encoder_weight_bytes: int = 0
+    kv_cache_bytes: int = 0
+    kv_cache_bytes_per_token: int = 0
+    slots: int = 0
+    ready_workers: int = 0
+    tokenizer: str = ""
+    characters_per_token: int = 0
