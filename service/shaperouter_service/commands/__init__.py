@@ -1,1 +1,1 @@
-"""The commands of `shaperouterd`, one module each; options that several have are in `options`."""
+"""The commands of `shaperouterd`, one module each; `options` has the options they share."""

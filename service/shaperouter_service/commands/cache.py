@@ -1,4 +1,4 @@
-"""`shaperouterd cache`: shows, checks and shrinks the compile cache. Needs no TensorFlow."""
+"""`shaperouterd cache`: lists, checks and shrinks the compile cache, without TensorFlow."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from shaperouter_service.system.sizes import format_size, parse_size
 
 DAY_SECONDS = 24 * 3600.0
 
-# Units of ages, from coarse to fine, in seconds.
+# Units of ages in seconds, the largest first.
 _UNITS = (("d", DAY_SECONDS), ("h", 3600.0), ("min", 60.0))
 
 
@@ -24,7 +24,7 @@ def _open(_: click.Context, __: click.Parameter, value: str | None) -> CompileCa
     if directory is None or value == "off":
         raise click.UsageError("--compile-cache: must be a directory, got off")
     cache = CompileCache(directory, max_bytes=sys.maxsize)
-    # Before the first start, there is none yet in the default place.
+    # The default directory does not exist before the first start.
     if value is not None and not cache.exists:
         what = "is not a compile cache" if directory.is_dir() else "is not a directory"
         raise click.UsageError(f"--compile-cache: {directory} {what}")
@@ -135,7 +135,7 @@ def _as_table(cache: CompileCache, entries: Sequence[Entry]) -> str:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = [
-                # Names to the left, numbers to the right.
+                # Names are left-aligned, numbers right-aligned.
                 cell.ljust(width) if index < 2 else cell.rjust(width)
                 for index, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]

@@ -1,4 +1,4 @@
-"""`shaperouterd certificates`: certificates to try TLS with."""
+"""`shaperouterd certificates`: writes certificates for trying TLS."""
 
 import datetime as dt
 from collections.abc import Sequence

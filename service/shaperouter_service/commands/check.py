@@ -1,4 +1,4 @@
-"""`shaperouterd check`: whether `serve` would start with the same options."""
+"""`shaperouterd check`: checks whether `serve` would start with the same options."""
 
 import os
 import sys

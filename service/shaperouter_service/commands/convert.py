@@ -1,4 +1,4 @@
-"""`shaperouterd convert`: turns a checkpoint of another layout into one that can be served."""
+"""`shaperouterd convert`: converts a checkpoint of another layout."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def convert(*, source: Path, target: Path) -> None:
     must be empty or not exist; then `--model NAME=TARGET` serves it. Only tensors are read from
     pytorch_model.bin; code in it is never run. Quantized weights of CTranslate2 become float32.
     """
-    # Imported late: it needs the packages of workers, which routers do without.
+    # Imported late because it needs packages that only workers have.
     from shaperouter_service.checkpoints.conversion import convert_directory
 
     try:

@@ -1,4 +1,4 @@
-"""The commands of `shaperouterd`, together."""
+"""The command group of `shaperouterd`."""
 
 import click
 

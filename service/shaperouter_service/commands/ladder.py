@@ -1,4 +1,4 @@
-"""`shaperouterd ladder`: ladders that are fitted to recorded traffic."""
+"""`shaperouterd ladder`: fits ladders to recorded traffic."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 from shaperouter_service.traffic_record import read_record
 
-# Requests below which a fitted ladder means little: each of some ten rungs serves some ten of them.
+# Requests below which a fitted ladder is unreliable: about ten for each of about ten rungs.
 ENOUGH_REQUESTS = 100
 
 # The first two and the last are words, the others numbers.
@@ -28,13 +28,13 @@ COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "len
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The ladder of encode, of prefill, or of one lane, as it is and as it was fitted.
+    """The current and the fitted ladder of encode, of prefill or of one lane.
 
     Attributes:
-        title: Which, for people.
-        demand: What is asked of it.
-        today: The ladder it has, in places.
-        fitted: The ladder it should have, in places.
+        title: Which of these, as the table names it.
+        demand: The recorded demand.
+        today: The current ladder, in positions.
+        fitted: The fitted ladder, in positions.
     """
 
     title: str
@@ -45,12 +45,12 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What was fitted to the traffic of one model.
+    """The ladders fitted to the traffic of one model.
 
     Attributes:
-        traffic: The traffic.
-        chosen: Lengths for the model's options, by kind; None where nothing was measured.
-        comparisons: How they compare with what the model has.
+        traffic: The recorded traffic.
+        chosen: Lengths for the model's options, by kind; None if no device time was recorded.
+        comparisons: Comparisons with the current ladders.
     """
 
     traffic: Traffic
@@ -59,12 +59,12 @@ class Fit:
 
     @property
     def cost_today(self) -> float:
-        """Seconds for padding and compilations on the ladders the model has."""
+        """Seconds for padding and compilations on the current ladders."""
         return sum(one.demand.expected(one.today).cost for one in self.comparisons)
 
     @property
     def cost_fitted(self) -> float:
-        """The same on the fitted ladders."""
+        """Seconds for padding and compilations on the fitted ladders."""
         return sum(one.demand.expected(one.fitted).cost for one in self.comparisons)
 
 
@@ -154,13 +154,13 @@ def fit(
         raise click.BadParameter(
             f"no traffic is recorded for {model!r}; recorded models: {known}", param_hint="--model"
         )
-    most_rungs = {
+    max_rungs = {
         GraphKind.ENCODE: encode_rungs,
         GraphKind.PREFILL: prefill_rungs,
         GraphKind.DECODE: decode_rungs,
     }
     fits = [
-        _fit(record[name], most_rungs, horizon) for name in sorted(record) if model in (None, name)
+        _fit(record[name], max_rungs, horizon) for name in sorted(record) if model in (None, name)
     ]
     click.echo("\n\n".join(_report(one, horizon) for one in fits))
     if output is not None:
@@ -170,11 +170,9 @@ def fit(
             raise click.FileError(str(output), str(error)) from error
 
 
-def _fit(
-    traffic: Traffic, most_rungs: Mapping[GraphKind, int | None], horizon: float | None
-) -> Fit:
+def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: float | None) -> Fit:
     ladders = traffic.ladders
-    # Counts are of as many seconds as the record has.
+    # The counts cover `traffic.seconds` seconds.
     factor = horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
     chosen: dict[GraphKind, ChosenLengths | None] = {}
     comparisons = []
@@ -187,7 +185,7 @@ def _fit(
         if demand is None:
             continue
         demand = demand.times(factor)
-        fitted = fit_ladder([demand], maximum=today.maximum, most_rungs=most_rungs[kind])
+        fitted = fit_ladder([demand], maximum=today.maximum, max_rungs=max_rungs[kind])
         chosen[kind] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
         comparisons.append(Comparison(title=kind, demand=demand, today=today, fitted=fitted))
     chosen[GraphKind.DECODE] = None
@@ -196,7 +194,7 @@ def _fit(
         fitted = fit_ladder(
             list(lanes.values()),
             maximum=ladders.prefill_lengths.maximum,
-            most_rungs=most_rungs[GraphKind.DECODE],
+            max_rungs=max_rungs[GraphKind.DECODE],
         )
         chosen[GraphKind.DECODE] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
         comparisons += [
@@ -211,7 +209,7 @@ def _fit(
     return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
 
 
-# --- What is printed -----------------------------------------------------------------------------
+# --- Output -------------------------------------------------------------------------------------
 
 
 def _report(fit: Fit, horizon: float | None) -> str:
@@ -247,9 +245,9 @@ def _recorded(traffic: Traffic) -> str:
 
 
 def _is_thin(traffic: Traffic) -> bool:
-    # With an encoder most prompts leave nothing to read, and are not recorded.
-    read = traffic.prompts if traffic.ladders.encoder is None else traffic.sources
-    return min(sum(read.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
+    # With an encoder, most prompts have one token: they need no prefill and are not recorded.
+    inputs = traffic.prompts if traffic.ladders.encoder is None else traffic.sources
+    return min(sum(inputs.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
 
 
 def _table(fit: Fit) -> list[str]:

@@ -1,4 +1,4 @@
-"""`shaperouterd router`: a router alone."""
+"""`shaperouterd router`: runs a router for workers elsewhere."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`shaperouterd serve`: a router and its workers on one machine."""
+"""`shaperouterd serve`: runs a router and its workers on one machine."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def serve(
     common.configure_logs()
     common.configure_tracing("router")
     sources = common.sources()
-    # Workers would refuse them, too, but only once each has started.
+    # Checked here because workers would refuse them only after starting.
     names = [source.name for source in sources]
     lengths_of_models("prefill-lengths", engine.prefill_lengths, names)
     lengths_of_models("decode-lengths", engine.decode_lengths, names)

@@ -1,4 +1,4 @@
-"""`shaperouterd token`: a new token for a client, and what the file of tokens has to say of it."""
+"""`shaperouterd token`: generates a token and its entry for the --tokens file."""
 
 import secrets
 
@@ -6,11 +6,11 @@ import click
 
 from shaperouter_service.auth import check_name, digest
 
-# Random bytes of a token: 256 bits, which nobody guesses, whatever they hash.
+# Random bytes of a token: 256 bits cannot be guessed, so a fast hash protects them.
 _BYTES = 32
 
 
-def _checked(_: click.Context, __: click.Parameter, name: str) -> str:
+def _check(_: click.Context, __: click.Parameter, name: str) -> str:
     try:
         check_name(name)
     except ValueError as error:
@@ -19,7 +19,7 @@ def _checked(_: click.Context, __: click.Parameter, name: str) -> str:
 
 
 @click.command()
-@click.argument("name", callback=_checked)
+@click.argument("name", callback=_check)
 def token(name: str) -> None:
     """Generate a token for the client NAME.
 

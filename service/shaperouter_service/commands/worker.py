@@ -1,4 +1,4 @@
-"""`shaperouterd worker`: a worker alone, which is also what `serve` starts."""
+"""`shaperouterd worker`: runs a worker; `serve` starts its local workers with it."""
 
 import asyncio
 import os
@@ -65,10 +65,10 @@ def worker(
     if engine.compile_cache != OFF:
         set_flags()
     os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""))
-    # TensorFlow greets with pages of hardware notes otherwise.
+    # Otherwise TensorFlow logs pages of notes on the hardware.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # It speeds up what XLA does not compile, of which we have only copies, and announces itself in
-    # the log whatever the level.
+    # oneDNN speeds up only what XLA does not compile, which is copies here, and logs a line at any
+    # level.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
         from shaperouter_service.roles.worker import WorkerConfig, run_worker
@@ -96,7 +96,7 @@ def worker(
             encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),
             threads=engine.threads,
             hang_timeout=engine.hang_timeout,
-            # The worker whose place it takes tells a successor what to make.
+            # A successor gets its list of graphs from the worker that it replaces.
             make_recorded=not successor,
             trace_apart=True,
         ),

@@ -75,7 +75,7 @@ class Demand:
         )
 
 
-def fit_ladder(demands: Sequence[Demand], *, maximum: int, most_rungs: int | None = None) -> Ladder:
+def fit_ladder(demands: Sequence[Demand], *, maximum: int, max_rungs: int | None = None) -> Ladder:
     """Finds the ladder with the lowest cost of padding and compilations together.
 
     Its inner rungs are multiples of LENGTH_MULTIPLE. A rung that serves nothing costs nothing.
@@ -84,7 +84,7 @@ def fit_ladder(demands: Sequence[Demand], *, maximum: int, most_rungs: int | Non
     Args:
         demands: Demands on the ladder; no length is above `maximum` times the demand's beams.
         maximum: The last rung, in tokens.
-        most_rungs: Maximum number of rungs, at least 1; None means as many as pay.
+        max_rungs: Maximum number of rungs, at least 1; None means as many as pay.
 
     Returns:
         The ladder, in tokens.
@@ -95,7 +95,7 @@ def fit_ladder(demands: Sequence[Demand], *, maximum: int, most_rungs: int | Non
     best: list[tuple[float, tuple[int, ...]]] = [
         (costs[last][0], (rung,)) for last, rung in enumerate(rungs)
     ]
-    for _ in range(1, most_rungs or len(rungs)):
+    for _ in range(1, max_rungs or len(rungs)):
         better = list(best)
         for last, rung in enumerate(rungs):
             for below in range(last):

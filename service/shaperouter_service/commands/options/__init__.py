@@ -1,4 +1,4 @@
-"""Options that several commands have: one module for each kind, and how they are declared."""
+"""Options that commands share: one module for each group, and how they are declared."""
 
 from shaperouter_service.commands.options.common import CommonOptions, common_options
 from shaperouter_service.commands.options.declaring import OFF, as_arguments, option

@@ -1,4 +1,4 @@
-"""Options of every role: what it serves, how it stops, what it tells."""
+"""Options of every role: models, ports, shutdown, logs and traces."""
 
 from dataclasses import dataclass
 
@@ -26,28 +26,28 @@ class CommonOptions:
     tracing: TracingChoice
 
     def configure_logs(self, **context: str) -> None:
-        """Sets up logging, and tells of variables without effect; `context` is in each line."""
+        """Sets up logging with `context` in each line, and warns of unknown variables."""
         configure_logs(LogSettings(level=self.log_level, format=self.log_format, fields=context))
         warn_of_unknown_variables()
 
     def configure_tracing(self, role: str) -> None:
-        """Has requests traced if they are to be.
+        """Sets up tracing, unless it is off.
 
         Raises:
-            StartupError: What it takes is not installed.
+            StartupError: The packages for tracing are not installed.
         """
         configure_tracing(self.tracing, role=role)
 
     @property
     def health_address(self) -> str | None:
-        """Where health alone is served, if anywhere."""
+        """Address of the health server; None if it is off."""
         return None if self.health_listen == OFF else self.health_listen
 
     def sources(self) -> list[ModelSource]:
-        """Finds the models.
+        """Locates the models, and downloads them if needed.
 
         Raises:
-            StartupError: One is not there.
+            StartupError: A model is missing or unsafe.
         """
         return parse_models(self.models)
 

@@ -1,4 +1,4 @@
-"""The configuration file: defaults of a command's options."""
+"""The configuration file (`--config`), which sets defaults of a command's options."""
 
 import tomllib
 from collections.abc import Collection
@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from shaperouter_service.commands.options.declaring import CONFIG_FILE, Option, option
-from shaperouter_service.commands.options.spelling import nearest
+from shaperouter_service.commands.options.variables import nearest
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Takes defaults from a TOML file whose keys are the options' names."""
+    """Reads defaults from a TOML file whose keys are names of options."""
     if path is None:
         return
     try:
@@ -26,7 +26,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
             form = "a list of values" if known[key].multiple else "one value"
             raise click.BadParameter(f"{path}: {key} must be {form}, got {value!r}")
     ctx.meta[CONFIG_FILE] = path
-    # As text, as from the environment: so that 1.5 is no integer here either.
+    # As text, like values of the environment, so that 1.5 is not accepted as an integer.
     ctx.default_map = {
         known[key].name: [str(v) for v in value] if isinstance(value, list) else str(value)
         for key, value in values.items()
@@ -43,7 +43,7 @@ def _keys(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def _unknown(key: str, known: Collection[str], ctx: click.Context) -> str:
-    """Says that a key is no option of a command, and what may have been meant."""
+    """Describes an unknown key, with the option that was probably meant."""
     group = ctx.find_root().command
     commands = group.commands if isinstance(group, click.Group) else {}
     if others := [name for name, command in commands.items() if key in _keys(command)]:

@@ -1,4 +1,4 @@
-"""How options are declared: one, or a kind of them that commands are given as one value."""
+"""Declaring options: single ones, and groups that a command receives as one value."""
 
 import dataclasses
 import functools
@@ -21,10 +21,10 @@ OFF = "off"
 
 
 class Option(click.Option):
-    """An option whose errors name where the wrong value stands."""
+    """An option whose errors name the source of the wrong value."""
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """The variable or the key of the file, where the value is from there."""
+        """The flag, the variable or the key of the file that the value is from."""
         source = ctx.get_parameter_source(str(self.name)) if ctx else None
         name = self.opts[0]
         if ctx and source is click.core.ParameterSource.DEFAULT_MAP:
@@ -37,7 +37,7 @@ class Option(click.Option):
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    """An option that is also a SHAPEROUTER_ variable, and says so and its default in --help."""
+    """Declares an option that can also be set by a SHAPEROUTER_ variable, which --help names."""
     variable = "SHAPEROUTER_" + names[0].removeprefix("--").replace("-", "_").upper()
     defaults: dict[str, Any] = {
         "cls": Option,
@@ -49,12 +49,12 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
 
 
 def options_of(kind: type[Any], argument: str, *options: Decorator) -> Decorator:
-    """Options of one kind, in the order in which --help shows them.
+    """Declares a group of options, which a command receives as one dataclass.
 
     Args:
-        kind: A dataclass, of which commands are given one; its fields are named as the options.
-        argument: Name of the command's argument.
-        options: The options.
+        kind: The dataclass; its fields have the names of the options.
+        argument: Name of the command's argument that receives it.
+        options: The options, in the order of --help.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 
@@ -73,7 +73,7 @@ def options_of(kind: type[Any], argument: str, *options: Decorator) -> Decorator
 
 
 def as_arguments(values: "DataclassInstance") -> Iterator[str]:
-    """The arguments by which another process gets the same values of one kind of options."""
+    """Command-line arguments that give another process the same values of a group."""
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         for each in value if isinstance(value, tuple) else (value,):

@@ -1,4 +1,4 @@
-"""Options of workers: `serve` hands them on to its own."""
+"""Options of workers; `serve` passes them to its local workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ class EngineOptions:
 
 
 def default_compile_threads(cores: int) -> int:
-    """Graphs that a worker compiles at a time with so many cores.
+    """Number of graphs that a worker with `cores` cores compiles at the same time.
 
-    Compilations take the cores that requests are served with, and two that share them are ready no
-    sooner than one after the other: the one that is worth most had better be first.
+    Compilations compete with requests for cores. On few cores, two at a time finish no sooner than
+    one after the other, and the most valuable graph is ready later.
     """
     return 2 if cores >= 4 else 1
 
 
 class _Signatures(StringParamType):
-    """Signatures: in a variable, commas are between them, since spaces are in them."""
+    """Signatures, separated by commas in a variable because they contain spaces."""
 
     envvar_list_splitter = ","
 
@@ -233,7 +233,7 @@ def parse_warm(texts: Sequence[str], mode: CompileModeName) -> list[Signature]:
     """Reads the signatures of `--warm`.
 
     Raises:
-        StartupError: One is no signature, or the mode does not make them.
+        StartupError: A text is not a signature, or the mode does not warm graphs.
     """
     if texts and mode == "lazy":
         raise StartupError("warm: needs compile-mode warm or frozen, got lazy")

@@ -1,4 +1,4 @@
-"""Numbers as values of options: a refusal names the rule and the value."""
+"""Types of numeric options, whose errors name the rule and the value."""
 
 import math
 from typing import Any
@@ -7,12 +7,12 @@ import click
 
 
 class Integer(click.IntRange):
-    """An integer within limits."""
+    """An integer in a range."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Reads it, or says what it must be."""
+        """Parses a value; fails with the rule that it violates."""
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -20,19 +20,19 @@ class Integer(click.IntRange):
 
 
 class Number(click.FloatRange):
-    """A finite number within limits."""
+    """A finite number in a range."""
 
     name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Reads it, or says what it must be."""
+        """Parses a value; fails with the rule that it violates."""
         try:
             number = float(super().convert(value, param, ctx))
         except click.BadParameter:
             number = math.nan
-        # No limit keeps out what is no number.
+        # NaN passes every comparison with a limit.
         if not math.isfinite(number):
             self.fail(f"must be a number{_limits(self)}, got {value!r}", param, ctx)
         return number

@@ -1,4 +1,4 @@
-"""Options of what callers reach: a router, alone or with local workers."""
+"""Options of routers, alone or with local workers."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Options of TLS: of any server, and of a router towards its workers.
+"""Options of TLS: for any server, and for a router's connections to workers.
 
-They name files. No option or variable takes a secret itself: command lines and environments are
-read by too many.
+The options name files. No option or variable contains a secret itself, because other users and
+programs can read command lines and environments.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class TlsOptions:
     tls_client_ca: Path | None
 
     def server(self) -> ServerTls | None:
-        """What the server shows and asks; None for plain text.
+        """The TLS settings of the server; None means plain text.
 
         Raises:
-            StartupError: One option is there without another that it needs.
+            StartupError: An option is set without another that it needs.
         """
         _check_pair("tls-cert", self.tls_cert, "tls-key", self.tls_key)
         if self.tls_cert is None or self.tls_key is None:
@@ -73,10 +73,10 @@ class WorkerTlsOptions:
     worker_tls_name: str | None
 
     def workers(self) -> WorkerTls | None:
-        """What workers are asked and shown; None for plain text.
+        """The TLS settings for connections to workers; None means plain text.
 
         Raises:
-            StartupError: One option is there without another that it needs.
+            StartupError: An option is set without another that it needs.
         """
         _check_pair("worker-tls-cert", self.worker_tls_cert, "worker-tls-key", self.worker_tls_key)
         if self.worker_tls_ca is None:
@@ -120,5 +120,5 @@ worker_tls_options = options_of(
 
 def _check_pair(cert_option: str, cert: Path | None, key_option: str, key: Path | None) -> None:
     if (cert is None) != (key is None):
-        there, missing = (cert_option, key_option) if cert else (key_option, cert_option)
-        raise StartupError(f"{there}: needs {missing}")
+        given, missing = (cert_option, key_option) if cert else (key_option, cert_option)
+        raise StartupError(f"{given}: needs {missing}")

@@ -1,24 +1,23 @@
-"""Environment variables that look like options and are none."""
+"""Unknown names: environment variables that look like options, and the nearest known names."""
 
+import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 import structlog
 
-from shaperouter_service.commands.options.spelling import nearest
-
 PREFIX = "SHAPEROUTER_"
 
-# Of the `shaperouter` command and the client library, which may share an environment with us.
+# Variables of the `shaperouter` command and the client library, which may be set beside ours.
 CLIENT_VARIABLES = frozenset(
     PREFIX + name for name in ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE")
 )
 
-# Kubernetes sets variables for each Service of a namespace: for one called `shaperouter`, or
-# `shaperouter-` and more, they begin as ours do. Those that end in _PORT may be somebody's
-# mistake, unless the value is of Kubernetes' form.
+# Kubernetes sets variables for each Service of a namespace. For Services named `shaperouter` or
+# `shaperouter-…`, they begin with our prefix. A variable that ends in _PORT may still be a mistake,
+# unless its value has Kubernetes' form.
 _SERVICE_LINK = re.compile(
     r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
@@ -28,14 +27,13 @@ log = structlog.get_logger(__name__)
 
 
 def warn_of_unknown_variables() -> None:
-    """Warns of each variable that begins as options' do and that no command reads.
+    """Warns of each variable with our prefix that no command reads.
 
-    They are no errors: what sets variables for many programs, such as Kubernetes, knows nothing of
-    ours.
+    They are not errors, because systems such as Kubernetes set variables for many programs.
     """
     known = {*_variables(click.get_current_context().find_root().command), *CLIENT_VARIABLES}
     for name in unknown_variables(os.environ, known):
-        # The prefix alone would make them all look alike.
+        # With the common prefix, all names would look similar.
         meant = nearest(name.removeprefix(PREFIX), (each.removeprefix(PREFIX) for each in known))
         log.warning(
             "unknown environment variable ignored",
@@ -45,7 +43,7 @@ def warn_of_unknown_variables() -> None:
 
 
 def unknown_variables(environment: Mapping[str, str], known: set[str]) -> list[str]:
-    """The names that begin as options' do and are none, without those that Kubernetes sets."""
+    """Names with our prefix that no command reads, without those that Kubernetes sets."""
     return [
         name
         for name, value in sorted(environment.items())
@@ -54,6 +52,12 @@ def unknown_variables(environment: Mapping[str, str], known: set[str]) -> list[s
         and not _SERVICE_LINK.fullmatch(name)
         and not (name.endswith("_PORT") and _SERVICE_URL.fullmatch(value))
     ]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most similar to `name`; None if none is similar."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return found[0] if found else None
 
 
 def _variables(command: click.Command) -> Iterator[str]:

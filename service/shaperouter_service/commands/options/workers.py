@@ -1,4 +1,4 @@
-"""The option of roles with local workers: how many there are."""
+"""The option `--workers` of roles with local workers."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ from shaperouter_service.system.devices import visible_gpus
 
 
 class _WorkerCount(Integer):
-    """A number of workers, or one for each GPU."""
+    """A number of workers, or auto for one per GPU."""
 
     name = "integer or auto"
 

@@ -1,4 +1,4 @@
-"""`shaperouterd` in this process, with roles that only note what they were started with."""
+"""`shaperouterd` in this process, with roles that only record their arguments."""
 
 import sys
 from collections.abc import Callable

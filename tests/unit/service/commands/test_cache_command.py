@@ -53,20 +53,20 @@ def test_list_shows_each_graph_and_totals(cache: CompileCache, run: Run) -> None
     assert "12 s" in total
 
 
-def test_list_of_nothing_says_so(tmp_path: Path) -> None:
+def test_list_of_an_empty_cache_prints_zero_graphs(tmp_path: Path) -> None:
     # In the default place, before a worker has kept anything.
     environment = {"XDG_CACHE_HOME": str(tmp_path), "SHAPEROUTER_COMPILE_CACHE": None}
     result = CliRunner().invoke(cli, ["cache", "list"], env=environment)
     assert result.output.startswith("0 graphs, 0 B")
 
 
-def test_a_cache_in_which_nothing_is_kept_yet_is_one(tmp_path: Path, run: Run) -> None:
+def test_a_cache_without_graphs_is_accepted(tmp_path: Path, run: Run) -> None:
     assert CompileCache.open(tmp_path, max_bytes=10**9)
     assert run("list").output.startswith("0 graphs, 0 B")
     assert run("verify").output == "0 files, 0 damaged\n"
 
 
-def test_a_cache_without_its_mark_is_told_by_its_sections(
+def test_a_cache_without_its_tag_is_recognized_by_its_sections(
     cache: CompileCache, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "CACHEDIR.TAG").unlink()
@@ -74,7 +74,7 @@ def test_a_cache_without_its_mark_is_told_by_its_sections(
 
 
 @pytest.mark.parametrize("command", [["list"], ["verify"], ["prune", "--all"]], ids=str)
-def test_a_directory_that_is_no_cache_is_refused_by_name(
+def test_a_directory_that_is_no_cache_is_refused(
     run: Run, tmp_path: Path, command: list[str]
 ) -> None:
     # Of another program's cache.
@@ -88,7 +88,7 @@ def test_a_directory_that_is_no_cache_is_refused_by_name(
     assert f"--compile-cache: {nowhere} is not a directory" in " ".join(result.output.split())
 
 
-def test_list_as_json_tells_the_dimensions(cache: CompileCache, run: Run) -> None:
+def test_list_as_json_has_the_dimensions(cache: CompileCache, run: Run) -> None:
     content = json.loads(run("list", "--json").output)
     assert content["sections"] == {KEY.name: KEY.parts}
     assert {graph["graph"]: graph["seconds"] for graph in content["graphs"]} == GRAPHS
@@ -107,7 +107,7 @@ def test_verify_names_each_damaged_file(cache: CompileCache, run: Run, tmp_path:
     assert total == "4 files, 1 damaged"
 
 
-def test_prune_keeps_what_is_worth_most(cache: CompileCache, run: Run) -> None:
+def test_prune_keeps_the_most_valuable_graphs(cache: CompileCache, run: Run) -> None:
     result = run("prune", "--max-size=15kB")
     removed, total = result.output.splitlines()
     assert removed == f"{KEY.name}/decode_1x128_beams1"
@@ -115,7 +115,7 @@ def test_prune_keeps_what_is_worth_most(cache: CompileCache, run: Run) -> None:
     assert [entry.graph for entry in cache.entries()] == ["decode_8x128_beams1"]
 
 
-def test_prune_removes_what_was_not_used_for_days(cache: CompileCache, run: Run) -> None:
+def test_prune_removes_graphs_unused_for_days(cache: CompileCache, run: Run) -> None:
     entry = cache.entries()[0]
     for path in entry.paths:
         os.utime(path, (entry.used - 3 * DAY_SECONDS,) * 2)
@@ -124,18 +124,18 @@ def test_prune_removes_what_was_not_used_for_days(cache: CompileCache, run: Run)
     assert entry.graph not in {left.graph for left in cache.entries()}
 
 
-def test_prune_all_leaves_nothing(cache: CompileCache, run: Run) -> None:
+def test_prune_all_removes_every_graph(cache: CompileCache, run: Run) -> None:
     assert "removed 2 of 2" in run("prune", "--all").output
     assert cache.entries() == []
 
 
-def test_prune_must_be_told_what_to_remove(cache: CompileCache, run: Run) -> None:
+def test_prune_without_a_condition_is_refused(cache: CompileCache, run: Run) -> None:
     result = run("prune")
     assert result.exit_code == 2
     assert len(cache.entries()) == 2
 
 
-def test_prune_says_what_it_could_not_remove(
+def test_prune_names_a_file_that_it_could_not_remove(
     cache: CompileCache, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deny(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""`shaperouterd certificates` writes files that both ends of a connection take as they are."""
+"""`shaperouterd certificates` writes files that servers and clients accept."""
 
 import asyncio
 import stat
@@ -49,13 +49,13 @@ def test_a_client_with_the_certificates_calls_a_server_with_them(
     assert asyncio.run(call()) == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_keys_are_for_their_owner_alone(tmp_path: Path, run: Run) -> None:
+def test_only_the_owner_can_read_keys(tmp_path: Path, run: Run) -> None:
     run("certificates", str(tmp_path))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.key")}
     assert modes == {"server.key": 0o600, "client.key": 0o600}
 
 
-def test_the_commands_that_it_prints_name_the_files(tmp_path: Path, run: Run) -> None:
+def test_the_printed_commands_name_the_files(tmp_path: Path, run: Run) -> None:
     output = run("certificates", str(tmp_path), "--host=gpu.example", "--days=3").output
     assert "valid for 3 days, for gpu.example" in output
     for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key"):
@@ -63,7 +63,7 @@ def test_the_commands_that_it_prints_name_the_files(tmp_path: Path, run: Run) ->
         assert (tmp_path / name).exists()
 
 
-def test_files_that_are_there_are_kept(tmp_path: Path, run: Run) -> None:
+def test_a_directory_with_files_is_refused(tmp_path: Path, run: Run) -> None:
     (tmp_path / "server.key").write_text("precious")
     with pytest.raises(StartupError, match="must be an empty directory or not exist"):
         run("certificates", str(tmp_path))

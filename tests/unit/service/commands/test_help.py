@@ -1,4 +1,4 @@
-"""What `shaperouterd` says of itself."""
+"""The help of `shaperouterd`."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_the_table_of_options_is_complete(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", OPTIONS)
-def test_help_tells_defaults(run: Run, role: str) -> None:
+def test_help_shows_defaults(run: Run, role: str) -> None:
     text = " ".join(run(role, "--help").output.split())
     assert "default: 127.0.0.1:9464" in text
     assert "default: 30.0" in text

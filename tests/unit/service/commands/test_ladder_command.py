@@ -103,7 +103,7 @@ def test_the_table_compares_the_ladders_with_the_fitted_ones(fit: Fit) -> None:
     assert row(result, "decode", "fitted") == ["2", "0%", "0.0", "4.0", "4.0", "72 128"]
 
 
-def test_the_saving_is_told(fit: Fit) -> None:
+def test_the_saving_is_printed(fit: Fit) -> None:
     told = re.search(
         r"The fitted ladders cost (\d+)% less: 6.0 s instead of ([\d.]+) s", fit().output
     )
@@ -111,14 +111,14 @@ def test_the_saving_is_told(fit: Fit) -> None:
     assert int(told[1]) == round(100 * (1 - 6.0 / float(told[2])))
 
 
-def test_fewer_rungs_may_cost_more_and_it_is_told(fit: Fit) -> None:
+def test_a_ladder_that_costs_more_is_reported(fit: Fit) -> None:
     result = fit("--prefill-rungs=1", "--decode-rungs=1")
     assert row(result, "prefill", "fitted")[-1] == "128"
     assert row(result, "decode", "fitted")[-1] == "128"
     assert re.search(r"The fitted ladders cost \d+% more", result.output)
 
 
-def test_over_a_short_horizon_few_rungs_pay(record: Path, fit: Fit) -> None:
+def test_a_short_horizon_justifies_fewer_rungs(record: Path, fit: Fit) -> None:
     two = traffic()
     two.prompts = {40: 250.0, 48: 250.0}
     write(record, two)
@@ -126,13 +126,13 @@ def test_over_a_short_horizon_few_rungs_pay(record: Path, fit: Fit) -> None:
     assert row(fit("--horizon=0.1"), "prefill", "fitted")[-1] == "48 128"
 
 
-def test_costs_are_of_the_horizon(fit: Fit) -> None:
+def test_costs_scale_with_the_horizon(fit: Fit) -> None:
     usual, longer = fit(), fit(f"--horizon={10 * HOURS}")
     padding = [float(row(result, "prefill", "today")[2]) for result in (usual, longer)]
     assert padding[1] == pytest.approx(10 * padding[0], rel=0.01)
 
 
-def test_each_lane_has_its_rows(record: Path, fit: Fit) -> None:
+def test_each_lane_has_its_own_rows(record: Path, fit: Fit) -> None:
     beams = traffic()
     beams.runs[4, 290] = 500.0
     beams.signatures[decode(1, 512, beams=4)] = served(1000.0)
@@ -144,7 +144,7 @@ def test_each_lane_has_its_rows(record: Path, fit: Fit) -> None:
     assert row(result, "decode, 4 beams", "fitted")[-1] == "288 320 512"
 
 
-def test_the_written_file_is_one_that_serve_takes(fit: Fit, tmp_path: Path) -> None:
+def test_serve_accepts_the_written_file(fit: Fit, tmp_path: Path) -> None:
     file = tmp_path / "fitted.toml"
     assert fit(f"--output={file}").exit_code == 0
     serve = options_of("serve", [f"--config={file}"])
@@ -160,7 +160,7 @@ def test_all_models_of_the_record_are_fitted(record: Path, fit: Fit, tmp_path: P
     assert 'prefill-lengths = ["gpt2=40,128", "opt=40,128"]' in file.read_text()
 
 
-def test_one_model_may_be_fitted_alone(record: Path, fit: Fit, tmp_path: Path) -> None:
+def test_a_single_model_can_be_fitted(record: Path, fit: Fit, tmp_path: Path) -> None:
     write(record, traffic("opt"))
     file = tmp_path / "fitted.toml"
     result = fit("--model=opt", f"--output={file}")
@@ -168,7 +168,7 @@ def test_one_model_may_be_fitted_alone(record: Path, fit: Fit, tmp_path: Path) -
     assert 'prefill-lengths = ["opt=40,128"]' in file.read_text()
 
 
-def test_too_little_traffic_is_told(record: Path, fit: Fit, tmp_path: Path) -> None:
+def test_too_little_traffic_is_reported(record: Path, fit: Fit, tmp_path: Path) -> None:
     write(record, traffic("opt", count=99))
     file = tmp_path / "fitted.toml"
     assert "TOO LITTLE TRAFFIC" not in fit("--model=gpt2").output
@@ -179,7 +179,7 @@ def test_too_little_traffic_is_told(record: Path, fit: Fit, tmp_path: Path) -> N
     assert "too little traffic to be reliable" in file.read_text()
 
 
-def test_a_ladder_whose_graphs_were_never_measured_stays_as_it_is(
+def test_a_ladder_without_measurements_is_not_changed(
     record: Path, fit: Fit, tmp_path: Path
 ) -> None:
     unmeasured = traffic("opt")
@@ -192,7 +192,7 @@ def test_a_ladder_whose_graphs_were_never_measured_stays_as_it_is(
     assert 'decode-lengths = ["opt=72,128"]' in file.read_text()
 
 
-def test_an_assumed_time_to_compile_is_told(record: Path, fit: Fit) -> None:
+def test_an_assumed_compile_time_is_reported(record: Path, fit: Fit) -> None:
     loaded = traffic("opt")
     for counts in loaded.signatures.values():
         counts.compiles = counts.compile_seconds = 0.0
@@ -208,14 +208,12 @@ def cache(record: Path) -> Path:
     return record.parent
 
 
-def test_the_record_may_be_named_by_the_cache_that_it_is_in(
-    fit: Fit, record: Path, cache: Path
-) -> None:
+def test_record_accepts_the_compile_cache(fit: Fit, record: Path, cache: Path) -> None:
     assert fit(f"--record={cache}").output == fit(f"--record={record}").output
 
 
 @pytest.mark.parametrize("of_variable", [True, False])
-def test_the_record_is_by_default_that_of_the_cache(
+def test_the_default_record_is_in_the_compile_cache(
     fit: Fit, cache: Path, tmp_path_factory: pytest.TempPathFactory, *, of_variable: bool
 ) -> None:
     home = shutil.copytree(cache, tmp_path_factory.mktemp("home") / "shaperouter")
@@ -228,7 +226,7 @@ def test_the_record_is_by_default_that_of_the_cache(
     assert "500 prompts" in result.output
 
 
-def test_a_cache_without_traffic_is_told(fit: Fit, tmp_path: Path) -> None:
+def test_a_cache_without_traffic_is_refused(fit: Fit, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     assert CompileCache.open(empty, max_bytes=10**9)
     result = fit(f"--record={empty}")
@@ -236,13 +234,13 @@ def test_a_cache_without_traffic_is_told(fit: Fit, tmp_path: Path) -> None:
     assert f"{empty / 'traffic'} has no recorded traffic" in " ".join(result.output.split())
 
 
-def test_a_cache_that_is_off_has_no_record() -> None:
+def test_without_a_compile_cache_there_is_no_record() -> None:
     result = CliRunner().invoke(cli, ["ladder", "fit"], env={"SHAPEROUTER_COMPILE_CACHE": "off"})
     assert result.exit_code == 2
     assert "the compile cache is off" in " ".join(result.output.split())
 
 
-def test_a_model_without_traffic_is_refused_by_name(fit: Fit) -> None:
+def test_a_model_without_traffic_is_refused(fit: Fit) -> None:
     result = fit("--model=opt")
     assert result.exit_code == 2
     assert "--model" in result.output
@@ -251,7 +249,7 @@ def test_a_model_without_traffic_is_refused_by_name(fit: Fit) -> None:
     )
 
 
-def test_an_empty_record_is_refused_by_name(fit: Fit, tmp_path: Path) -> None:
+def test_an_empty_record_is_refused(fit: Fit, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     result = fit(f"--record={empty}")
@@ -271,28 +269,26 @@ def test_an_empty_record_is_refused_by_name(fit: Fit, tmp_path: Path) -> None:
         "--output=/",
     ],
 )
-def test_a_bad_argument_is_refused_by_name(fit: Fit, argument: str) -> None:
+def test_a_refused_argument_names_the_option(fit: Fit, argument: str) -> None:
     result = fit(argument)
     assert result.exit_code == 2
     assert argument.partition("=")[0] in result.output
 
 
-def test_a_file_that_cannot_be_written_is_told(fit: Fit, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(fit: Fit, tmp_path: Path) -> None:
     result = fit(f"--output={tmp_path / 'nowhere' / 'fitted.toml'}")
     assert result.exit_code == 1
     assert "nowhere" in result.output
 
 
-def test_a_damaged_file_of_the_record_is_passed_over(record: Path, fit: Fit) -> None:
+def test_a_damaged_file_of_the_record_is_skipped(record: Path, fit: Fit) -> None:
     (record / "gpt2" / "damaged.json").write_text("{")
     result = fit()
     assert result.exit_code == 0
     assert row(result, "prefill", "fitted")[-1] == "40 128"
 
 
-def test_sources_of_a_model_with_an_encoder_have_a_ladder_of_their_own(
-    fit: Fit, record: Path, tmp_path: Path
-) -> None:
+def test_sources_have_their_own_ladder(fit: Fit, record: Path, tmp_path: Path) -> None:
     answering = traffic("t5")
     answering.ladders = Ladders.default(
         max_length=128, slots=4, prefill_piece=8, max_source_length=256
@@ -312,7 +308,7 @@ def test_sources_of_a_model_with_an_encoder_have_a_ladder_of_their_own(
     assert 'encode-lengths = ["t5=96,256"]' in (tmp_path / "fitted.toml").read_text()
 
 
-def test_the_rungs_of_sources_can_be_limited(fit: Fit, record: Path) -> None:
+def test_encode_rungs_limits_the_lengths_of_sources(fit: Fit, record: Path) -> None:
     answering = traffic("t5")
     answering.ladders = Ladders.default(max_length=128, slots=4, max_source_length=256)
     answering.sources = {20: 500.0, 90: 500.0}

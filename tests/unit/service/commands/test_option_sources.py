@@ -36,7 +36,7 @@ def test_the_default_model_is_the_demo(started: Started, run: Run) -> None:
 
 
 @pytest.mark.parametrize("role", NEEDED)
-def test_the_file_gives_defaults(
+def test_the_file_sets_defaults(
     started: Started, run: Run, config_file: Callable[[str], str], role: str
 ) -> None:
     run(role, *NEEDED[role], config_file("grace = 5\nlog-level = 'debug'"))
@@ -44,19 +44,19 @@ def test_the_file_gives_defaults(
     assert started.logs == ("debug", "auto")
 
 
-def test_the_environment_goes_before_the_file(
+def test_the_environment_overrides_the_file(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     run("serve", config_file("grace = 5"), SHAPEROUTER_GRACE="6")
     assert started.config.grace == 6
 
 
-def test_the_command_line_goes_before_the_environment(started: Started, run: Run) -> None:
+def test_the_command_line_overrides_the_environment(started: Started, run: Run) -> None:
     run("serve", "--grace=7", SHAPEROUTER_GRACE="6")
     assert started.config.grace == 7
 
 
-def test_the_command_line_goes_before_the_file(
+def test_the_command_line_overrides_the_file(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     # Also where it comes first.
@@ -64,21 +64,21 @@ def test_the_command_line_goes_before_the_file(
     assert started.config.grace == 7
 
 
-def test_the_file_may_be_named_by_a_variable(started: Started, run: Run, tmp_path: Path) -> None:
+def test_a_variable_can_name_the_file(started: Started, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "shaperouter.toml"
     file.write_text("grace = 5")
     run("serve", SHAPEROUTER_CONFIG=str(file))
     assert started.config.grace == 5
 
 
-def test_the_file_may_name_models(
+def test_the_file_can_name_models(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     run("serve", config_file('model = ["a", "b"]'))
     assert [model.name for model in started.config.models] == ["a", "b"]
 
 
-def test_a_model_of_the_file_that_stands_in_no_list_is_refused(
+def test_models_of_the_file_must_be_a_list(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     result = run("serve", config_file('model = "gpt2"'))
@@ -86,7 +86,7 @@ def test_a_model_of_the_file_that_stands_in_no_list_is_refused(
     assert "model must be a list" in " ".join(result.output.split())
 
 
-def test_unknown_keys_of_the_file_are_refused_with_the_nearest_names(
+def test_unknown_keys_are_refused_with_the_nearest_names(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     option = config_file("graze = 5\nmax_graphs = 5\nxyz = 1")
@@ -108,7 +108,7 @@ def test_a_key_of_another_role_is_refused(
     assert "router has no option 'slots'; it is an option of serve, worker" in refusal
 
 
-def test_a_refusal_names_only_options_that_people_know(
+def test_a_refusal_names_no_hidden_options(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     result = run("worker", config_file("graze = 5"))
@@ -124,7 +124,7 @@ def test_a_file_that_is_not_toml_is_refused(
     assert "shaperouter.toml" in result.output.replace("\n", "")
 
 
-def test_a_file_that_is_not_there_is_refused(started: Started, run: Run, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(started: Started, run: Run, tmp_path: Path) -> None:
     result = run("serve", f"--config={tmp_path / 'nowhere.toml'}")
     assert result.exit_code == 2
     assert "nowhere.toml" in result.output.replace("\n", "")
@@ -144,9 +144,7 @@ def test_a_bad_value_of_the_file_is_refused(
     assert f"Invalid value for '{key}' in {file}: " in " ".join(result.output.split())
 
 
-def test_a_bad_value_of_a_variable_is_refused_by_the_variables_name(
-    started: Started, run: Run
-) -> None:
+def test_a_refused_value_of_a_variable_names_the_variable(started: Started, run: Run) -> None:
     result = run("serve", SHAPEROUTER_SLOTS="four")
     assert result.exit_code == 2
     assert (
@@ -168,7 +166,7 @@ def test_a_bad_value_of_a_variable_is_refused_by_the_variables_name(
         ("--workers=all", "must be auto or an integer from 1 to 64, got 'all'"),
     ],
 )
-def test_a_bad_number_is_refused_by_rule_and_value(
+def test_a_refused_number_names_the_rule_and_the_value(
     started: Started, run: Run, argument: str, rule: str
 ) -> None:
     result = run("serve", argument)
@@ -177,7 +175,7 @@ def test_a_bad_number_is_refused_by_rule_and_value(
     assert f"Invalid value for '{option}': {rule}" in " ".join(result.output.split())
 
 
-def test_the_file_may_choose_lengths(
+def test_the_file_can_choose_lengths(
     started: Started, run: Run, config_file: Callable[[str], str]
 ) -> None:
     run("worker", config_file('prefill-lengths = ["demo=16,24"]\ndecode-lengths = ["64,128"]'))

@@ -43,7 +43,7 @@ from shaperouter_service.system.process import EXIT_CONFIG
         "--nonsense",
     ],
 )
-def test_a_bad_argument_is_refused_by_name(started: Started, run: Run, argument: str) -> None:
+def test_a_refused_argument_names_the_option(started: Started, run: Run, argument: str) -> None:
     result = run("serve", argument)
     assert result.exit_code == 2
     assert argument.partition("=")[0] in result.output
@@ -63,7 +63,7 @@ def test_a_bad_argument_is_refused_by_name(started: Started, run: Run, argument:
         ),
     ],
 )
-def test_what_cannot_be_made_ahead_is_refused(
+def test_a_graph_that_cannot_be_warmed_is_refused(
     started: Started, run: Run, arguments: list[str], message: str
 ) -> None:
     with pytest.raises(StartupError) as refusal:
@@ -89,14 +89,14 @@ def test_what_cannot_be_made_ahead_is_refused(
         (["gpt2=16"], "unknown model 'gpt2'; served models: demo"),
     ],
 )
-def test_lengths_that_no_model_can_have_are_refused_by_name(
+def test_lengths_for_an_unknown_model_are_refused(
     run: Run, role: str, option: str, given: list[str], message: str
 ) -> None:
     with pytest.raises(StartupError, match=f"{option.removeprefix('--')}: .*{message}"):
         run(role, *(f"{option}={lengths}" for lengths in given))
 
 
-def test_a_startup_error_is_one_line_and_the_exit_code_of_configurations(
+def test_a_startup_error_is_one_line_and_exit_code_78(
     started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Any) -> None:

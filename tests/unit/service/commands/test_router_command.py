@@ -12,7 +12,7 @@ def test_a_router_needs_a_worker(started: Started, run: Run) -> None:
     assert "--worker" in result.output
 
 
-def test_a_router_gets_its_workers(started: Started, run: Run) -> None:
+def test_a_router_gets_the_addresses_of_its_workers(started: Started, run: Run) -> None:
     run("router", "--worker=unix:/a", "--worker=host:1", "--listen=unix:/r")
     assert started.workers == ("unix:/a", "host:1")
     assert started.config.listen == "unix:/r"

@@ -11,7 +11,7 @@ from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 
 
 @pytest.mark.parametrize("role", NEEDED)
-def test_a_role_is_in_plain_text_for_all_unless_told_otherwise(
+def test_by_default_a_role_has_neither_tls_nor_tokens(
     started: Started, run: Run, role: str
 ) -> None:
     run(role, *NEEDED[role])
@@ -22,7 +22,7 @@ def test_a_role_is_in_plain_text_for_all_unless_told_otherwise(
 
 
 @pytest.mark.parametrize("role", NEEDED)
-def test_a_role_gets_its_certificates_and_its_port_for_health(
+def test_a_role_gets_its_certificates_and_health_port(
     started: Started, run: Run, role: str
 ) -> None:
     files = ["--tls-cert=/c", "--tls-key=/k", "--tls-client-ca=/a"]
@@ -31,7 +31,7 @@ def test_a_role_gets_its_certificates_and_its_port_for_health(
     assert started.config.health_listen == "127.0.0.1:1"
 
 
-def test_a_router_gets_what_workers_are_asked_and_shown(started: Started, run: Run) -> None:
+def test_a_router_gets_the_tls_settings_for_workers(started: Started, run: Run) -> None:
     files = ["--worker-tls-ca=/a", "--worker-tls-cert=/c", "--worker-tls-key=/k"]
     run("router", "--worker=w:1", *files, "--worker-tls-name=workers", "--tokens=/t")
     assert started.config.worker_tls == WorkerTls(
@@ -51,14 +51,14 @@ def test_a_router_gets_what_workers_are_asked_and_shown(started: Started, run: R
         (["--worker-tls-name=n"], "worker-tls-cert, worker-tls-name: need worker-tls-ca"),
     ],
 )
-def test_half_of_what_belongs_together_is_refused(
+def test_an_incomplete_pair_of_options_is_refused(
     run: Run, arguments: list[str], message: str
 ) -> None:
     with pytest.raises(StartupError, match=message):
         run("router", *NEEDED["router"], *arguments)
 
 
-def test_a_new_token_is_let_in_by_the_entry_that_comes_with_it(run: Run, tmp_path: Path) -> None:
+def test_the_printed_entry_admits_the_new_token(run: Run, tmp_path: Path) -> None:
     made = run("token", "search-team")
     file = tmp_path / "tokens.toml"
     file.write_text(made.stderr)
@@ -68,7 +68,7 @@ def test_a_new_token_is_let_in_by_the_entry_that_comes_with_it(run: Run, tmp_pat
     assert made.stdout.strip() not in made.stderr
 
 
-def test_a_name_that_no_client_can_have_gets_no_token(run: Run) -> None:
+def test_an_invalid_client_name_gets_no_token(run: Run) -> None:
     made = run("token", "two words")
     assert made.exit_code == 2
     assert "at most 64 letters" in made.stderr

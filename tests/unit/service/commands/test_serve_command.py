@@ -82,7 +82,7 @@ def test_workers_of_serve_share_the_cores(
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 1), (4, 1), (9, 1)])
-def test_workers_of_serve_compile_no_more_at_a_time_than_they_have_cores(
+def test_compile_threads_of_workers_depend_on_their_cores(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
     monkeypatch.setattr("shaperouter_service.commands.serve.usable_cores", lambda: 6)
@@ -102,14 +102,14 @@ def test_workers_of_serve_share_the_containers_memory(
 @pytest.mark.parametrize(
     ("gpus", "workers"), [("", 1), ("0", 1), ("1,3", 2), ("GPU-a, GPU-b,GPU-c", 3), ("0,-1,2", 1)]
 )
-def test_automatic_workers_are_as_many_as_the_gpus(
+def test_auto_starts_one_worker_per_gpu(
     started: Started, run: Run, gpus: str, workers: int
 ) -> None:
     run("serve", "--workers=auto", CUDA_VISIBLE_DEVICES=gpus)
     assert started.workers.count == workers
 
 
-def test_each_worker_of_serve_sees_a_gpu_of_its_own(started: Started, run: Run) -> None:
+def test_each_worker_of_serve_sees_its_own_gpu(started: Started, run: Run) -> None:
     run("serve", "--workers=3", CUDA_VISIBLE_DEVICES="2,5")
     seen = [started.workers.environment(index) for index in range(3)]
     assert [variables["CUDA_VISIBLE_DEVICES"] for variables in seen] == ["2", "5", "2"]
@@ -120,7 +120,7 @@ def test_workers_on_a_cpu_get_no_variables(started: Started, run: Run) -> None:
     assert started.workers.environment(1) == {}
 
 
-def test_a_worker_takes_what_serve_gives_it(started: Started, run: Run) -> None:
+def test_a_worker_accepts_the_arguments_of_serve(started: Started, run: Run) -> None:
     run("serve", "--slots=4", "--dtype=float32")
     arguments = started.workers.arguments
     result = run("worker", "--name=worker-2", "--listen=unix:/w", *arguments)

@@ -25,7 +25,7 @@ def ignored(run: Run, role: str, **variables: str) -> list[tuple[str, Any]]:
 
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("role", NEEDED)
-def test_an_unknown_variable_is_told_with_the_nearest_name(run: Run, role: str) -> None:
+def test_an_unknown_variable_is_logged_with_the_nearest_name(run: Run, role: str) -> None:
     assert ignored(run, role, SHAPEROUTER_SLOT="4", SHAPEROUTER_XYZ="1") == [
         ("SHAPEROUTER_SLOT", "SHAPEROUTER_SLOTS"),
         ("SHAPEROUTER_XYZ", None),
@@ -56,10 +56,10 @@ def test_every_variable_of_the_client_is_known() -> None:
         "SHAPEROUTER_WORKER_SERVICE_HOST",
     ],
 )
-def test_variables_of_kubernetes_services_are_not_told(run: Run, name: str) -> None:
+def test_variables_of_kubernetes_services_are_ignored(run: Run, name: str) -> None:
     assert ignored(run, "serve", **{name: "tcp://10.0.0.1:50051"}) == []
 
 
 @pytest.mark.usefixtures("started")
-def test_a_port_that_somebody_set_is_told(run: Run) -> None:
+def test_a_port_variable_that_is_not_of_kubernetes_is_logged(run: Run) -> None:
     assert ignored(run, "serve", SHAPEROUTER_PORT="50051")

@@ -11,13 +11,13 @@ from harness.roles import Run, Started
 from shaperouter_service.errors import StartupError
 
 
-def test_a_worker_alone_takes_all_cores(started: Started, run: Run) -> None:
+def test_a_single_worker_uses_all_cores(started: Started, run: Run) -> None:
     run("worker", "--name=w")
     assert started.config.engine.threads is None
 
 
 @pytest.mark.parametrize(("cores", "compile_threads"), [(1, 1), (2, 1), (4, 2), (16, 2)])
-def test_a_worker_leaves_cores_to_requests_while_it_compiles(
+def test_compile_threads_leave_cores_for_requests(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, cores: int, compile_threads: int
 ) -> None:
     monkeypatch.setattr("shaperouter_service.commands.worker.usable_cores", lambda: cores)
@@ -26,7 +26,7 @@ def test_a_worker_leaves_cores_to_requests_while_it_compiles(
 
 
 @pytest.mark.parametrize(("limit", "cap"), [(10_000, 7_000), (None, 0)])
-def test_a_worker_makes_graphs_within_its_containers_memory(
+def test_the_memory_cap_is_a_share_of_the_containers_memory(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, limit: int | None, cap: int
 ) -> None:
     monkeypatch.setattr("shaperouter_service.system.sizes.memory_limit", lambda: limit)
@@ -34,7 +34,7 @@ def test_a_worker_makes_graphs_within_its_containers_memory(
     assert started.config.engine.max_memory_bytes == cap
 
 
-def test_workers_of_one_host_have_different_names_unless_told(started: Started, run: Run) -> None:
+def test_default_names_differ_between_workers_of_a_host(started: Started, run: Run) -> None:
     names = set()
     for address in ("127.0.0.1:50052", "127.0.0.1:50053", "unix:/run/worker"):
         run("worker", f"--listen={address}")
@@ -44,39 +44,37 @@ def test_workers_of_one_host_have_different_names_unless_told(started: Started, 
     assert started.config.name == "w"
 
 
-def test_a_worker_gets_what_it_makes_ahead(started: Started, run: Run) -> None:
+def test_a_worker_gets_the_graphs_to_warm(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--compile-mode=warm", "--warm=a decode 4x128 beams 2")
     (signature,) = started.config.engine.warm
     assert (signature.rows, signature.length, signature.beams) == (4, 128, 2)
 
 
-def test_a_variable_has_several_graphs_to_make_ahead(started: Started, run: Run) -> None:
+def test_a_variable_can_list_several_graphs_to_warm(started: Started, run: Run) -> None:
     wanted = ["a decode 4x128 beams 2", "a prefill 1x64"]
     run("worker", "--compile-mode=warm", SHAPEROUTER_WARM=", ".join(wanted) + "\n")
     assert [str(each) for each in started.config.engine.warm] == wanted
 
 
-def test_a_successor_is_a_worker_that_is_told_so(started: Started, run: Run) -> None:
+def test_a_successor_does_not_warm_recorded_graphs(started: Started, run: Run) -> None:
     run("worker", "--name=w", "--successor")
     assert not started.config.engine.make_recorded
     assert "successor" not in run("worker", "--help").output
 
 
-def test_lengths_are_of_the_model_they_name_and_of_all_others_where_they_name_none(
-    started: Started, run: Run
-) -> None:
+def test_lengths_apply_to_the_named_model_or_to_all_others(started: Started, run: Run) -> None:
     models = ["--model=a", "--model=b", "--model=c"]
     run("worker", *models, "--prefill-lengths=b=16,24", "--prefill-lengths=32,48")
     assert started.config.engine.prefill_lengths == {"a": (32, 48), "b": (16, 24), "c": (32, 48)}
 
 
-def test_a_model_without_chosen_lengths_has_the_usual_ones(started: Started, run: Run) -> None:
+def test_a_model_without_chosen_lengths_has_the_default_ones(started: Started, run: Run) -> None:
     run("worker", "--model=a", "--model=b", "--decode-lengths=b=64,256")
     assert started.config.engine.prefill_lengths == started.config.engine.encode_lengths == {}
     assert started.config.engine.decode_lengths == {"b": (64, 256)}
 
 
-def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memory(
+def test_a_compile_cache_makes_tensorflow_keep_executables_in_memory(
     started: Started, run: Run
 ) -> None:
     run("worker", "--compile-cache=/cache", "--compile-cache-size=5MB")
@@ -85,7 +83,7 @@ def test_a_worker_with_a_compile_cache_has_tensorflow_leave_executables_in_memor
     assert "ram://" in os.environ["TF_XLA_FLAGS"]
 
 
-def test_the_flags_of_the_user_stay(
+def test_the_users_flags_are_kept(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
@@ -95,14 +93,16 @@ def test_the_flags_of_the_user_stay(
     assert len(os.environ["TF_XLA_FLAGS"].split()) == 2
 
 
-def test_a_worker_without_a_compile_cache_leaves_nothing(started: Started, run: Run) -> None:
+def test_without_a_compile_cache_tensorflow_keeps_no_executables(
+    started: Started, run: Run
+) -> None:
     run("worker", "--compile-cache=off")
     assert started.config.compile_cache is None
     assert os.environ["TF_XLA_FLAGS"] == ""
 
 
 @pytest.mark.parametrize("given", ["", "--xla_dump_to=/dumps"])
-def test_a_worker_has_xla_add_up_alike_in_all_graphs(
+def test_xla_sums_in_the_same_order_in_all_graphs(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", given)
@@ -112,7 +112,7 @@ def test_a_worker_has_xla_add_up_alike_in_all_graphs(
     assert ours == "--xla_cpu_experimental_ynn_fusion_type=-LIBRARY_FUSION_TYPE_REDUCE"
 
 
-def test_a_user_may_have_xla_add_up_otherwise(
+def test_the_user_can_override_xla_flags(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
@@ -121,7 +121,7 @@ def test_a_user_may_have_xla_add_up_otherwise(
     assert os.environ["XLA_FLAGS"] == given
 
 
-def test_a_worker_without_tensorflow_says_what_to_install(
+def test_a_missing_tensorflow_is_reported_with_the_package_to_install(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "shaperouter_service.roles.worker")

@@ -40,9 +40,9 @@ UNTIMED = settings(deadline=None)
 DEMANDS = st.lists(demands(), min_size=1, max_size=3)
 
 
-def every_ladder(maximum: int, most_rungs: int) -> Iterator[Ladder]:
+def every_ladder(maximum: int, max_rungs: int) -> Iterator[Ladder]:
     inner = range(LENGTH_MULTIPLE, maximum, LENGTH_MULTIPLE)
-    for rungs in range(min(most_rungs, len(inner) + 1)):
+    for rungs in range(min(max_rungs, len(inner) + 1)):
         for lengths in itertools.combinations(inner, rungs):
             yield Ladder((*lengths, maximum))
 
@@ -67,11 +67,11 @@ def demand(
 
 
 @UNTIMED
-@given(asked=DEMANDS, most_rungs=st.integers(1, 8))
-def test_no_ladder_of_so_many_rungs_costs_less(asked: list[Demand], most_rungs: int) -> None:
-    fitted = fit_ladder(asked, maximum=MAXIMUM, most_rungs=most_rungs)
-    least = min(cost(asked, ladder) for ladder in every_ladder(MAXIMUM, most_rungs))
-    assert len(fitted.rungs) <= most_rungs
+@given(asked=DEMANDS, max_rungs=st.integers(1, 8))
+def test_no_ladder_of_so_many_rungs_costs_less(asked: list[Demand], max_rungs: int) -> None:
+    fitted = fit_ladder(asked, maximum=MAXIMUM, max_rungs=max_rungs)
+    least = min(cost(asked, ladder) for ladder in every_ladder(MAXIMUM, max_rungs))
+    assert len(fitted.rungs) <= max_rungs
     assert cost(asked, fitted) == pytest.approx(least, rel=1e-6, abs=1e-3)
 
 
@@ -86,7 +86,7 @@ def test_no_ladder_at_all_costs_less(asked: list[Demand]) -> None:
 @UNTIMED
 @given(asked=DEMANDS)
 def test_more_rungs_never_cost_more(asked: list[Demand]) -> None:
-    costs = [cost(asked, fit_ladder(asked, maximum=MAXIMUM, most_rungs=k)) for k in range(1, 8)]
+    costs = [cost(asked, fit_ladder(asked, maximum=MAXIMUM, max_rungs=k)) for k in range(1, 8)]
     assert all(
         more <= fewer + 1e-3 or more == pytest.approx(fewer)
         for fewer, more in itertools.pairwise(costs)
