@@ -6,6 +6,7 @@ process without a word instead of with a traceback out of the middle of an impor
 
 import os
 import signal
+import sys
 
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 
@@ -15,6 +16,12 @@ def main() -> None:
     # A shell starts background commands with SIGINT ignored; leave it ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+
+    # A caller may have closed a standard stream, which is then None. Opening it again, in this
+    # order, also keeps its descriptor from the sockets of gRPC.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
     from shaperouter._cli import main as run_command  # noqa: PLC0415 (see above)
 

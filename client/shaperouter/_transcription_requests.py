@@ -105,14 +105,16 @@ class RecordingMessages:
     """
 
     def __init__(self, arguments: TranscriptionArguments, recording: AsyncRecording) -> None:
-        """Reads a named file at once.
+        """Opens a named file at once.
 
         Raises:
             InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
         """
         self._start = _start(arguments)
-        if isinstance(recording, bytes | bytearray | memoryview | str | os.PathLike):
+        if isinstance(recording, bytes | bytearray | memoryview):
             recording = read_recording(recording)
+        elif isinstance(recording, str | os.PathLike):
+            recording = _pieces_of_file(recording)
         elif not isinstance(recording, Iterable | AsyncIterable) and not hasattr(recording, "read"):
             raise InvalidArgumentError.of(
                 "audio",
@@ -150,6 +152,25 @@ class RecordingMessages:
         except Exception as error:
             self.error = error
             raise
+
+
+def _pieces_of_file(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Opens a file and returns its pieces.
+
+    The file is not read as a whole, because the service may refuse it after the first pieces.
+    """
+    try:
+        file = Path(path).open("rb")
+    except OSError as error:
+        raise InvalidArgumentError.of("audio", f"cannot be read: {error}") from error
+
+    def pieces() -> Iterator[bytes]:
+        with file:
+            # A named pipe has less at a time.
+            while piece := file.read1(PIECE_BYTES):
+                yield piece
+
+    return pieces()
 
 
 def _pieces(recording: Any) -> Iterator[bytes]:

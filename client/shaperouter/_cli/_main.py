@@ -1,5 +1,7 @@
 """The root command and its global options."""
 
+import contextlib
+import os
 import sys
 
 import click
@@ -37,7 +39,21 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
+    # The client reports its own errors, so this is one of a standard stream, such as a full disk.
+    except OSError as error:
+        _report_stream(error)
+        code = 1
     # Click turns KeyboardInterrupt into Abort, but not while it starts or ends.
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     exit_with(code)
+
+
+def _report_stream(error: OSError) -> None:
+    """Reports that a standard stream cannot be read or written, and drops unwritten output."""
+    with contextlib.suppress(OSError):
+        click.echo(f"Error: cannot read or write a standard stream: {error.strerror}", err=True)
+    # Otherwise Python would try to write the rest when it exits, and fail again.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())

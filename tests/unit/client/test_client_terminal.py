@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from harness.client_command import request_of
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -387,3 +388,38 @@ def test_interrupted_warm_exits_with_130(fake: FakeShaperouter) -> None:
     assert "Traceback" not in output
     assert output.rpartition("\x1b[?25")[2].startswith("h")
     assert fake.cancelled.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "printed"),
+    [("<&-", " a library\n"), (">&-", ""), ("2>&-", " a library\n"), ("<&- >&- 2>&-", "")],
+)
+def test_a_closed_standard_stream_is_no_error(
+    fake: FakeShaperouter, redirection: str, printed: str
+) -> None:
+    result = in_shell(redirection, "generate", "x", "--address", fake.address)
+    assert (result.returncode, result.stdout, result.stderr) == (0, printed, "")
+
+
+def test_closed_stdin_is_an_empty_prompt(fake: FakeShaperouter) -> None:
+    result = in_shell("<&-", "generate", "-", "--address", fake.address)
+    assert result.returncode == 0, result.stderr
+    assert request_of(fake).text == ""
+
+
+@pytest.mark.parametrize("command", ["models", "generate x", "generate x --stream"])
+def test_a_full_disk_is_one_line_and_exit_code_1(fake: FakeShaperouter, command: str) -> None:
+    result = in_shell(">/dev/full", *command.split(), "--address", fake.address)
+    told = "Error: cannot read or write a standard stream: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, told)
+
+
+def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command with a shell's redirection."""
+    return subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", COMMAND, *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=PATIENCE,
+    )

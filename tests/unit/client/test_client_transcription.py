@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import re
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
@@ -171,6 +172,24 @@ def test_recording_can_be_the_path_of_a_file(
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     client.transcribe(tmp_path / "a.wav")
     assert fake.unary[0].audio.content == b"RIFF"
+
+
+def test_a_file_is_sent_as_it_is_read(
+    fake: FakeTranscriber, client: Client, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            pipe.write(b"first")
+            assert fake.heard.wait(PATIENCE)
+            pipe.write(b"second")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    list(client.transcribe_stream(tmp_path / "pipe"))
+    writer.join()
+    assert fake.pieces == [b"first", b"second"]
 
 
 def test_a_large_recording_is_sent_in_pieces(fake: FakeTranscriber, client: Client) -> None:
