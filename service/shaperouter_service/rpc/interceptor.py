@@ -43,13 +43,15 @@ class ErrorInterceptor(aio.ServerInterceptor):
                 yield
             except ServiceError as error:
                 self._on_error(error, context)
+                _release(error)
                 await abort(context, error)
             except aio.AbortError:
                 raise
-            except Exception:
+            except Exception as error:
                 call = current_call.get()
                 ids = {"request_id": call.request_id} if call else {}
                 log.exception("unexpected exception", method=method, **ids)
+                _release(error)
                 await context.abort(
                     grpc.StatusCode.INTERNAL,
                     "internal error; see the service's log",
@@ -94,3 +96,16 @@ class ParsingInterceptor(aio.ServerInterceptor):
                 raise malformed.describe(data, request_type) from None
 
         return parsing(handler, parse)
+
+
+def _release(error: Exception) -> None:
+    """Frees the local variables of the functions that an error has passed.
+
+    gRPC keeps the exception that aborts a call in a reference cycle, and this error is its context.
+    Until Python collects the cycle, a refused recording would keep its memory.
+    """
+    error.__cause__ = error.__context__ = None
+    part = error.__traceback__
+    while part is not None:
+        # Other frames still refer to parts of the traceback, so unlink each.
+        part.tb_next, part = None, part.tb_next
