@@ -160,7 +160,7 @@ def _pieces_of_file(path: str | os.PathLike[str]) -> Iterator[bytes]:
     The file is not read as a whole, because the service may refuse it after the first pieces.
     """
     try:
-        file = Path(path).open("rb")
+        file = Path(path).open("rb")  # noqa: SIM115 (closed with the generator)
     except OSError as error:
         raise InvalidArgumentError.of("audio", f"cannot be read: {error}") from error
 

@@ -57,6 +57,16 @@ def test_every_problem_is_told(tmp_path: Path) -> None:
     assert line(result, "model demo")[0] == "ok"
 
 
+def test_unusable_settings_of_transcripts_are_told(tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(GOLDENS / "whisper-uneven", tmp_path / "broken"))
+    config = json.loads((broken / "generation_config.json").read_text())
+    changed = json.dumps(config | {"alignment_heads": [[99, 0]]})
+    (broken / "generation_config.json").write_text(changed)
+    result = check(f"--model=speech={broken}")
+    assert result.exit_code == EXIT_CONFIG
+    assert "alignment_heads must have pairs" in line(result, "model speech")[1]
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [

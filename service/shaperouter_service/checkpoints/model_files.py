@@ -25,25 +25,33 @@ _CONFIG = "config.json"  # and generation_config.json, tokenizer_config.json, â€
 _TRANSCRIBERS = frozenset({"whisper"})
 # Files of tokenizers, and lists of shards.
 _WHOLE = (".json", ".jinja", ".model", ".tiktoken", ".txt")
+_WEIGHTS = ".safetensors"
 
 
 def check_model_directory(directory: Path) -> None:
     """Checks everything in a model's directory.
 
     Raises:
-        StartupError: A link leads out of it, an entry is neither a file nor a directory, or a file
-            that has to be read as a whole is too large.
+        StartupError: A link leads out of it, an entry is neither a file nor a directory, a file to
+            read is none or cannot be read, or one that has to be read as a whole is too large.
     """
     root = _root(directory)
     for path in _entries(directory):
-        real = path.resolve()
+        # Not Path.resolve, which raises an error for links in a loop.
+        real = Path(os.path.realpath(path))
         if not real.is_relative_to(root):
             raise StartupError(f"{path}: points outside the model's directory, to {real}")
+        is_read = path.name.endswith((*_WHOLE, _WEIGHTS))
         try:
             status = path.stat()
-        except OSError:
-            continue  # a broken link; its reader will report it
+        except OSError as error:
+            # A broken link is not a missing file, which a model may do without.
+            if is_read:
+                raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
+            continue
         if stat.S_ISDIR(status.st_mode):
+            if is_read:
+                raise StartupError(f"{path}: must be a file, is a directory")
             continue
         if not stat.S_ISREG(status.st_mode):
             raise StartupError(f"{path}: is neither a file nor a directory")
@@ -102,12 +110,14 @@ def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise StartupError(f"{directory / index}: has no weight_map")
     shards = sorted({str(shard) for shard in weight_map.values()})
+    # Path.exists raises an error for a name that is too long.
+    present = {path.name for path in directory.iterdir()}
     for shard in shards:
         # A checkpoint is untrusted input, so a shard must be beside its index.
         if Path(shard).name != shard:
             raise StartupError(f"{directory / index}: shard {shard!r} is outside the directory")
-        if not (directory / shard).exists():
-            raise StartupError(f"{directory / shard}: is missing, but named by {directory / index}")
+        if shard not in present:
+            raise StartupError(f"{directory / index}: shard {shard!r} is missing")
     return [directory / shard for shard in shards]
 
 

@@ -18,8 +18,9 @@ from shaperouter_service.models.loading import (
     resolve_dtype,
     unused_tensors,
 )
-from shaperouter_service.models.transcripts import Transcripts
+from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
+from shaperouter_service.models.whisper import Whisper
 
 __all__ = [
     "Checkpoint",
@@ -32,11 +33,13 @@ __all__ = [
     "Role",
     "Transcripts",
     "Weights",
+    "Whisper",
     "load_model",
     "make_hollow",
     "read_decoder_start",
     "read_default_options",
     "read_family",
+    "read_transcripts",
     "resolve_dtype",
     "unused_tensors",
 ]

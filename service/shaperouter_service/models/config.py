@@ -1,5 +1,6 @@
 """Values of a checkpoint's JSON files, checked as they are read."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,14 @@ class Config:
         """Reads one value; null counts as left out, as in Transformers.
 
         Raises:
-            StartupError: It has another type, or is a number that is not positive.
+            StartupError: It has another type, or is a number that is not positive and finite.
         """
         value = self._typed(name, kind, default)
-        if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
-            raise self.error(f"{name} must be positive, got {value!r}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not value > 0:
+                raise self.error(f"{name} must be positive, got {value!r}")
+            if value == math.inf:
+                raise self.error(f"{name} must be finite, got {value!r}")
         return value
 
     def number(

@@ -24,9 +24,11 @@ from shaperouter_service.models import (
     DeviceKind,
     DType,
     Role,
+    Whisper,
     read_decoder_start,
     read_default_options,
     read_family,
+    read_transcripts,
     resolve_dtype,
     unused_tensors,
 )
@@ -216,6 +218,8 @@ def _check_model(
     family = read_family(checkpoint)
     read_default_options(checkpoint, family)
     read_decoder_start(checkpoint, family)
+    if isinstance(family, Whisper):
+        read_transcripts(checkpoint, family)
     ladders[source.name] = make_ladders(
         source.name,
         family,

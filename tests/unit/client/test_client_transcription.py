@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import re
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent import futures

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shaperouter_service.checkpoints import model_files
-from shaperouter_service.checkpoints.model_files import check_model_directory
+from shaperouter_service.checkpoints.model_files import check_model_directory, weight_files
 from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.text import load_tokenizer
@@ -62,6 +62,41 @@ def test_a_pipe_is_refused(directory: Path) -> None:
     os.mkfifo(directory / "tokenizer.json")
     with pytest.raises(StartupError, match=r"tokenizer\.json: is neither a file nor a directory"):
         check_model_directory(directory)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "model.safetensors", "vocab.txt"])
+def test_a_broken_link_in_place_of_a_file_to_read_is_refused(directory: Path, name: str) -> None:
+    (directory / name).symlink_to("nothing")
+    with pytest.raises(StartupError, match=f"{name}: cannot be read: No such file or directory"):
+        check_model_directory(directory)
+
+
+def test_a_broken_link_that_nothing_reads_is_fine(directory: Path) -> None:
+    (directory / "pytorch_model.bin").symlink_to("nothing")
+    check_model_directory(directory)
+
+
+def test_links_in_a_loop_are_refused(directory: Path) -> None:
+    (directory / "vocab.json").symlink_to("tokenizer.json")
+    (directory / "tokenizer.json").symlink_to("vocab.json")
+    with pytest.raises(StartupError, match=r"\.json: cannot be read: Too many levels of symbolic"):
+        check_model_directory(directory)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])
+def test_a_directory_in_place_of_a_file_to_read_is_refused(directory: Path, name: str) -> None:
+    (directory / name).mkdir()
+    with pytest.raises(StartupError, match=f"{name}: must be a file, is a directory"):
+        check_model_directory(directory)
+
+
+@pytest.mark.parametrize(
+    ("shard", "shown"), [("", "''"), ("..", "'..'"), ("x" * 300, "'xxx"), ("\ud800", r"'\\ud800'")]
+)
+def test_an_index_that_names_no_file_is_refused(directory: Path, shard: str, shown: str) -> None:
+    (directory / "index.json").write_text(json.dumps({"weight_map": {"tensor": shard}}))
+    with pytest.raises(StartupError, match=f"index.json: shard {shown}.* is missing"):
+        weight_files(directory, "whole", "index.json")
 
 
 @pytest.mark.parametrize(
