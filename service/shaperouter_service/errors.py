@@ -21,10 +21,12 @@
     ├── NoWorkerInTimeError      DEADLINE_EXCEEDED    the deadline passed without a worker
     ├── DeadlinePassedError      DEADLINE_EXCEEDED    the deadline passed on a worker
     ├── GraphFailedError         INTERNAL             a graph could not be compiled
-    └── GraphRefusedError        FAILED_PRECONDITION  a graph may not be compiled
+    ├── GraphRefusedError        FAILED_PRECONDITION  a graph may not be compiled
+    └── RelayedError             any                  a worker answered with it
     StartupError                 exit code 78         a model, an option or a port is unusable
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -76,17 +78,19 @@ def shortened(text: str, limit: int) -> str:
 
 
 class ServiceError(Exception):
-    """An error with a gRPC status.
+    """An error with a status, which each door translates to its protocol.
 
     Attributes:
-        code: The gRPC status code.
-        reason: Constant of google.rpc.ErrorInfo, for programs.
+        code: The status code.
+        reason: A constant for programs, such as `QUEUE_FULL`.
+        violations: The rules that a request violates; empty for other errors.
         retry_after: Seconds after which the call may be sent again; None if that would not help.
         deadly: Whether the request itself is the cause, so that programs should not retry it.
     """
 
     code: Code
     reason: str
+    violations: Sequence[Violation] = ()
     retry_after: float | None = None
     deadly = False
 
@@ -355,6 +359,24 @@ class GraphRefusedError(ServiceError):
     def __init__(self, signature: object, why: str) -> None:
         """Takes the signature and the reason."""
         super().__init__(f"no ready graph covers {signature}: {why}")
+
+
+class RelayedError(ServiceError):
+    """An error that a worker answered with, passed on as it came."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        reason: str = "",
+        violations: Sequence[Violation] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        """Takes the parts of the worker's error."""
+        super().__init__(message)
+        self.code, self.reason = code, reason
+        self.violations, self.retry_after = violations, retry_after
 
 
 class StartupError(Exception):

@@ -9,7 +9,6 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from harness.routing import LADDERS
@@ -26,7 +25,6 @@ from shaperouter_service.routing.snapshots import (
 )
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.exposition import make_registry
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 # Whose calls are counted.
@@ -63,7 +61,6 @@ def metrics() -> Mapping[str, KnownMetric]:
         "registry": registry,
         "services": _SERVICES,
         "models": ["demo"],
-        "refusals": RefusalLog(RefusalMetrics(CollectorRegistry())),
     }
     for owner in _owners():
         made = owner(*(given[name] for name in _parameters(owner)))
@@ -91,7 +88,7 @@ def metrics() -> Mapping[str, KnownMetric]:
 
 def _parameters(owner: type[object]) -> list[str]:
     names = list(inspect.signature(owner).parameters)
-    known = {"registry", "services", "models", "refusals"}
+    known = {"registry", "services", "models"}
     assert set(names) <= known, f"{owner}: say how to make one"
     return names
 

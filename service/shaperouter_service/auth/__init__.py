@@ -1,7 +1,7 @@
 """Who may call, and how much each may ask for."""
 
-from shaperouter_service.auth.accounts import Account, Accounts, current_account, within_limits
-from shaperouter_service.auth.authentication import Authentication
+from shaperouter_service.auth.accounts import Account, Accounts
+from shaperouter_service.auth.authentication import Authentication, bearer_token
 from shaperouter_service.auth.clients import Client, Clients, check_name, digest
 from shaperouter_service.auth.places import CallPlaces
 
@@ -12,8 +12,7 @@ __all__ = [
     "CallPlaces",
     "Client",
     "Clients",
+    "bearer_token",
     "check_name",
-    "current_account",
     "digest",
-    "within_limits",
 ]

@@ -3,12 +3,10 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 from shaperouter_service.auth.clients import Client
 from shaperouter_service.errors import ClientLimitError
 from shaperouter_service.telemetry.access import AccessMetrics, Limit
-from shaperouter_service.telemetry.payer import current_payer
 
 # Seconds over which the limit of tokens is meant.
 MINUTE = 60.0
@@ -101,19 +99,3 @@ class Accounts:
             self._metrics.knows(client.name)
         account.client = client
         return account
-
-
-def current_account() -> Account | None:
-    """That of who makes the call which this is part of; None where no tokens are asked for."""
-    payer = current_payer.get()
-    return payer if isinstance(payer, Account) else None
-
-
-def within_limits() -> AbstractContextManager[None]:
-    """Holds a place for the call which this is part of, if its client has limits.
-
-    Raises:
-        ClientLimitError: On entering: the client has reached one.
-    """
-    account = current_account()
-    return account.let_in() if account else contextlib.nullcontext()

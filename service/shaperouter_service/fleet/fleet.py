@@ -12,6 +12,7 @@ from shaperouter_service.errors import (
     DeadlyRequestError,
     NoWorkerInTimeError,
     QueueFullError,
+    RelayedError,
     WorkerLostError,
 )
 from shaperouter_service.fleet.journey import Journey
@@ -25,7 +26,6 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 from shaperouter_service.rpc.deadlines import MARGIN, seconds_to_wait
-from shaperouter_service.rpc.status import RelayedError
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from shaperouter_service.errors import RelayedError
 from shaperouter_service.fleet.link import Loss
 from shaperouter_service.generation.run_events import (
     FinishReason,
@@ -15,7 +16,6 @@ from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.decision import Ask, Option
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
-from shaperouter_service.rpc.status import RelayedError
 
 # After so many workers are lost with a run at the same token, the run is a suspect. A run's tokens
 # are deterministic, so one that kills workers always does so at the same token; an innocent one

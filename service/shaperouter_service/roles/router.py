@@ -2,33 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from grpc import aio
-from grpc_health.v1 import health as grpc_health
-from grpc_reflection.v1alpha import reflection
 
-from shaperouter.v1 import (
-    generation_pb2,
-    generation_pb2_grpc,
-    graph_pb2,
-    graph_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    transcription_pb2,
-    transcription_pb2_grpc,
-)
-from shaperouter_service.auth import Authentication, CallPlaces, Clients, within_limits
+from shaperouter_service.auth import Authentication, CallPlaces, Clients
 from shaperouter_service.checkpoints.model_files import may_transcribe
 from shaperouter_service.checkpoints.sources import ModelSource
-from shaperouter_service.edge.grpc.clients import client_of
-from shaperouter_service.edge.grpc.generation import GenerationServicer
-from shaperouter_service.edge.grpc.graphs import GraphServicer
-from shaperouter_service.edge.grpc.models import ModelServicer
-from shaperouter_service.edge.grpc.transcription import TranscriptionServicer
+from shaperouter_service.edge.grpc.calls import CallGate
+from shaperouter_service.edge.grpc.services import MAX_BYTES, SERVICES, WORK, add_services
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -43,9 +27,6 @@ from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.roles.exposure import warn_of_public_server
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.routing.catalog import Catalog
-from shaperouter_service.rpc.admission import Admission
-from shaperouter_service.rpc.call import CallIds
-from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import (
     CONNECTION_AGE,
@@ -56,37 +37,29 @@ from shaperouter_service.rpc.server import (
 )
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.rpc.unix_sockets import claimed
+from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.gate import Gate
+from shaperouter_service.serving.generation.service import GenerationService
+from shaperouter_service.serving.graphs.graphs import Graphs
+from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.refusal_log import RefusalLog
+from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
+from shaperouter_service.serving.transcription.service import TranscriptionService
+from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.access import AccessMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
+from shaperouter_service.telemetry.refusals import RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
-from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
+from shaperouter_service.telemetry.tracing import end_tracing
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads, load_tokenizer
 
 log = structlog.get_logger(__name__)
-
-# What there is to be finished before a server stops, and what is answered at once.
-WORK = [
-    generation_pb2.DESCRIPTOR.services_by_name["GenerationService"],
-    transcription_pb2.DESCRIPTOR.services_by_name["TranscriptionService"],
-]
-SERVICES = [
-    *WORK,
-    model_pb2.DESCRIPTOR.services_by_name["ModelService"],
-    graph_pb2.DESCRIPTOR.services_by_name["GraphService"],
-]
-# Recordings are large; nothing else is.
-MAX_BYTES = {
-    service.full_name: MAX_TEXT_REQUEST_BYTES
-    for service in SERVICES
-    if service.name != "TranscriptionService"
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +115,9 @@ async def run_router(
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models])
     refusals = RefusalLog(RefusalMetrics(registry))
-    request_metrics = RequestMetrics(registry, catalog.model_names, refusals)
+    recorder = RequestRecorder(
+        metrics=RequestMetrics(registry, catalog.model_names), refusals=refusals
+    )
     worker_metrics = WorkerMetrics(registry) if config.own_workers else None
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
@@ -158,20 +133,17 @@ async def run_router(
         if processes
         else telling_spent_budgets(fleet)
     )
-    places = CallPlaces(config.max_calls)
-
-    @contextlib.contextmanager
-    def let_in(context: Context) -> Iterator[None]:
-        with places.take(client_of(context)), within_limits():
-            yield
-
-    admission = Admission((method for service in WORK for method in service.methods), let_in)
+    admission = Admission()
+    gate = Gate(
+        admission,
+        CallPlaces(config.max_calls),
+        refusals,
+        _authentication(config, AccessMetrics(registry)),
+    )
     warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
         # Files that cannot be used are told now, not with the first worker.
         config.worker_tls.credentials()
-    outer = [CallIds(), *tracing_interceptors(), CallMetrics(registry, SERVICES)]
-    inner = _authentication(config, AccessMetrics(registry))
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.
     with (
@@ -180,10 +152,8 @@ async def run_router(
     ):
         server = make_server(
             SERVICES,
-            admission,
-            outer,
-            inner=inner,
-            on_error=refusals.refused,
+            CallGate(gate, WORK),
+            outer=[CallMetrics(registry, SERVICES)],
             max_message_bytes=_max_message_bytes(config.models),
             max_bytes=MAX_BYTES,
             connection_age=CONNECTION_AGE,
@@ -201,25 +171,20 @@ async def run_router(
             port = listen(server, config.listen, tls=config.tls)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             threads = TokenizerThreads()
-            generation_pb2_grpc.add_GenerationServiceServicer_to_server(
-                GenerationServicer(fleet, tokenizers, threads, request_metrics), server
-            )
-            transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(
-                TranscriptionServicer(
+            core = Core(
+                generation=GenerationService(fleet, tokenizers, threads, recorder),
+                transcription=TranscriptionService(
                     fleet,
                     tokenizers,
                     threads,
-                    request_metrics,
+                    recorder,
                     TranscriptionMetrics(registry),
                     memory=RecordingMemory(config.max_recording_memory),
                 ),
-                server,
+                models=Models(catalog, tokenizers),
+                graphs=Graphs(fleet),
             )
-            model_pb2_grpc.add_ModelServiceServicer_to_server(
-                ModelServicer(catalog, tokenizers), server
-            )
-            graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(fleet), server)
-            _add_reflection(server)
+            add_services(server, core)
             health.add_to(server)
             async with _readiness(health, fleet, config.listen):
                 await server.start()
@@ -241,10 +206,8 @@ async def run_router(
         log.info("stopped")
 
 
-def _authentication(config: RouterConfig, metrics: AccessMetrics) -> list[Authentication]:
-    if config.tokens is None:
-        return []
-    return [Authentication(Clients(config.tokens), metrics)]
+def _authentication(config: RouterConfig, metrics: AccessMetrics) -> Authentication | None:
+    return None if config.tokens is None else Authentication(Clients(config.tokens), metrics)
 
 
 def _max_message_bytes(models: Sequence[ModelSource]) -> int:
@@ -260,12 +223,6 @@ def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | Non
         if tokenizer is None:
             log.warning("model has no tokenizer: it takes token ids only", model=name)
     return tokenizers
-
-
-def _add_reflection(server: aio.Server) -> None:
-    names = [service.full_name for service in SERVICES]
-    names += [grpc_health.SERVICE_NAME, reflection.SERVICE_NAME]
-    reflection.enable_server_reflection(names, server)
 
 
 @contextlib.asynccontextmanager

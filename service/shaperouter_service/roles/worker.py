@@ -17,15 +17,16 @@ from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.graphs import memory_bytes
 from shaperouter_service.roles.exposure import warn_of_public_worker
 from shaperouter_service.roles.lifecycle import stop_signal
-from shaperouter_service.rpc.admission import Admission
+from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
+from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
-from shaperouter_service.telemetry.tracing import end_tracing, tracing_interceptors
+from shaperouter_service.telemetry.tracing import end_tracing, receive
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
@@ -81,11 +82,18 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
     service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
-    admission = Admission([service.methods_by_name["Run"]])
+    admission = Admission()
+
+    @contextlib.contextmanager
+    def within(method: str, context: Context) -> Iterator[None]:
+        receive(method.removeprefix("/"), context.invocation_metadata() or ())
+        with admission.admitted() if method.endswith("/Run") else contextlib.nullcontext():
+            yield
+
     health = Health()
     warn_of_public_worker(config.listen, tls=config.tls)
     with _metrics(config.metrics_listen) as metrics, claimed(config.listen):
-        server = make_server([service], admission, tracing_interceptors())
+        server = make_server([service], within)
         async with (
             serving_health(health, config.health_listen),
             stopped_at_end(server, admission, grace=config.grace),

@@ -1,8 +1,9 @@
-"""Turns every way a call can go wrong into a status that tells the caller what to do."""
+"""Interceptors of all servers: errors become statuses, and messages are parsed last."""
 
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 import grpc
@@ -12,22 +13,21 @@ from grpc import aio
 
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.rpc import malformed
-from shaperouter_service.rpc.call import current_call
 from shaperouter_service.rpc.handlers import Context, Handler, parsing, surrounded
-from shaperouter_service.rpc.status import abort
+from shaperouter_service.rpc.status import abort, request_id_of
 
 log = structlog.get_logger(__name__)
 
-# Told each error of ours that a call ends with.
-OnError: TypeAlias = Callable[[ServiceError, Context], None]
+# Returns the context manager to handle a call in, by its method's path `/package.Service/Method`.
+Within: TypeAlias = Callable[[str, Context], AbstractContextManager[None]]
 
 
 class ErrorInterceptor(aio.ServerInterceptor):
     """Aborts calls with the status of the error they raise, and hides the rest behind INTERNAL."""
 
-    def __init__(self, on_error: OnError = lambda *_: None) -> None:
-        """Is told whom to tell of errors."""
-        self._on_error = on_error
+    def __init__(self, within: Within = lambda *_: contextlib.nullcontext()) -> None:
+        """Takes what calls are handled in; it may refuse them with an error, too."""
+        self._within = within
 
     async def intercept_service(
         self,
@@ -40,16 +40,16 @@ class ErrorInterceptor(aio.ServerInterceptor):
         @contextlib.asynccontextmanager
         async def turning_errors(context: Context) -> AsyncIterator[None]:
             try:
-                yield
+                with self._within(method, context):
+                    yield
             except ServiceError as error:
-                self._on_error(error, context)
                 _release(error)
                 await abort(context, error)
             except aio.AbortError:
                 raise
             except Exception as error:
-                call = current_call.get()
-                ids = {"request_id": call.request_id} if call else {}
+                request_id = request_id_of(context)
+                ids = {"request_id": request_id} if request_id else {}
                 log.exception("unexpected exception", method=method, **ids)
                 _release(error)
                 await context.abort(

@@ -13,14 +13,14 @@ from grpc import aio
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.addresses import split_address
-from shaperouter_service.rpc.admission import Admission
 from shaperouter_service.rpc.heartbeat import (
     CALLER_PING_INTERVAL,
     CALLER_PING_TIMEOUT,
     LEAST_PING_INTERVAL,
 )
-from shaperouter_service.rpc.interceptor import ErrorInterceptor, OnError, ParsingInterceptor
+from shaperouter_service.rpc.interceptor import ErrorInterceptor, ParsingInterceptor, Within
 from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import max_connections
 
 # gRPC's own default, said aloud: recordings come in pieces, and prompts are far below it.
@@ -48,11 +48,9 @@ FLUSH = 1.0
 
 def make_server(
     services: list[ServiceDescriptor],
-    admission: Admission | None = None,
-    outer: Sequence[aio.ServerInterceptor] = (),
+    within: Within = lambda *_: contextlib.nullcontext(),
     *,
-    inner: Sequence[aio.ServerInterceptor] = (),
-    on_error: OnError = lambda *_: None,
+    outer: Sequence[aio.ServerInterceptor] = (),
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     max_bytes: Mapping[str, int] = MappingProxyType({}),
     connection_age: float | None = None,
@@ -61,10 +59,8 @@ def make_server(
 
     Args:
         services: What it serves.
-        admission: Lets in the calls that are its work.
+        within: What calls are handled in, before anything of them is parsed; may refuse them.
         outer: What sees calls first, and how they end.
-        inner: What may refuse calls with an error, before anything of them is parsed.
-        on_error: Told each error of ours that a call ends with.
         max_message_bytes: Maximum bytes of any message: what is above is refused unread, by gRPC.
         max_bytes: Maximum bytes of a request, by the full name of its service, where that is less:
             what is above is read, and refused without parsing it.
@@ -87,9 +83,7 @@ def make_server(
         interceptors=[
             *outer,
             # What the next ones raise becomes a status.
-            ErrorInterceptor(on_error),
-            *inner,
-            *([admission] if admission else []),
+            ErrorInterceptor(within),
             ParsingInterceptor(requests, limits),
         ],
         options=[

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.telemetry.requests import RequestRecord
+from shaperouter_service.serving.request_record import RequestRecord
 from shaperouter_service.text import ClientTokenizer, Tokenizer, TokenizerThreads
 
 

@@ -1,39 +1,8 @@
-"""Calls that were refused: counted, and told in the log, but for what a flood of them would add."""
+"""Metrics of refused calls."""
 
-import asyncio
-import logging
-import time
-from collections import Counter
-from typing import Any
+from prometheus_client import CollectorRegistry, Counter
 
-import prometheus_client
-import structlog
-from prometheus_client import CollectorRegistry
-
-from shaperouter_service.errors import Code, ServiceError, shortened
-from shaperouter_service.rpc.call import current_call
-from shaperouter_service.rpc.handlers import Context
-from shaperouter_service.telemetry.payer import current_payer
-
-log = structlog.get_logger("shaperouter.request")
-
-# What an operator should look at stands out.
-LEVELS = {
-    Code.INTERNAL: logging.ERROR,
-    Code.UNAVAILABLE: logging.WARNING,
-    Code.RESOURCE_EXHAUSTED: logging.WARNING,
-}
-
-# Lines of refused calls: at most BURST at once and LINES_PER_SECOND on average, some 200 MB a day,
-# since anybody can have any number of calls refused.
-LINES_PER_SECOND, BURST = 5.0, 100
-
-# Seconds between two lines that tell how many were left out.
-SUMMARY_INTERVAL = 10.0
-
-# Characters of an error in the log: some quote what the caller sent.
-MAX_ERROR_CHARACTERS = 500
-
+from shaperouter_service.errors import ServiceError
 
 # The reason of errors that a worker of another version answered with.
 OTHER = "OTHER"
@@ -52,7 +21,7 @@ class RefusalMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers it."""
-        self._refused = prometheus_client.Counter(
+        self._refused = Counter(
             "shaperouter_refused_calls",
             "Calls that ended with an error of the service, by the error's reason.",
             ["reason"],
@@ -64,70 +33,3 @@ class RefusalMetrics:
     def refused(self, reason: str) -> None:
         """A call was refused."""
         self._refused.labels(reason if reason in REASONS else OTHER).inc()
-
-
-class RefusalLog:
-    """Tells of refused calls of one router. Belongs to the event loop."""
-
-    def __init__(self, metrics: RefusalMetrics) -> None:
-        """Nothing was refused yet.
-
-        Args:
-            metrics: Counts them.
-        """
-        self._metrics = metrics
-        self._lines = float(BURST)
-        self._at = time.monotonic()
-        self._left_out: Counter[str] = Counter()
-        self._summary: asyncio.TimerHandle | None = None
-
-    def refused(self, error: ServiceError, context: Context) -> None:
-        """Tells that a call ended with an error."""
-        self._metrics.refused(error.reason)
-        call, payer = current_call.get(), current_payer.get()
-        if call is None or call.logged:
-            return
-        fields = {
-            "request_id": call.request_id,
-            "method": call.method.removeprefix("/"),
-            "code": error.code.name,
-            "reason": error.reason,
-            "error": shortened(str(error), MAX_ERROR_CHARACTERS),
-            "peer": context.peer(),
-        }
-        if payer:
-            fields["client"] = payer.name
-        self.write(error.code, "call refused", fields)
-
-    def write(self, code: Code, event: str, fields: dict[str, Any]) -> None:
-        """Writes a line about a call that was refused, unless there are too many of them.
-
-        Args:
-            code: How the call ended.
-            event: Of the line.
-            fields: Likewise.
-        """
-        now = time.monotonic()
-        self._lines = min(BURST, self._lines + (now - self._at) * LINES_PER_SECOND)
-        self._at = now
-        if self._lines >= 1:
-            self._lines -= 1
-            log.log(LEVELS.get(code, logging.INFO), event, **fields)
-            return
-        self._left_out[code.name] += 1
-        if self._summary is None:
-            loop = asyncio.get_running_loop()
-            self._summary = loop.call_later(SUMMARY_INTERVAL, self.summarize)
-
-    def summarize(self) -> None:
-        """Tells how many lines were left out since it last told."""
-        if self._summary is not None:
-            self._summary.cancel()
-            self._summary = None
-        if self._left_out:
-            log.warning(
-                "refused calls not logged",
-                count=self._left_out.total(),
-                by_code=dict(self._left_out),
-            )
-            self._left_out.clear()

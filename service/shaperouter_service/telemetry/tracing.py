@@ -21,16 +21,12 @@ Where traces go, and which are kept, say OpenTelemetry's own variables
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import grpc
-from grpc import aio
-
 from shaperouter_service import __version__
 from shaperouter_service.errors import StartupError
-from shaperouter_service.rpc.handlers import Handler
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -92,9 +88,21 @@ def end_tracing() -> None:
         _provider = None
 
 
-def tracing_interceptors() -> "Sequence[TraceContext]":
-    """What a server of a process that traces has."""
-    return [TraceContext()] if _provider is not None else []
+def receive(method: str, headers: Iterable[tuple[str, str | bytes]]) -> None:
+    """Remembers for the current task which method is called, and the caller's span.
+
+    Args:
+        method: Name of the method, which names the span.
+        headers: Headers or metadata of the call, with keys in lower case.
+    """
+    if _provider is None:
+        return
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = {key: value for key, value in headers if isinstance(value, str)}
+    # In an empty context: what this process does by itself is no parent of a call.
+    _incoming.set((method, TraceContextTextMapPropagator().extract(carrier, Context())))
 
 
 class Span:
@@ -208,26 +216,6 @@ def add_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[
     if span := _current.get():
         event.update(span.ids)
     return event
-
-
-class TraceContext(aio.ServerInterceptor):
-    """Remembers what a call brings of its caller's trace."""
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Looks at the metadata."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        metadata = handler_call_details.invocation_metadata or ()
-        carrier = {key: value for key, value in metadata if isinstance(value, str)}
-        # In an empty context: what this process does by itself is no parent of a call.
-        context = TraceContextTextMapPropagator().extract(carrier, Context())
-        _incoming.set((handler_call_details.method.removeprefix("/"), context))
-        return await continuation(handler_call_details)
 
 
 def _wall_clock(monotonic: float) -> int:

@@ -20,7 +20,6 @@ from shaperouter_service.commands.group import cli
 from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import CONNECTION_AGE
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
 
 # A combined pod is a worker with a router.
@@ -145,7 +144,7 @@ def test_callers_have_left_a_router_before_it_stops(name: str) -> None:
 
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
     registry = CollectorRegistry()
-    metrics = RequestMetrics(registry, ["demo"], RefusalLog(RefusalMetrics(registry)))
+    metrics = RequestMetrics(registry, ["demo"])
     metrics.e2e_latency.labels("demo").observe(0)
     [family] = metrics.e2e_latency.collect()
     bounds = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]

@@ -1,93 +1,29 @@
-"""TranscriptionService: turns recordings into segments."""
+"""TranscriptionService: transcriptions over gRPC."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
-
-from grpc import aio
+from collections.abc import AsyncIterator
+from typing import Any
 
 from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.edge.grpc.clients import client_of
-from shaperouter_service.edge.grpc.models import transcribes
+from shaperouter_service.edge.grpc.calls import current_call, with_header
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.fleet import Fleet
-from shaperouter_service.generation.run_events import RunTimings, Stalled
-from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.rpc.call import REQUEST_ID_KEY, current_request_id
-from shaperouter_service.serving.calls import deadline_of, recorded_end
-from shaperouter_service.serving.generation.completion import graph_uses
-from shaperouter_service.serving.merging import merged
-from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
-from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
-from shaperouter_service.serving.transcription.incoming import Incoming
-from shaperouter_service.serving.transcription.loop import Language, Progress, Take, transcribe
-from shaperouter_service.serving.transcription.options import (
-    initial_prompt_violations,
-    resolve_transcription,
-)
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
-from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
-from shaperouter_service.speech.audio.recording import Recording
-from shaperouter_service.speech.transcription import Segment, language_names
-from shaperouter_service.system.fair_thread import FairThread
-from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
-from shaperouter_service.telemetry.transcription import TranscriptionMetrics
-from shaperouter_service.text import Tokenizer, TokenizerThreads
-from shaperouter_service.wire.recordings import decode_audio
-from shaperouter_service.wire.run_events import graph_use_to_message, stall_to_message
-from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message
-
-Response = transcription_pb2.TranscribeStreamResponse
-StreamRequest = transcription_pb2.TranscribeStreamRequest
-Start: TypeAlias = transcription_pb2.TranscribeRequest | transcription_pb2.TranscribeStreamStart
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Metrics:
-    requests: RequestMetrics
-    transcription: TranscriptionMetrics
+from shaperouter_service.serving.transcription.service import TranscriptionService
 
 
 class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer):
     """See transcription.proto."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        tokenizers: Mapping[str, Tokenizer | None],
-        threads: TokenizerThreads,
-        request_metrics: RequestMetrics,
-        transcription_metrics: TranscriptionMetrics,
-        *,
-        memory: RecordingMemory,
-    ) -> None:
-        """Serves requests by running them on a fleet.
-
-        Args:
-            fleet: The workers.
-            tokenizers: The tokenizer of each model; None if the checkpoint has none.
-            threads: The threads that tokenize texts.
-            request_metrics: Metrics of requests.
-            transcription_metrics: Metrics of transcribed audio.
-            memory: Memory of all recordings.
-        """
-        self._fleet = fleet
-        self._tokenizers = tokenizers
-        self._threads = threads
-        self._memory = memory
-        # Each waiting call holds one block, and the number of calls is limited.
-        self._decoding = FairThread("decode", limit=None, low_priority=True)
-        self._metrics = _Metrics(requests=request_metrics, transcription=transcription_metrics)
+    def __init__(self, service: TranscriptionService) -> None:
+        """Takes the core's service."""
+        self._service = service
 
     async def Transcribe(  # noqa: N802 (gRPC's name)
         self, request: transcription_pb2.TranscribeRequest, context: Any
     ) -> transcription_pb2.TranscribeResponse:
         """Answers once, when the whole recording is transcribed."""
         response = transcription_pb2.TranscribeResponse()
-        async with contextlib.aclosing(self._events(request, None, context)) as events:
+        events = with_header(self._service.transcribe(request, None, current_call()), context)
+        async with contextlib.aclosing(events):
             async for event in events:
                 if event.HasField("segment"):
                     response.segments.append(event.segment)
@@ -97,192 +33,15 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         return response
 
     async def TranscribeStream(  # noqa: N802 (gRPC's name)
-        self, requests: AsyncIterator[StreamRequest], context: Any
-    ) -> AsyncIterator[Response]:
+        self, requests: AsyncIterator[transcription_pb2.TranscribeStreamRequest], context: Any
+    ) -> AsyncIterator[transcription_pb2.TranscribeStreamResponse]:
         """Answers with segments as they become final."""
         first = await anext(aiter(requests), None)
         if first is None or not first.HasField("start"):
             got = "no message" if first is None else first.WhichOneof("message") or "nothing"
             description = f"must be set in the first message, got {got}"
             raise InvalidRequestError(Violation(field="start", description=description))
-        async with contextlib.aclosing(self._events(first.start, requests, context)) as events:
-            async for event in events:
-                yield event
-
-    async def _events(
-        self,
-        request: Start,
-        rest: AsyncIterator[StreamRequest] | None,
-        context: aio.ServicerContext[Any, Any],
-    ) -> AsyncGenerator[Response, None]:
-        """Yields all events of a request.
-
-        Args:
-            request: How to transcribe, and the recording or its first piece.
-            rest: Source of the other pieces; None if there are none.
-            context: Context of the call.
-        """
-        deadline = deadline_of(context)
-        request_id = current_request_id()
-        record = RequestRecord(self._metrics.requests, request_id)
-        with record, recorded_end(record, deadline):
-            name = await self._fleet.resolve(
-                request.model, deadline, serves=transcribes, call="transcribe recordings"
-            )
-            record.waits(name)
-            model = await self._fleet.model(name, deadline)
-            transcribing = await self._prepare(request, model, record, client_of(context), deadline)
-            settings = transcribing.settings
-            recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
-            async with contextlib.AsyncExitStack() as stack:
-                content = request.audio.content
-                # Otherwise it would keep a copy for as long as the call runs.
-                request.audio.ClearField("content")
-                decoder = ClientDecoder(self._decoding, transcribing.client)
-                share = stack.enter_context(self._memory.share(transcribing.client))
-                if rest is None:
-                    decode = partial(decode_audio, request.audio, content)
-                    whole = WholeRecording(recording, decode, len(content), decoder, share)
-                    take: Take = whole.take
-                else:
-                    incoming = Incoming(recording, request.audio, content, decoder, share)
-                    await stack.enter_async_context(incoming.reading(rest))
-                    take = incoming.take
-                events = self._transcribe(transcribing, recording, take, record)
-                await stack.enter_async_context(contextlib.aclosing(events))
-                header_sent = False
-                async for event in events:
-                    if not header_sent:
-                        # Not earlier: gRPC's clients do not retry a call whose header they have
-                        # received.
-                        header_sent = True
-                        await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
-                    yield event
-
-    async def _prepare(
-        self,
-        request: Start,
-        model: ServedModel,
-        record: RequestRecord,
-        client: str,
-        deadline: float | None,
-    ) -> Transcribing:
-        """Validates a request and resolves every default.
-
-        Raises:
-            InvalidRequestError: It is invalid.
-            TextQueueFullError: Too much text is already waiting to be tokenized.
-        """
-        tokenizer = self._tokenizers[model.name]
-        settings, options = model.transcripts, request.options
-        if settings is None:
-            description = (
-                f"must be a model that transcribes recordings, got {model.name}, which takes "
-                "text: use GenerationService"
-            )
-            raise InvalidRequestError(Violation(field="model", description=description))
-        if tokenizer is None:
-            description = f"must be a model with a tokenizer, got {model.name}, which has none"
-            raise InvalidRequestError(Violation(field="model", description=description))
-        step_seconds = None
-        if isinstance(request, transcription_pb2.TranscribeStreamStart):
-            step_seconds = request.step_seconds if request.HasField("step_seconds") else None
-        model = with_tokenizer(model, tokenizer)
-        prompt, prompt_tokens = options.initial_prompt.strip(), list[int]()
-        violations = list(initial_prompt_violations(model, prompt))
-        if prompt and not violations:
-            with taking_turns(tokenizer, self._threads, client, record) as lent:
-                # Previous text begins with a space, too.
-                prompt_tokens = await lent.encode_plain(" " + prompt)
-        resolved = resolve_transcription(
-            options,
-            settings.tokens,
-            names=await asyncio.to_thread(language_names),
-            initial_prompt=prompt_tokens,
-            violations=violations,
-            widest_beams=model.ladders.lanes[-1].beams,
-            step_seconds=step_seconds,
-        )
-        return Transcribing(
-            request_id=record.request_id,
-            client=client,
-            model=model.name,
-            settings=settings,
-            max_length=model.max_length,
-            resolved=resolved,
-            decode=tokenizer.decode,
-            deadline=deadline,
-        )
-
-    async def _transcribe(
-        self,
-        transcribing: Transcribing,
-        recording: Recording,
-        take: Take,
-        record: RequestRecord,
-    ) -> AsyncGenerator[Response, None]:
-        """Transcribes a recording, and reports stalls as they happen."""
-        stalls: asyncio.Queue[Stalled | None] = asyncio.Queue()
-        decoder = FleetDecoder(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
-        language = transcription_pb2.DetectedLanguage()
-
-        async def transcribed() -> AsyncGenerator[Response, None]:
-            try:
-                async with contextlib.aclosing(
-                    transcribe(
-                        recording,
-                        transcribing.resolved,
-                        decoder,
-                        tokens=transcribing.settings.tokens,
-                        decode=transcribing.decode,
-                        window_frames=transcribing.settings.window_frames,
-                        max_length=transcribing.max_length,
-                        take=take,
-                    )
-                ) as events:
-                    async for event in events:
-                        yield self._told(event, transcribing.model, language)
-            finally:
-                stalls.put_nowait(None)
-
-        async def stalled() -> AsyncGenerator[Response, None]:
-            while (stall := await stalls.get()) is not None:
-                yield Response(stall=stall_to_message(stall))
-
-        async with contextlib.aclosing(merged([transcribed(), stalled()])) as events:
-            async for _, event in events:
-                yield event
-        self._metrics.transcription.ended(transcribing.model, recording.seconds, decoder.seconds)
-        uses = graph_uses(decoder.accounts)
-        queue_seconds = sum(account.timings.queue_seconds for account in decoder.accounts)
-        record.completed(
-            worker=record.worker, timings=RunTimings(queue_seconds=queue_seconds), graphs=uses
-        )
-        yield Response(
-            completion=transcription_pb2.TranscriptionCompletion(
-                request_id=record.request_id,
-                model=transcribing.model,
-                language=language,
-                audio_seconds=recording.seconds,
-                total_seconds=record.total_seconds,
-                device_seconds=sum(use.device_seconds for use in uses),
-                seed=transcribing.resolved.seed,
-                graphs=map(graph_use_to_message, uses),
-            )
-        )
-
-    def _told(
-        self,
-        event: Language | Segment | Progress,
-        model: str,
-        language: transcription_pb2.DetectedLanguage,
-    ) -> Response:
-        """The message of an event; keeps the language for the completion."""
-        match event:
-            case Language():
-                language.CopyFrom(language_message(event))
-                return Response(language=language)
-            case Segment():
-                return Response(segment=segment_message(event))
-            case Progress():
-                return Response(progress=progress_message(event))
+        events = self._service.transcribe(first.start, requests, current_call())
+        async with contextlib.aclosing(with_header(events, context)) as answers:
+            async for answer in answers:
+                yield answer

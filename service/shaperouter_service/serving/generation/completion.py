@@ -1,8 +1,17 @@
-"""The completion of a request, combined from those of its runs."""
+"""Results of requests: completions of runs combined, and events collected."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
 
-from shaperouter.v1 import generation_pb2
+from shaperouter_service.generation.events import (
+    Completed,
+    Completion,
+    Delta,
+    GeneratedSequence,
+    Generation,
+    GenerationEvent,
+    Usage,
+)
 from shaperouter_service.generation.run_events import (
     GraphUse,
     RunCompletion,
@@ -11,9 +20,7 @@ from shaperouter_service.generation.run_events import (
 )
 from shaperouter_service.serving.generation.preparation import PreparedRequest
 from shaperouter_service.serving.generation.sequences import RunEnd
-from shaperouter_service.telemetry.requests import RequestRecord
-from shaperouter_service.wire.decisions import decision_to_message
-from shaperouter_service.wire.run_events import graph_use_to_message
+from shaperouter_service.serving.request_record import RequestRecord
 
 
 def completion_of(
@@ -22,8 +29,8 @@ def completion_of(
     record: RequestRecord,
     *,
     timings: RunTimings,
-    graphs: Iterable[GraphUse],
-) -> generation_pb2.StreamCompletion:
+    graphs: Sequence[GraphUse],
+) -> Completed:
     """Builds the completion of a request whose runs have ended.
 
     Args:
@@ -34,32 +41,50 @@ def completion_of(
         graphs: See `graph_uses`.
     """
     accounts = [end.account for end in ends]
-    return generation_pb2.StreamCompletion(
+    return Completed(
         sequences=[sequence for end in ends for sequence in end.sequences],
-        completion=generation_pb2.Completion(
+        completion=Completion(
             request_id=record.request_id,
             model=prepared.model,
             seed=prepared.options.seed,
-            usage=generation_pb2.Usage(
+            usage=Usage(
                 prompt_tokens=len(prepared.prompt),
                 padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),
                 source_tokens=len(prepared.source),
                 padded_source_tokens=max(account.padded_source_tokens for account in accounts),
                 generated_tokens=record.generated_tokens,
             ),
-            timings=generation_pb2.Timings(
-                route_seconds=record.route_seconds,
-                queue_seconds=timings.queue_seconds,
-                stall_seconds=timings.stall_seconds,
-                prefill_seconds=timings.prefill_seconds,
-                decode_seconds=timings.decode_seconds,
-                time_to_first_token_seconds=record.time_to_first_token,
-                total_seconds=record.total_seconds,
-            ),
-            graphs=map(graph_use_to_message, graphs),
+            timings=timings,
+            route_seconds=record.route_seconds,
+            time_to_first_token=record.time_to_first_token,
+            total_seconds=record.total_seconds,
+            graphs=graphs,
             worker=ends[0].worker,
-            routes=map(decision_to_message, record.routes) if prepared.explain else (),
+            routes=tuple(record.routes) if prepared.explain else (),
         ),
+    )
+
+
+async def collected(events: AsyncIterator[GenerationEvent]) -> Generation:
+    """Reads the events of a generation to their end and returns the result."""
+    deltas: defaultdict[int, list[Delta]] = defaultdict(list)
+    async for event in events:
+        match event:
+            case Delta():
+                deltas[event.sequence].append(event)
+            case Completed():
+                completed = event
+    return Generation(
+        sequences=[
+            GeneratedSequence(
+                text="".join(delta.text for delta in deltas[number]),
+                token_ids=[token for delta in deltas[number] for token in delta.token_ids],
+                logprobs=[each for delta in deltas[number] for each in delta.logprobs],
+                end=end,
+            )
+            for number, end in enumerate(completed.sequences)
+        ],
+        completion=completed.completion,
     )
 
 

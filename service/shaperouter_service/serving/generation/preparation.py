@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.contradictions import contradictions
+from shaperouter_service.generation.events import Delta
 from shaperouter_service.generation.inputs import (
     decoder_input_violations,
     input_violations,
@@ -60,7 +61,7 @@ class PreparedRequest:
     source: Sequence[int]
     options: worker_pb2.RunOptions
     stop: Sequence[str]
-    echo: generation_pb2.Delta | None
+    echo: Delta | None
     explain: bool
 
     def runs(self, request_id: str, client: str, *, reads_along: bool) -> list[RunRequest]:
@@ -223,9 +224,9 @@ def _echo(
     facts: ModelFacts,
     prompt: Sequence[int],
     tokenizer: ClientTokenizer | None,
-) -> generation_pb2.Delta:
+) -> Delta:
     field: Any = "decoder_text" if facts.has_encoder else "text"
     text = getattr(request, field)
     if tokenizer and not request.HasField(field):
         text = tokenizer.decode(prompt)
-    return generation_pb2.Delta(text=text, token_ids=prompt)
+    return Delta(sequence=0, text=text, token_ids=prompt)

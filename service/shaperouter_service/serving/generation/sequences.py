@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.events import Delta, SequenceEnd
 from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
@@ -17,12 +17,11 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
 )
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.telemetry.requests import RequestRecord
+from shaperouter_service.serving.request_record import RequestRecord
 from shaperouter_service.text import Detokenizer, StopMatcher
-from shaperouter_service.wire.run_events import FINISH_REASON_TO_MESSAGE, logprobs_to_message
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
     """A run has ended successfully.
 
@@ -32,12 +31,12 @@ class RunEnd:
         worker: The worker that ran it.
     """
 
-    sequences: Sequence[generation_pb2.SequenceEnd]
+    sequences: Sequence[SequenceEnd]
     account: RunCompletion
     worker: str
 
 
-SequenceEvent: TypeAlias = Stalled | generation_pb2.Delta | RunEnd
+SequenceEvent: TypeAlias = Stalled | Delta | RunEnd
 _Ended: TypeAlias = RunCompletion | Hypothesis
 
 
@@ -55,7 +54,7 @@ class SequenceWriter:
         detokenizer: Detokenizer,
         eos_token_ids: Sequence[int],
         stop: Sequence[str],
-        echo: generation_pb2.Delta | None,
+        echo: Delta | None,
     ) -> None:
         """Starts an empty sequence.
 
@@ -84,9 +83,7 @@ class SequenceWriter:
         """Whether a stop string has appeared; nothing is written after it."""
         return self._stop.matched
 
-    def write(
-        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
-    ) -> generation_pb2.Delta:
+    def write(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Delta:
         """Takes new tokens, up to the one that completes a stop string."""
         # Only the last token can be an end token.
         ended = bool(token_ids) and token_ids[-1] in self._eos_token_ids
@@ -99,25 +96,23 @@ class SequenceWriter:
                 break
         else:
             taken = len(token_ids)
-        return generation_pb2.Delta(
+        return Delta(
             sequence=self.sequence,
             text=text,
             token_ids=token_ids[:taken],
-            logprobs=logprobs_to_message(logprobs[:taken]),
+            logprobs=logprobs[:taken],
         )
 
     def rest(self) -> str:
         """Returns the text that was held back; a stop string may still appear in it."""
         return self._stop.push(self._detokenizer.finish()) + self._stop.finish()
 
-    def echo(self) -> list[generation_pb2.Delta]:
+    def echo(self) -> list[Delta]:
         """Returns the deltas before the first written one: the prompt, if it is requested."""
         if self._echo is None:
             return []
         echo, self._echo = self._echo, None
-        return [
-            generation_pb2.Delta(sequence=self.sequence, text=echo.text, token_ids=echo.token_ids)
-        ]
+        return [replace(echo, sequence=self.sequence)]
 
 
 async def run_events(
@@ -181,21 +176,21 @@ async def run_events(
 
 def _last_deltas(
     writers: Sequence[SequenceWriter], account: RunCompletion, record: RequestRecord
-) -> Iterator[generation_pb2.Delta]:
+) -> Iterator[Delta]:
     """The deltas at a run's end: hypotheses, or the rest of a text."""
     if not account.hypotheses and (rest := writers[0].rest()):
-        yield generation_pb2.Delta(sequence=writers[0].sequence, text=rest)
+        yield Delta(sequence=writers[0].sequence, text=rest)
     for writer, hypothesis in zip(writers, account.hypotheses, strict=False):
         delta = writer.write(hypothesis.token_ids, hypothesis.logprobs)
-        delta.text += writer.rest()
+        delta = replace(delta, text=delta.text + writer.rest())
         record.tokens(len(delta.token_ids), writer.sequence)
         yield from (*writer.echo(), delta)
 
 
-def _end(writer: SequenceWriter, ended: _Ended) -> generation_pb2.SequenceEnd:
+def _end(writer: SequenceWriter, ended: _Ended) -> SequenceEnd:
     reason = FinishReason.STOP if writer.stopped else ended.finish_reason
     score = ended.score if isinstance(ended, Hypothesis) else None
-    return generation_pb2.SequenceEnd(finish_reason=FINISH_REASON_TO_MESSAGE[reason], score=score)
+    return SequenceEnd(finish_reason=reason, score=score)
 
 
 def _account_of_stopped(record: RequestRecord, sequence: int) -> RunCompletion:

@@ -24,6 +24,7 @@ from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
 from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.request_record import RequestRecord
 from shaperouter_service.serving.transcription.options import ResolvedTranscription
 from shaperouter_service.speech.transcription import (
     Alignment,
@@ -33,7 +34,6 @@ from shaperouter_service.speech.transcription import (
 )
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_TIMESTAMP
 from shaperouter_service.speech.transcription.words import TimedWord, time_words
-from shaperouter_service.telemetry.requests import RequestRecord
 
 # Seconds until a refused run is tried again, unless the refusal gives a time.
 REFUSED_PAUSE = 0.5

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import status_pb2
-from grpc import StatusCode
-
 from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
-from shaperouter_service.errors import StoppingError
+from shaperouter_service.errors import Code, RelayedError, StoppingError
 from shaperouter_service.fleet.journey import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
-from shaperouter_service.rpc.status import RelayedError
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -96,7 +92,7 @@ def test_a_request_that_meets_a_worker_in_the_moment_it_stops_goes_elsewhere_and
         taken = (await router.generate()).completion.worker
         [stopping] = [worker for worker in workers if worker.name == taken]
         # What gRPC says then; that the worker drains has not been heard yet.
-        stopping.script = [RelayedError(status_pb2.Status(code=StatusCode.CANCELLED.value[0]))]
+        stopping.script = [RelayedError(Code.CANCELLED, "")]
         assert (await router.generate()).completion.worker != taken
         assert router.metric("workers_lost_total", reason="draining") > 0
         assert router.metric("workers_lost_total", reason="lost") == 0

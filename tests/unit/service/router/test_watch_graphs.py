@@ -11,7 +11,7 @@ from grpc import StatusCode, aio
 
 from harness.router import PATIENCE
 from shaperouter.v1 import graph_pb2
-from shaperouter_service.edge.grpc import graphs as graphs_module
+from shaperouter_service.serving.graphs import graphs as graphs_module
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -94,14 +94,14 @@ def test_what_many_watch_is_listed_once_a_change(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = 0
-    list_graphs = graphs_module.GraphServicer._graphs
+    list_graphs = graphs_module.Graphs.listed
 
     def count(*arguments: Any, **options: Any) -> Any:
         nonlocal listed
         listed += 1
         return list_graphs(*arguments, **options)
 
-    monkeypatch.setattr(graphs_module.GraphServicer, "_graphs", count)
+    monkeypatch.setattr(graphs_module.Graphs, "listed", count)
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         calls = [watch(router) for _ in range(30)]

@@ -23,6 +23,7 @@ from shaperouter_service.errors import (
     OverloadedError,
     QueueFullError,
     RecordingMemoryError,
+    RelayedError,
     ServiceError,
     StoppingError,
     TextQueueFullError,
@@ -32,7 +33,7 @@ from shaperouter_service.errors import (
     Violation,
     WorkerLostError,
 )
-from shaperouter_service.rpc.status import RelayedError, abort, from_call, to_status
+from shaperouter_service.rpc.status import abort, from_call, to_status
 
 VIOLATIONS = (
     Violation(field="options.temperature", description="must be above 0, got -1"),
@@ -252,26 +253,21 @@ def test_only_invalid_requests_carry_bad_request() -> None:
     assert not any(details(to_status(e), error_details_pb2.BadRequest) for e in others)
 
 
-def test_a_relayed_error_keeps_its_status() -> None:
-    status = to_status(QueueFullError("gpt2", 4))
-    relayed = RelayedError(status)
-    assert to_status(relayed) == status
-    assert relayed.code is Code.RESOURCE_EXHAUSTED
-    assert str(relayed) == status.message
-
-
 def failed_call(code: StatusCode, message: str, *metadata: tuple[str, bytes]) -> aio.AioRpcError:
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*metadata), details=message)
 
 
-def test_a_failed_call_keeps_the_workers_status() -> None:
-    status = to_status(QueueFullError("gpt2", 4))
-    error = failed_call(
-        StatusCode.RESOURCE_EXHAUSTED,
-        status.message,
-        ("grpc-status-details-bin", status.SerializeToString()),
+@pytest.mark.parametrize(
+    "error", [QueueFullError("gpt2", 4), InvalidRequestError(*VIOLATIONS)], ids=["full", "invalid"]
+)
+def test_a_failed_call_keeps_the_workers_status(error: ServiceError) -> None:
+    status = to_status(error)
+    (code,) = (code for code in StatusCode if code.value[0] == status.code)
+    relayed = from_call(
+        failed_call(code, status.message, ("grpc-status-details-bin", status.SerializeToString()))
     )
-    assert from_call(error).status == status
+    assert to_status(relayed) == status
+    assert (relayed.code, str(relayed)) == (error.code, str(error))
 
 
 def test_a_failed_call_without_details_keeps_code_and_message() -> None:

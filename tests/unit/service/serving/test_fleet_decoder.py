@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harness.calls import a_call, recorder_of
 from harness.transcripts import END, TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import OverloadedError, ServiceError, WorkerLostError
@@ -30,8 +31,6 @@ from shaperouter_service.serving.transcription import fleet_decoder
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
-from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 
 WINDOW = np.arange(7, dtype=np.float32)
 SETTINGS = TranscriptSettings(
@@ -94,10 +93,7 @@ def decoder(
         decode=decode,
         deadline=None,
     )
-    registry = CollectorRegistry()
-    record = RequestRecord(
-        RequestMetrics(registry, ["whisper"], RefusalLog(RefusalMetrics(registry))), "r"
-    )
+    record = recorder_of(CollectorRegistry(), "whisper").record(a_call())
     reported = [] if stalls is None else stalls
     return FleetDecoder(fleet, transcribing, record, on_stall=reported.append), fleet  # type: ignore[arg-type]
 

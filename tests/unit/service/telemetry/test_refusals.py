@@ -17,9 +17,11 @@ from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.auth import digest
-from shaperouter_service.edge.grpc.models import ModelServicer
-from shaperouter_service.telemetry import refusals
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
+from shaperouter_service.errors import Code
+from shaperouter_service.serving import refusal_log
+from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.refusal_log import RefusalLog
+from shaperouter_service.telemetry.refusals import RefusalMetrics
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -153,7 +155,7 @@ def test_a_defect_has_the_calls_id(play: Play, monkeypatch: pytest.MonkeyPatch) 
     def describe(*_: Any) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(ModelServicer, "_describe", describe)
+    monkeypatch.setattr(Models, "_describe", describe)
 
     async def scenario(router: Router, _: FakeWorker) -> None:
         with capture_logs() as logs:
@@ -171,9 +173,9 @@ def test_a_flood_of_refused_calls_leaves_few_lines_and_their_number(
     play: Play, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     calls, burst = 30, 5
-    monkeypatch.setattr(refusals, "BURST", burst)
-    monkeypatch.setattr(refusals, "LINES_PER_SECOND", 0.0)
-    monkeypatch.setattr(refusals, "SUMMARY_INTERVAL", 0.01)
+    monkeypatch.setattr(refusal_log, "BURST", burst)
+    monkeypatch.setattr(refusal_log, "LINES_PER_SECOND", 0.0)
+    monkeypatch.setattr(refusal_log, "SUMMARY_INTERVAL", 0.01)
 
     async def scenario(router: Router, _: FakeWorker) -> None:
         def call() -> Any:
@@ -201,12 +203,12 @@ def test_a_flood_of_refused_calls_leaves_few_lines_and_their_number(
 def test_what_a_flood_left_out_is_told_when_the_router_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "BURST", 1)
+    monkeypatch.setattr(refusal_log, "BURST", 1)
 
     async def flood() -> None:
         log = RefusalLog(RefusalMetrics(CollectorRegistry()))
         for _ in range(3):
-            log.write(StatusCode.NOT_FOUND, "request", {})
+            log.write(Code.NOT_FOUND, "request", {})
         log.summarize()
         log.summarize()
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harness.calls import a_call, recorder_of
 from harness.logs import capture_logs
-from shaperouter_service.errors import Code
+from shaperouter_service.errors import Code, RelayedError
 from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.routing.decision import Decision, Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
-from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
+from shaperouter_service.serving.request_record import RequestRecord
 
 TIGHT = Signature(model="gpt2", kind=GraphKind.DECODE, rows=1, length=64, beams=1)
 DECISION = Decision(
@@ -40,12 +40,10 @@ class Measured:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = RequestMetrics(
-            self.registry, ["gpt2"], RefusalLog(RefusalMetrics(self.registry))
-        )
+        self.recorder = recorder_of(self.registry, "gpt2")
 
     def record(self) -> RequestRecord:
-        record = RequestRecord(self.metrics, "request-7")
+        record = self.recorder.record(a_call())
         record.waits("gpt2")
         return record
 
@@ -56,6 +54,15 @@ class Measured:
     def in_flight(self) -> tuple[float | None, float | None]:
         """Requests that wait, and that run."""
         return self.value("num_requests_waiting"), self.value("num_requests_running")
+
+
+@contextlib.contextmanager
+def ended(record: RequestRecord, code: Code) -> Iterator[RequestRecord]:
+    """Has a record's request end with a code."""
+    with contextlib.suppress(RelayedError), record:
+        yield record
+        if code is not Code.OK:
+            raise RelayedError(code, "what went wrong")
 
 
 @pytest.fixture
@@ -110,10 +117,9 @@ def test_a_request_waits_until_its_first_token_and_runs_after_it(measured: Measu
 def test_gauges_return_to_zero_however_a_request_ends(
     measured: Measured, lines: Lines, tokens: int, code: Code
 ) -> None:
-    with measured.record() as record:
+    with ended(measured.record(), code) as record:
         for _ in range(tokens):
             record.tokens(1)
-        record.code = code
     assert measured.in_flight == (0, 0)
 
 
@@ -131,8 +137,8 @@ def test_gauges_return_to_zero_after_an_exception(
 def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
     codes = [Code.OK, Code.CANCELLED, Code.OK]
     for code in codes:
-        with measured.record() as record:
-            record.code = code
+        with ended(measured.record(), code):
+            pass
     assert measured.value("requests_total", code="OK") == 2
     assert measured.value("requests_total", code="CANCELLED") == 1
 
@@ -208,7 +214,7 @@ def test_latencies_of_tokens_add_up_to_the_time_of_decoding(
     measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("shaperouter_service.telemetry.requests.time.monotonic", lambda: now)
+    monkeypatch.setattr("shaperouter_service.serving.request_record.time.monotonic", lambda: now)
     with measured.record() as record:
         now = 101.0
         record.tokens(1)
@@ -225,8 +231,8 @@ def test_latencies_of_tokens_add_up_to_the_time_of_decoding(
 
 @pytest.mark.parametrize("code", [Code.OK, Code.UNAVAILABLE])
 def test_every_end_has_a_latency(measured: Measured, lines: Lines, code: Code) -> None:
-    with measured.record() as record:
-        record.code = code
+    with ended(measured.record(), code):
+        pass
     assert measured.value("e2e_request_latency_seconds_count") == 1
 
 
@@ -261,7 +267,7 @@ def test_the_time_until_it_is_routed_ends_with_its_first_worker(
     measured: Measured, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("shaperouter_service.telemetry.requests.time.monotonic", lambda: now)
+    monkeypatch.setattr("shaperouter_service.serving.request_record.time.monotonic", lambda: now)
     with measured.record() as record:
         assert record.route_seconds == 0.0
         now = 105.5
@@ -313,7 +319,7 @@ def test_one_line_is_logged_for_a_request(measured: Measured, lines: Lines) -> N
 def test_the_line_of_a_failure_tells_the_error(
     measured: Measured, lines: Lines, code: Code, level: str
 ) -> None:
-    with measured.record() as record:
-        record.code, record.error = code, "what went wrong"
+    with ended(measured.record(), code):
+        pass
     (line,) = lines
     assert (line["log_level"], line["error"]) == (level, "what went wrong")

@@ -16,6 +16,7 @@ from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from harness.calls import a_call, recorder_of
 from harness.fake_worker import FakeWorker
 from harness.logs import configured_logs
 from harness.router import PATIENCE, Play, Router
@@ -23,8 +24,6 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry import tracing
 from shaperouter_service.telemetry.logs import LogSettings
-from shaperouter_service.telemetry.refusals import RefusalLog, RefusalMetrics
-from shaperouter_service.telemetry.requests import RequestMetrics, RequestRecord
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -143,9 +142,7 @@ def test_latencies_have_exemplars_that_point_to_the_span() -> None:
     registry = CollectorRegistry()
 
     def call() -> Mapping[str, str]:
-        with RequestRecord(
-            RequestMetrics(registry, ["demo"], RefusalLog(RefusalMetrics(registry))), "request-7"
-        ) as record:
+        with recorder_of(registry, "demo").record(a_call()) as record:
             record.waits("tiny")
             record.tokens(1)
             return record._span.ids
@@ -165,7 +162,6 @@ def test_nothing_is_traced_unless_it_is_asked_for(play: Play) -> None:
         assert "traceparent" not in worker.metadata[0]
 
     play(scenario)
-    assert not tracing.tracing_interceptors()
 
 
 def test_without_what_it_takes_tracing_is_refused_with_what_to_install(

@@ -1,0 +1,106 @@
+"""Calls over gRPC: who makes them, what they have to pass, and the header of their answers."""
+
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextvars import ContextVar
+from typing import TypeVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from shaperouter_service.auth import bearer_token
+from shaperouter_service.rpc.handlers import Context
+from shaperouter_service.rpc.status import REQUEST_ID_KEY
+from shaperouter_service.serving.call import CLIENT_ID_KEY, Call
+from shaperouter_service.serving.gate import Gate
+from shaperouter_service.telemetry import tracing
+
+T = TypeVar("T")
+
+# A deadline more than ten years away, in seconds, counts as none. Callers give centuries if they
+# mean no deadline, and gRPC takes a deadline after the year 2262 for one in the past.
+NO_DEADLINE = 10 * 365 * 24 * 3600.0
+
+# They use budgets that all clients share.
+_FOR_OPERATORS = {"/shaperouter.v1.GraphService/WarmGraphs"}
+
+# Probes of proxies and kubelets have no token, and learn nothing but whether the service is ready.
+_OPEN = "/grpc.health.v1.Health/"
+
+# Each call is a task with a context of its own.
+_current: ContextVar[Call] = ContextVar("call")
+
+
+class CallGate:
+    """Has calls pass the gate; see `rpc.interceptor.Within`."""
+
+    def __init__(self, gate: Gate, work: Collection[ServiceDescriptor]) -> None:
+        """Takes the gate, and the services whose calls are work."""
+        self._gate = gate
+        self._work = {
+            f"/{service.full_name}/{method.name}" for service in work for method in service.methods
+        }
+
+    @contextlib.contextmanager
+    def __call__(self, method: str, context: Context) -> Iterator[None]:
+        """Surrounds the handling of a call; see `Gate.passed`."""
+        # If a key occurs several times, the first value counts.
+        metadata = {
+            key: value
+            for key, value in reversed(tuple(context.invocation_metadata() or ()))
+            if isinstance(value, str)
+        }
+        peer = context.peer()
+        call = Call(
+            request_id=uuid.uuid4().hex,
+            method=method.removeprefix("/"),
+            peer=peer,
+            client=metadata.get(CLIENT_ID_KEY) or _host(peer),
+            deadline=_deadline(context),
+        )
+        _current.set(call)
+        tracing.receive(call.method, metadata.items())
+        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        if method.startswith(_OPEN):
+            yield
+            return
+        with self._gate.passed(
+            call,
+            token=bearer_token(metadata.get("authorization", "")),
+            is_work=method in self._work,
+            for_operators=method in _FOR_OPERATORS,
+        ):
+            yield
+
+
+def current_call() -> Call:
+    """The call that is being handled."""
+    return _current.get()
+
+
+async def with_header(events: AsyncGenerator[T, None], context: Context) -> AsyncGenerator[T, None]:
+    """Yields events and closes their generator at the end; sends the header before the first.
+
+    Not earlier: gRPC's clients do not retry a call whose header they have received.
+    """
+    async with contextlib.aclosing(events):
+        header_sent = False
+        async for event in events:
+            if not header_sent:
+                header_sent = True
+                await context.send_initial_metadata(((REQUEST_ID_KEY, current_call().request_id),))
+            yield event
+
+
+def _host(peer: str) -> str:
+    """The host of an address: processes of one host are one client, whatever their ports."""
+    kind, _, rest = peer.partition(":")
+    return rest.rpartition(":")[0] if kind in ("ipv4", "ipv6") else kind
+
+
+def _deadline(context: Context) -> float | None:
+    remaining = context.time_remaining()
+    if remaining is None or remaining > NO_DEADLINE:
+        return None
+    return time.monotonic() + remaining

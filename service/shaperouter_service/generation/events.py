@@ -1,0 +1,133 @@
+"""What a generation gives: events as it proceeds, or one result at its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shaperouter_service.generation.run_events import (
+    FinishReason,
+    GraphUse,
+    RunTimings,
+    Stalled,
+    TokenLogprobs,
+)
+from shaperouter_service.routing.decision import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A piece of a sequence; all its pieces together are the sequence.
+
+    Attributes:
+        sequence: Number of the sequence.
+        text: New text; empty while it could still be part of a stop string.
+        token_ids: New tokens.
+        logprobs: One entry for each token, if requested.
+    """
+
+    sequence: int
+    text: str
+    token_ids: Sequence[int] = ()
+    logprobs: Sequence[TokenLogprobs] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceEnd:
+    """The end of a sequence.
+
+    Attributes:
+        finish_reason: Why it ended.
+        score: Score of beam search; None without.
+    """
+
+    finish_reason: FinishReason
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of a generation.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        padded_prompt_tokens: Tokens that prefill graphs computed, including padding.
+        source_tokens: Tokens that the encoder read.
+        padded_source_tokens: Positions that encode graphs computed, including padding.
+        generated_tokens: Tokens of all sequences.
+    """
+
+    prompt_tokens: int
+    padded_prompt_tokens: int
+    source_tokens: int
+    padded_source_tokens: int
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """How a generation was served.
+
+    Attributes:
+        request_id: Id of the request.
+        model: Name of the model.
+        seed: Seed of the random numbers.
+        usage: Its tokens.
+        timings: Durations on workers, each the longest of any run.
+        route_seconds: From its arrival until it was first sent to a worker.
+        time_to_first_token: From its arrival to its first token, in seconds.
+        total_seconds: From its arrival to its end.
+        graphs: The graphs that served it.
+        worker: The worker of its first run.
+        routes: The routing decisions, if requested.
+    """
+
+    request_id: str
+    model: str
+    seed: int
+    usage: Usage
+    timings: RunTimings
+    route_seconds: float
+    time_to_first_token: float
+    total_seconds: float
+    graphs: Sequence[GraphUse]
+    worker: str
+    routes: Sequence[Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """The last event: all sequences have ended.
+
+    Attributes:
+        sequences: Their ends, in order.
+        completion: How the request was served.
+    """
+
+    sequences: Sequence[SequenceEnd]
+    completion: Completion
+
+
+GenerationEvent: TypeAlias = Stalled | Delta | Completed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedSequence:
+    """A whole sequence; see `Delta` and `SequenceEnd`."""
+
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs]
+    end: SequenceEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The result of a generation.
+
+    Attributes:
+        sequences: The sequences, in order.
+        completion: How the request was served.
+    """
+
+    sequences: Sequence[GeneratedSequence]
+    completion: Completion

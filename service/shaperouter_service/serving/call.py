@@ -1,0 +1,32 @@
+"""A call at a door of the service."""
+
+from dataclasses import dataclass
+
+from shaperouter_service.auth import Account
+
+# Header or metadata with which a caller names itself; a gateway sets it for its own clients.
+CLIENT_ID_KEY = "x-client-id"
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One call: who makes it, and how long it may take.
+
+    Attributes:
+        request_id: Names the call in its answer, in errors and in the log.
+        method: What is called, e.g. `shaperouter.v1.GenerationService/Generate`.
+        peer: Address of the caller.
+        client: Name of the client, for fairness between clients. The gate replaces it with the
+            account's name if calls need a token, because any client could use another's name.
+        deadline: Deadline on the monotonic clock, in seconds; None if there is none.
+        account: What the client has used; None if calls need no token.
+        logged: Whether the log already has the line that says how the call ended.
+    """
+
+    request_id: str
+    method: str
+    peer: str
+    client: str
+    deadline: float | None = None
+    account: Account | None = None
+    logged: bool = False

@@ -1,0 +1,77 @@
+"""The gate: what every call has to pass, whichever door it comes to."""
+
+import contextlib
+from collections.abc import Iterator
+
+from shaperouter_service.auth import Authentication, CallPlaces
+from shaperouter_service.errors import ServiceError
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.refusal_log import RefusalLog
+from shaperouter_service.system.admission import Admission
+
+
+class Gate:
+    """Authenticates calls, applies the limits of clients and of the router, and logs refusals.
+
+    Only the event loop may use it.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        places: CallPlaces,
+        refusals: RefusalLog,
+        authentication: Authentication | None,
+    ) -> None:
+        """Opens the gate.
+
+        Args:
+            admission: Refuses work while the router drains.
+            places: Limits how much work is handled at a time.
+            refusals: Logs every call that ends with an error of the service.
+            authentication: The clients that may call; None lets all call.
+        """
+        self._admission = admission
+        self._places = places
+        self._refusals = refusals
+        self._authentication = authentication
+
+    @contextlib.contextmanager
+    def passed(
+        self, call: Call, *, token: str | None, is_work: bool, for_operators: bool
+    ) -> Iterator[None]:
+        """Surrounds the handling of a call.
+
+        Args:
+            call: The call; gets its account.
+            token: The caller's bearer token, if it sent one.
+            is_work: Whether it counts against limits, and whether a drain waits for it.
+            for_operators: Whether only operators may make it.
+
+        Raises:
+            UnauthenticatedError: The token is missing or unknown.
+            NotOperatorError: The client is not an operator.
+            StoppingError: The router drains.
+            TooManyCallsError: The router, or the client, has too many calls in progress.
+            ClientLimitError: The client has reached a limit of its own.
+        """
+        try:
+            if self._authentication:
+                call.account = self._authentication.authenticate(token)
+                call.client = call.account.name
+                if for_operators:
+                    self._authentication.check_operator(call.account.client)
+            with self._admitted(call) if is_work else contextlib.nullcontext():
+                yield
+        except ServiceError as error:
+            self._refusals.refused(error, call)
+            raise
+
+    @contextlib.contextmanager
+    def _admitted(self, call: Call) -> Iterator[None]:
+        with self._admission.admitted(), self._places.take(call.client):
+            if call.account is None:
+                yield
+                return
+            with call.account.let_in():
+                yield

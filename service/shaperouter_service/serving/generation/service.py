@@ -1,0 +1,147 @@
+"""Generation: turns a request into runs, and their events into those of the request."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.events import Delta, GenerationEvent
+from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.generation.completion import (
+    completion_of,
+    graph_uses,
+    longest_timings,
+)
+from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
+from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
+from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.models import takes_text
+from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
+from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
+from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
+from shaperouter_service.wire.inputs import GenerateAny
+
+
+class GenerationService:
+    """Generates text on a fleet. Only the event loop may use it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        tokenizers: Mapping[str, Tokenizer | None],
+        threads: TokenizerThreads,
+        recorder: RequestRecorder,
+    ) -> None:
+        """Serves requests by running them on a fleet.
+
+        Args:
+            fleet: The workers.
+            tokenizers: The tokenizer of each model; None if the checkpoint has none.
+            threads: The threads that tokenize texts.
+            recorder: Makes the records of requests.
+        """
+        self._fleet = fleet
+        self._tokenizers = tokenizers
+        self._threads = threads
+        self._recorder = recorder
+
+    async def generate(
+        self, request: GenerateAny, call: Call
+    ) -> AsyncGenerator[GenerationEvent, None]:
+        """Yields the events of a generation; closing the generator cancels its runs.
+
+        Raises:
+            ServiceError: The request is invalid, or cannot be served.
+        """
+        with self._recorder.record(call) as record:
+            name = await self._fleet.resolve(
+                request.model, call.deadline, serves=takes_text, call="generate from text"
+            )
+            record.waits(name)
+            prepared = await self._prepare(request, name, call, record)
+            record.prompt(len(prepared.source) + len(prepared.prompt))
+            streamed = isinstance(request, generation_pb2.GenerateStreamRequest)
+            runs = prepared.runs(call.request_id, call.client, reads_along=streamed)
+            events = self._run(prepared, runs, call, record)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    yield event
+
+    async def _prepare(
+        self, request: GenerateAny, name: str, call: Call, record: RequestRecord
+    ) -> PreparedRequest:
+        """Validates a request and resolves every default.
+
+        Raises:
+            InvalidRequestError: It is invalid.
+            TextQueueFullError: Too much text is already waiting to be tokenized.
+            NoWorkerInTimeError: No worker has reported the model's limits in time.
+        """
+        model = await self._fleet.model(name, call.deadline)
+        if not takes_text(model):
+            description = (
+                f"must be a model that takes text, got {name}, which transcribes recordings: use "
+                "TranscriptionService"
+            )
+            raise InvalidRequestError(Violation(field="model", description=description))
+        tokenizer = self._tokenizers[name]
+        model = with_tokenizer(model, tokenizer)
+        if tokenizer is None:
+            return await prepare(request, model, None)
+        with taking_turns(tokenizer, self._threads, call.client, record) as lent:
+            return await prepare(request, model, lent)
+
+    async def _run(
+        self,
+        prepared: PreparedRequest,
+        runs: Sequence[RunRequest],
+        call: Call,
+        record: RequestRecord,
+    ) -> AsyncGenerator[GenerationEvent, None]:
+        """Runs all runs of a request side by side and merges their events."""
+        writers = self._writers(prepared)
+        streams = [
+            # A run of beam search has all sequences; any other run has one.
+            run_events(self._fleet, run, writers[place :: len(runs)], record, call.deadline)
+            for place, run in enumerate(runs)
+        ]
+        waiting: dict[int, Signature] = {}
+        ends: dict[int, RunEnd] = {}
+        async with contextlib.aclosing(merged(streams)) as events:
+            async for place, event in events:
+                match event:
+                    case Stalled():
+                        # The caller has already been told what other runs wait for.
+                        waiting.pop(place, None)
+                        told = event.signature in waiting.values()
+                        waiting[place] = event.signature
+                        if not told:
+                            yield event
+                    case Delta():
+                        waiting.pop(place, None)
+                        yield event
+                    case RunEnd():
+                        ends[place] = event
+        in_order = [ends[place] for place in sorted(ends)]
+        accounts = [end.account for end in in_order]
+        timings, graphs = longest_timings(accounts), graph_uses(accounts)
+        record.completed(worker=in_order[0].worker, timings=timings, graphs=graphs)
+        yield completion_of(prepared, in_order, record, timings=timings, graphs=graphs)
+
+    def _writers(self, prepared: PreparedRequest) -> list[SequenceWriter]:
+        tokenizer = self._tokenizers[prepared.model]
+        return [
+            SequenceWriter(
+                sequence,
+                # Without a tokenizer there are only token ids.
+                detokenizer=tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: ""),
+                eos_token_ids=prepared.options.eos_token_ids,
+                stop=prepared.stop,
+                echo=prepared.echo,
+            )
+            for sequence in range(prepared.options.num_return_sequences)
+        ]

@@ -1,0 +1,270 @@
+"""The record of a request: metrics, a span, and one line in the log at its end."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from shaperouter_service.errors import Code, ServiceError
+from shaperouter_service.generation.run_events import GraphUse, RunTimings
+from shaperouter_service.routing.decision import Decision
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.refusal_log import LEVELS, RefusalLog
+from shaperouter_service.telemetry.progress import SequenceProgress
+from shaperouter_service.telemetry.requests import LOOSE, TIGHT, UNKNOWN_MODEL, RequestMetrics
+from shaperouter_service.telemetry.tracing import start_span
+
+log = structlog.get_logger("shaperouter.request")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRecorder:
+    """Makes the records of requests.
+
+    Attributes:
+        metrics: Metrics of requests.
+        refusals: Writes the lines of requests that never reached a worker.
+    """
+
+    metrics: RequestMetrics
+    refusals: RefusalLog
+
+    def record(self, call: Call) -> "RequestRecord":
+        """Begins the record of a request that has arrived."""
+        return RequestRecord(call, self.metrics, self.refusals)
+
+
+class RequestRecord:
+    """One request's events, as they happen; a context manager around its handling.
+
+    Attributes:
+        request_id: Id of the request.
+        generated_tokens: Tokens that all its sequences have so far.
+        worker: The worker that runs it, or the first of its sequences; empty before one does.
+        routes: The decisions on where its runs went, in order.
+    """
+
+    def __init__(self, call: Call, metrics: RequestMetrics, refusals: RefusalLog) -> None:
+        """Records that a request has arrived.
+
+        Args:
+            call: The call that brought it.
+            metrics: Metrics of requests.
+            refusals: Writes the lines of requests that never reached a worker.
+        """
+        self.request_id = call.request_id
+        self._call = call
+        self._code = Code.OK
+        self._error = ""
+        self.worker = ""
+        self.routes: list[Decision] = []
+        self._metrics = metrics
+        self._refusals = refusals
+        self._span = start_span("", {"shaperouter.request_id": call.request_id})
+        # It waits, if only for workers that tell which model serves a request that names none: an
+        # autoscaler must see it.
+        self._model = UNKNOWN_MODEL
+        metrics.waiting.labels(UNKNOWN_MODEL).inc()
+        self._arrived = time.monotonic()
+        self._first_route: float | None = None
+        self._first_token: float | None = None
+        self._prompt_tokens = 0
+        self._tokenize_seconds = 0.0
+        self.generated_tokens = 0
+        self._timings = RunTimings()
+        self._graphs: Sequence[GraphUse] = ()
+        self._progress: defaultdict[int, SequenceProgress] = defaultdict(SequenceProgress)
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def waits(self, model: str) -> None:
+        """Its model is known, and it waits for its first token as one of that model."""
+        self._metrics.waiting.labels(self._model).dec()
+        self._model = model
+        self._metrics.waiting.labels(model).inc()
+
+    def __exit__(
+        self, _: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Records how the request has ended."""
+        self._note_failure(error)
+        metrics, model = self._metrics, self._model
+        if self._first_token is not None:
+            metrics.running.labels(model).dec()
+        else:
+            metrics.waiting.labels(model).dec()
+        metrics.requests.labels(model, self._code.name).inc()
+        metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
+        account = self._call.account
+        if account:
+            metrics.client_requests.labels(account.name, self._code.name).inc()
+        for progress in self._progress.values():
+            progress.resumes()
+        stalls = (progress.stall_seconds for progress in self._progress.values())
+        fields: dict[str, Any] = {
+            "request_id": self.request_id,
+            "model": model,
+            "code": self._code.name,
+            "prompt_tokens": self._prompt_tokens,
+            "tokenize_seconds": round(self._tokenize_seconds, 4),
+            "generated_tokens": self.generated_tokens,
+            "first_token_seconds": round(self.time_to_first_token, 4),
+            "total_seconds": round(self.total_seconds, 4),
+            "stall_seconds": round(max(stalls, default=0.0), 4),
+            "worker": self.worker,
+        }
+        if account:
+            fields["client"] = account.name
+        if self.routes:
+            fields["route"] = str(self.routes[0].taken)
+            fields["route_seconds"] = round(self.route_seconds, 4)
+        if self._graphs:
+            # What only the worker knows, and tells at a good end: just what the response says.
+            for part in ("queue", "stall", "prefill", "decode"):
+                fields[f"{part}_seconds"] = round(getattr(self._timings, f"{part}_seconds"), 4)
+            fields["graphs"] = [str(use.served) for use in self._graphs]
+        if self._error:
+            fields["error"] = self._error
+        self._end_span()
+        self._call.logged = True
+        if self._code is Code.OK or self.routes:
+            log.log(LEVELS.get(self._code, logging.INFO), "request", **fields)
+        else:
+            self._refusals.write(self._code, "request", fields)
+
+    def tokenized(self, *, queue_seconds: float, seconds: float) -> None:
+        """Its texts, if there are any, have been tokenized, or it has ended before."""
+        if queue_seconds or seconds:
+            self._tokenize_seconds = queue_seconds + seconds
+            self._metrics.tokenize_queue_time.labels(self._model).observe(
+                queue_seconds, self._span.exemplar
+            )
+            self._metrics.tokenize_time.labels(self._model).observe(seconds, self._span.exemplar)
+
+    def prompt(self, tokens: int) -> None:
+        """Its prompt, and its source if there is one, have been tokenized and found good."""
+        self._prompt_tokens = tokens
+        self._metrics.prompt_tokens.labels(self._model).inc(tokens)
+        self._pay("prompt", tokens)
+
+    def routed(self, decision: Decision) -> None:
+        """A run of it was given to a worker."""
+        if self._first_route is None:
+            self._first_route = time.monotonic()
+        self.routes.append(decision)
+        if self._span:
+            taken = decision.taken
+            self._span.event(
+                "route",
+                {
+                    "shaperouter.worker": taken.worker,
+                    "shaperouter.graphs": [str(signature) for signature in taken.graphs],
+                    "shaperouter.expected.queue_seconds": taken.queue_seconds,
+                    "shaperouter.expected.stall_seconds": taken.stall_seconds,
+                    "shaperouter.expected.prefill_seconds": taken.prefill_seconds,
+                    "shaperouter.expected.decode_seconds": taken.decode_seconds,
+                    "shaperouter.options": len(decision.options),
+                },
+            )
+
+    def stalls(self, sequence: int = 0) -> None:
+        """A sequence waits for a compilation from now on."""
+        self._progress[sequence].stalls()
+        self._span.event("stall")
+
+    def tokens(self, count: int, sequence: int = 0) -> None:
+        """A sequence has new tokens."""
+        metrics, model = self._metrics, self._model
+        since = self._progress[sequence].tokens()
+        if self._first_token is None:
+            self._first_token = time.monotonic()
+            metrics.time_to_first_token.labels(model).observe(
+                self.time_to_first_token, self._span.exemplar
+            )
+            self._span.event("first_token")
+            metrics.waiting.labels(model).dec()
+            metrics.running.labels(model).inc()
+        if since is not None:
+            histogram = metrics.inter_token_latency.labels(model)
+            for _ in range(count):
+                histogram.observe(since / count)
+        self.generated_tokens += count
+        metrics.generation_tokens.labels(model).inc(count)
+        self._pay("generation", count)
+
+    def _note_failure(self, error: BaseException | None) -> None:
+        match error:
+            case None:
+                return
+            case ServiceError():
+                self._code, self._error = error.code, str(error)
+            case asyncio.CancelledError() | GeneratorExit():
+                # A door cancels the task both when the caller leaves and when the deadline passes.
+                deadline = self._call.deadline
+                passed = deadline is not None and time.monotonic() >= deadline
+                self._code = Code.DEADLINE_EXCEEDED if passed else Code.CANCELLED
+            case _:
+                self._code, self._error = Code.INTERNAL, repr(error)
+
+    def _end_span(self) -> None:
+        account = self._call.account
+        self._span.set(
+            {
+                "gen_ai.operation.name": "text_completion",
+                "gen_ai.request.model": self._model,
+                "gen_ai.usage.input_tokens": self._prompt_tokens,
+                "gen_ai.usage.output_tokens": self.generated_tokens,
+                "rpc.grpc.status_code": int(self._code),
+                "shaperouter.worker": self.worker,
+                **({"shaperouter.client": account.name} if account else {}),
+            }
+        )
+        self._span.end(error=self._error or ("" if self._code is Code.OK else self._code.name))
+
+    def _pay(self, kind: str, tokens: int) -> None:
+        if account := self._call.account:
+            account.use(tokens)
+            self._metrics.client_tokens.labels(account.name, kind).inc(tokens)
+
+    def completed(self, *, worker: str, timings: RunTimings, graphs: Sequence[GraphUse]) -> None:
+        """It has ended well.
+
+        Args:
+            worker: The worker that ran it.
+            timings: Times that the worker measured.
+            graphs: The graphs that served it; empty if the worker could not report them.
+        """
+        self.worker, self._timings, self._graphs = worker, timings, graphs
+        metrics, model = self._metrics, self._model
+        if graphs:
+            metrics.queue_time.labels(model).observe(timings.queue_seconds, self._span.exemplar)
+        for use in graphs:
+            fit = TIGHT if use.asked.covers(use.served) else LOOSE
+            metrics.cover_served.labels(model, use.served.kind, fit).inc(use.calls)
+
+    def progress(self, sequence: int) -> SequenceProgress:
+        """What is known of one of its sequences."""
+        return self._progress[sequence]
+
+    @property
+    def route_seconds(self) -> float:
+        """Seconds from its arrival until it was first sent to a worker; 0 before."""
+        return 0.0 if self._first_route is None else self._first_route - self._arrived
+
+    @property
+    def time_to_first_token(self) -> float:
+        """Seconds from its arrival to its first token; 0 before."""
+        return 0.0 if self._first_token is None else self._first_token - self._arrived
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds since its arrival."""
+        return time.monotonic() - self._arrived
