@@ -1,1 +1,1 @@
-"""The three roles of `shaperouterd`: a router, a worker, and both on one machine."""
+"""The roles of `shaperouterd`: router, worker, and both on one machine."""

@@ -1,4 +1,4 @@
-"""Whether `serve` would start as configured: everything it refuses, found without starting it."""
+"""Checks a configuration of `serve` without starting it."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ from shaperouter_service.worker.ladders import check_warm, first_graphs, make_la
 
 
 class Verdict(StrEnum):
-    """What a finding means for a start."""
+    """The consequence of a finding for a start."""
 
     OK = "ok"
     WARNING = "warning"
@@ -52,11 +52,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        verdict: Whether it stands in the way of a start.
-        subject: What was looked at, e.g. `model demo`.
+        verdict: Whether it prevents a start.
+        subject: What was checked, e.g. `model demo`.
         message: What was found.
     """
 
@@ -67,23 +67,23 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What `serve` is configured with, as far as it can be wrong.
+    """The settings of `serve` that can be wrong.
 
     Attributes:
-        models: As `--model` takes them.
-        addresses: Of all ports, by the option that names each; None where there is none.
-        tls: What the public server shows and asks; None is plain text.
-        tokens: File of the clients that may call; None lets all call.
-        dtype: Type of weights.
-        kernels: Whether the native kernels are to be used.
-        slots: Requests that run at a time, for each model.
-        max_graphs: Most graphs of a worker.
-        workers: Local worker processes, each of which has all weights.
-        warm: Graphs to make before a worker is ready.
-        prefill_lengths: Chosen rungs of models, by name.
-        decode_lengths: Likewise.
-        encode_lengths: Likewise.
-        compile_cache: Directory of the compile cache; None is without.
+        models: Values of `--model`.
+        addresses: Addresses to listen on, by option; None if the option is off.
+        tls: TLS settings of the public server; None means plain text.
+        tokens: File of the clients that may call; None means that anyone may.
+        dtype: Data type of the weights.
+        kernels: Whether to use the native kernels.
+        slots: Requests that run at the same time, per model.
+        max_graphs: Maximum number of graphs per worker.
+        workers: Number of local worker processes, each of which has all weights.
+        warm: Graphs to compile before a worker is ready.
+        prefill_lengths: Chosen prefill lengths by model.
+        decode_lengths: Chosen decode lengths by model.
+        encode_lengths: Chosen encode lengths by model.
+        compile_cache: Directory of the compile cache; None means no cache.
     """
 
     models: Sequence[str]
@@ -104,17 +104,17 @@ class Setup:
 
 @dataclass
 class Findings:
-    """What was found so far, in order."""
+    """The findings so far, in order."""
 
     items: list[Finding] = field(default_factory=list)
 
     def add(self, verdict: Verdict, subject: str, message: str) -> None:
-        """Notes one finding."""
+        """Adds a finding."""
         self.items.append(Finding(verdict=verdict, subject=subject, message=message))
 
     @contextmanager
     def about(self, subject: str) -> Iterator[None]:
-        """Notes a start-up error inside of the context, and goes on behind it."""
+        """Turns a start-up error inside the context into a finding, and continues after it."""
         try:
             yield
         except StartupError as error:
@@ -122,10 +122,10 @@ class Findings:
 
 
 def check_setup(setup: Setup) -> list[Finding]:
-    """Looks at everything that can keep `serve` from starting.
+    """Checks everything that can prevent a start of `serve`.
 
-    Of weights only names, shapes and types are read. Ports are bound for a moment, and the native
-    kernels are tried; nothing else happens, and nothing is downloaded that is here already.
+    Reads only the names, shapes and types of weights. Binds each port for a moment and tests the
+    native kernels. Downloads a model only if it is not in the cache of the Hub.
     """
     findings = Findings()
     for option, address in setup.addresses.items():
@@ -171,8 +171,8 @@ def _check_address(findings: Findings, option: str, address: str) -> None:
     with findings.about(option):
         host, port = split_address(address, option=option)
         try:
-            family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            with closing(socket.create_server(place[:2], family=family)):
+            family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with closing(socket.create_server(target[:2], family=family)):
                 findings.add(Verdict.OK, option, address)
         except socket.gaierror as error:
             raise StartupError(f"cannot listen on {address}: {error.strerror}") from error
@@ -186,11 +186,11 @@ def _check_address(findings: Findings, option: str, address: str) -> None:
 
 def _check_compile_cache(findings: Findings, directory: Path | None) -> None:
     if directory is None:
-        findings.add(Verdict.OK, "compile cache", "off: every start compiles anew")
+        findings.add(Verdict.OK, "compile cache", "off: every start compiles all graphs")
     elif not directory.exists():
-        findings.add(Verdict.OK, "compile cache", f"{directory} will be made")
+        findings.add(Verdict.OK, "compile cache", f"{directory} will be created")
     else:
-        # What is wrong with it, it logs.
+        # `open` logs the reason of a failure.
         cache = CompileCache.open(directory, max_bytes=0)
         if cache is None or not cache.writable:
             findings.add(Verdict.WARNING, "compile cache", f"{directory} cannot keep graphs")
@@ -207,10 +207,10 @@ def _check_model(
     *,
     packed: bool,
 ) -> int:
-    """Looks at one model, and notes its ladders; returns about how many bytes its weights take.
+    """Checks one model and adds its ladders to `ladders`; returns the size of its weights in bytes.
 
     Raises:
-        StartupError: It cannot be served.
+        StartupError: The model cannot be served.
     """
     (source,) = parse_models([spec])
     subject = f"model {source.name}"
@@ -254,6 +254,8 @@ _SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _check_memory(findings: Findings, weight_bytes: int) -> None:
-    there = min(psutil.virtual_memory().available, memory_limit() or sys.maxsize)
-    message = f"weights take about {format_size(weight_bytes)}, {format_size(there)} are available"
-    findings.add(Verdict.OK if weight_bytes < there else Verdict.WARNING, "memory", message)
+    available = min(psutil.virtual_memory().available, memory_limit() or sys.maxsize)
+    message = (
+        f"weights take about {format_size(weight_bytes)}, {format_size(available)} are available"
+    )
+    findings.add(Verdict.OK if weight_bytes < available else Verdict.WARNING, "memory", message)

@@ -14,9 +14,9 @@ def warn_of_public_server(address: str, *, tls: ServerTls | None, tokens: Path |
     """Warns if a router's port lacks TLS or authentication.
 
     Args:
-        address: Of the gRPC server.
-        tls: What it shows and asks; None speaks plain text.
-        tokens: File of the clients that may call; None lets all call.
+        address: Address of the gRPC server.
+        tls: TLS settings of the server; None means plain text.
+        tokens: File of the clients that may call; None means that anyone may.
     """
     public = is_public(address)
     if tls is None and tokens is not None:
@@ -40,11 +40,11 @@ def warn_of_public_server(address: str, *, tls: ServerTls | None, tokens: Path |
 
 
 def warn_of_public_worker(address: str, *, tls: ServerTls | None) -> None:
-    """Warns if others than routers can call a worker.
+    """Warns if other machines can call a worker without a certificate.
 
     Args:
-        address: Of the gRPC server.
-        tls: What it shows and asks; None speaks plain text.
+        address: Address of the gRPC server.
+        tls: TLS settings of the server; None means plain text.
     """
     if is_public(address) and (tls is None or tls.client_ca is None):
         log.warning(

@@ -1,4 +1,4 @@
-"""Starting and stopping a process that serves until it is told to stop."""
+"""Signals that stop a serving process."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 def stop_signal() -> asyncio.Event:
     """Returns an event that SIGTERM or SIGINT sets.
 
-    A second SIGINT, from someone who does not want to wait, ends the process at once.
+    A second SIGINT ends the process at once, without waiting for requests.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -27,17 +27,17 @@ def stop_signal() -> asyncio.Event:
         nonlocal was_interrupted
         if was_interrupted:
             try:
-                # In a thread, as whoever this interrupts may have the log's lock.
+                # In a thread, because the interrupted code may hold the log's lock.
                 threading.Thread(target=_end_at_once, daemon=True).start()
-            except RuntimeError:  # The interpreter is ending, which takes no threads.
+            except RuntimeError:  # The interpreter is exiting and starts no threads.
                 os._exit(EXIT_INTERRUPTED)
         was_interrupted = True
-        # The loop may have ended already.
+        # The loop may have ended.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(stop.set)
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    # Not the loop's handler: it waits for the loop, and is taken away when the loop ends.
+    # Not the loop's handler, which waits for the loop and is removed when the loop ends.
     signal.signal(signal.SIGINT, interrupted)
     return stop
 

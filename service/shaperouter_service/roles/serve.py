@@ -1,4 +1,4 @@
-"""The serve role: a router, and local workers as its child processes."""
+"""The serve role: a router with local workers as child processes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
 
 log = structlog.get_logger(__name__)
 
-# Seconds that workers have to end once the router has: their requests are finished or given up.
+# Seconds that workers have to exit after the router has, when no request needs them any more.
 WORKER_GRACE = 2.0
 
 
@@ -22,10 +22,10 @@ class LocalWorkers:
     """How local workers are started.
 
     Attributes:
-        count: Number of them.
-        arguments: Options they all get; their names and addresses come from here.
-        gpus: That they share out, as CUDA_VISIBLE_DEVICES names them; none on a CPU.
-        hang_timeout: Seconds after which a call of a graph has hung.
+        count: Number of workers.
+        arguments: Options of all workers, without their names and addresses.
+        gpus: GPUs to distribute, as CUDA_VISIBLE_DEVICES names them; empty on a CPU.
+        hang_timeout: Seconds after which a graph's call counts as hung.
     """
 
     count: int
@@ -35,21 +35,21 @@ class LocalWorkers:
 
     @property
     def silence(self) -> float:
-        """Seconds of silence after which one is replaced.
+        """Seconds of silence after which a worker is replaced.
 
-        However soon a call counts as hung, a worker without one speaks only at each heartbeat.
+        At least the missed heartbeats, because an idle worker sends only heartbeats.
         """
         return max(self.hang_timeout, MISSED_HEARTBEATS * HEARTBEAT)
 
     def environment(self, index: int) -> dict[str, str]:
-        """What is set for a worker: it sees one GPU alone, its device 0."""
+        """Environment variables of a worker, which sees a single GPU as device 0."""
         if not self.gpus:
             return {}
         return {"CUDA_VISIBLE_DEVICES": self.gpus[index % len(self.gpus)]}
 
 
 async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
-    """Serves until SIGTERM or SIGINT; no worker outlives it.
+    """Serves until SIGTERM or SIGINT, and ends all workers.
 
     Raises:
         StartupError: A port, a model or an option is unusable.
@@ -66,7 +66,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
         supervision = asyncio.create_task(processes.supervise())
         router = asyncio.create_task(run_router(config, processes.addresses, processes))
         try:
-            # The router ends when it is told to; the supervisor only when a worker can't start.
+            # The router ends at a signal, the supervisor only if a worker cannot start.
             await asyncio.wait([router, supervision], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (router, supervision):

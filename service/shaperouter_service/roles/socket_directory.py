@@ -1,4 +1,4 @@
-"""The directory of the sockets of local workers, which is removed even if its service is killed."""
+"""The directory for sockets of local workers, which is removed even after SIGKILL."""
 
 import contextlib
 import fcntl
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import structlog
 
-# What is so named has a lock while its service lives. Directories of versions without locks were
-# named otherwise.
+# Directories with this prefix are locked while their service lives. Versions without locks used
+# another prefix.
 PREFIX = "shaperouter-serve-"
 
 log = structlog.get_logger(__name__)
@@ -19,12 +19,12 @@ log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def socket_directory() -> Iterator[Path]:
-    """Makes a directory for sockets inside of the context.
+    """Creates a directory for sockets, which exists inside the context.
 
-    A service that is killed cannot remove its own: the next one of the same user does. Which are
-    left behind is told by locks, since the system releases them when their process ends.
+    A killed service cannot remove its directory, so the next service of the same user does. Locks
+    show which directories are abandoned: the system releases them when their process ends.
     """
-    _remove_left_behind(Path(tempfile.gettempdir()))
+    _remove_abandoned(Path(tempfile.gettempdir()))
     directory, held = _locked_directory()
     try:
         yield directory
@@ -36,22 +36,22 @@ def socket_directory() -> Iterator[Path]:
 def _locked_directory() -> tuple[Path, int]:
     while True:
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # Another process that starts may have taken it for left behind.
+        # Another starting service may have taken it for abandoned.
         with contextlib.suppress(FileNotFoundError):
-            held = _opened(directory)
+            held = _open(directory)
             fcntl.flock(held, fcntl.LOCK_EX)
             if directory.exists():
                 return directory, held
             os.close(held)
 
 
-def _remove_left_behind(place: Path) -> None:
-    for directory in place.glob(f"{PREFIX}*"):
-        # Whatever is no directory of ours stays.
+def _remove_abandoned(parent: Path) -> None:
+    for directory in parent.glob(f"{PREFIX}*"):
+        # Skips files, and directories of other users.
         with contextlib.suppress(OSError):
             if directory.lstat().st_uid != os.geteuid():
                 continue
-            held = _opened(directory)
+            held = _open(directory)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory)
@@ -60,5 +60,5 @@ def _remove_left_behind(place: Path) -> None:
                 os.close(held)
 
 
-def _opened(directory: Path) -> int:
+def _open(directory: Path) -> int:
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The worker role: a gRPC server over one device. The only role that imports TensorFlow."""
+"""The worker role: a gRPC server for one device, and the only role that imports TensorFlow."""
 
 import asyncio
 import contextlib
@@ -34,28 +34,28 @@ from shaperouter_service.worker.server import Changes, WorkerServicer
 
 log = structlog.get_logger(__name__)
 
-# Seconds between two times that the record is written: what a worker that is killed forgets.
+# Seconds between saves of the record of traffic; a killed worker loses the traffic since the last.
 RECORD_INTERVAL = 30.0
 
-# Seconds that the last writing may take, which takes milliseconds.
+# Time limit of the last save in seconds; usually it takes milliseconds.
 LAST_SAVE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """What a worker needs to know.
+    """Settings of a worker.
 
     Attributes:
-        name: Name of the worker, stable over restarts.
-        engine: What it computes with.
+        name: Name of the worker, which stays the same after a restart.
+        engine: Settings of the engine.
         listen: Address of the gRPC server.
-        metrics_listen: Address of /metrics; None where the router shows this worker's metrics.
-        compile_cache: Directory of the compile cache; None is without.
+        metrics_listen: Address of /metrics; None if the router shows this worker's metrics.
+        compile_cache: Directory of the compile cache; None means no cache.
         compile_cache_size: Maximum size of the cache in bytes.
-        grace: Seconds that running requests have to finish when the worker stops.
-        exit_with_parent: End when standard input ends, which the parent holds the other end of.
-        health_listen: Address of a server for health alone; None is without.
-        tls: What the gRPC server shows and asks; None speaks plain text.
+        grace: Seconds that running requests get to finish when the worker stops.
+        exit_with_parent: Exit when standard input, a pipe from the parent, is closed.
+        health_listen: Address of the health server; None means no such server.
+        tls: TLS settings of the gRPC server; None means plain text.
     """
 
     name: str
@@ -71,10 +71,10 @@ class WorkerConfig:
 
 
 async def run_worker(config: WorkerConfig) -> NoReturn:
-    """Serves until SIGTERM or SIGINT, and then ends the process.
+    """Serves until SIGTERM or SIGINT, then ends the process.
 
     Raises:
-        StartupError: A port, a model or a file of certificates is unusable.
+        StartupError: A port, a model or a certificate is unusable.
     """
     if config.exit_with_parent:
         exit_with_parent()
@@ -112,7 +112,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 on_change=changes.notify,
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
-            _tell_memory(config.engine.max_memory_bytes)
+            _log_memory(config.engine.max_memory_bytes)
             servicer = WorkerServicer(engine, changes, config.name)
             worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
             async with _observed(servicer, metrics, health), _recorded(engine):
@@ -124,14 +124,14 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 health.set_ready(False)
                 engine.drain()
     await asyncio.to_thread(end_tracing)
-    # Threads may be deep inside of TensorFlow's compiler, which can be neither interrupted nor
-    # waited for; an interpreter that ends around them aborts or crashes. All is said and done.
+    # Threads may be inside TensorFlow's compiler, which cannot be interrupted; a normal exit of the
+    # interpreter would abort or crash. All results have been sent.
     sys.stderr.flush()
     os._exit(0)
 
 
-def _tell_memory(cap: int) -> None:
-    """Logs the cap, and warns if the weights leave no room for graphs below it."""
+def _log_memory(cap: int) -> None:
+    """Logs the memory in use; warns if the weights already reach the cap."""
     used = memory_bytes()
     room = {"memory": format_size(used), "max_memory": format_size(cap) if cap else "none"}
     if cap and used >= cap:
@@ -154,7 +154,7 @@ def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
 async def _observed(
     servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health
 ) -> AsyncIterator[None]:
-    """Keeps true what this process says of itself: its health, and metrics if it has any."""
+    """Updates health and metrics from the worker's snapshots inside the context."""
 
     async def follow() -> None:
         ready = False
@@ -174,7 +174,7 @@ async def _observed(
 
 @contextlib.asynccontextmanager
 async def _recorded(engine: Engine) -> AsyncIterator[None]:
-    """Writes the record of traffic down now and then, and at the end."""
+    """Saves the record of traffic at intervals inside the context, and at its end."""
 
     async def save() -> None:
         while True:
@@ -186,6 +186,6 @@ async def _recorded(engine: Engine) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        # A disk that hangs must not keep the worker from ending.
+        # A disk that hangs must not prevent the exit.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(engine.save_record), LAST_SAVE_TIMEOUT)

@@ -35,7 +35,7 @@ EVERYBODY = "anyone who can reach this port may call it"
         ("unix-abstract:s", False),
     ],
 )
-def test_addresses_of_this_machine_alone_are_not_public(address: str, public: bool) -> None:
+def test_addresses_of_this_machine_are_not_public(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
@@ -52,7 +52,7 @@ def test_addresses_of_this_machine_alone_are_not_public(address: str, public: bo
         ("unix:/run/s", None, None, []),
     ],
 )
-def test_a_router_warns_of_what_is_not_protected(
+def test_a_router_warns_of_missing_protection(
     address: str, tls: ServerTls | None, tokens: Path | None, warnings: list[str]
 ) -> None:
     with capture_logs() as lines:
@@ -65,7 +65,7 @@ def test_a_router_warns_of_what_is_not_protected(
     ("address", "tls", "warned"),
     [(PUBLIC, None, True), (PUBLIC, TLS, True), (PUBLIC, MUTUAL, False), (LOCAL, None, False)],
 )
-def test_a_worker_warns_of_callers_that_are_no_routers(
+def test_a_worker_warns_if_anyone_can_call_it(
     address: str, tls: ServerTls | None, warned: bool
 ) -> None:
     with capture_logs() as lines:

@@ -1,4 +1,4 @@
-"""Ctrl-C ends `shaperouterd` with a line, whenever it comes; a second one does so at once."""
+"""Ctrl-C ends `shaperouterd` with one line at any time, and a second one at once."""
 
 import signal
 import subprocess
@@ -49,7 +49,7 @@ sys.stdin.readline()
     "module",
     ["click", "shaperouter_service.commands.group", "shaperouter_service.roles.router", "grpc"],
 )
-def test_an_interruption_of_the_start_is_a_line(module: str) -> None:
+def test_ctrl_c_during_the_start_prints_one_line(module: str) -> None:
     process = subprocess.run(
         [sys.executable, "-c", WHILE_STARTING, module, "router", "--worker=unix:/nowhere"],
         capture_output=True,
@@ -75,7 +75,7 @@ def line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
-def test_a_second_interruption_ends_a_process_that_is_being_stopped_at_once() -> None:
+def test_a_second_ctrl_c_ends_a_stopping_process_at_once() -> None:
     with stopping() as process:
         assert line(process) == "serving"
         process.send_signal(signal.SIGINT)
@@ -91,7 +91,7 @@ def test_a_second_interruption_ends_a_process_that_is_being_stopped_at_once() ->
 @pytest.mark.parametrize(
     ("first", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, 0)]
 )
-def test_an_interruption_after_the_end_of_the_loop_leaves_no_traceback(
+def test_ctrl_c_after_the_end_of_the_loop_prints_no_traceback(
     first: signal.Signals, code: int
 ) -> None:
     with stopping() as process:

@@ -1,4 +1,4 @@
-"""Two workers of one name, of which one is given nothing, are told of."""
+"""Two workers with the same name, one of which gets no requests, are logged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def all_tell_again(workers: list[FakeWorker], _: list[Any]) -> None:
         await wait_until(lambda worker=worker, before=before: worker.told > before)
 
 
-def test_workers_that_share_a_name_are_told_once_with_their_addresses(
+def test_workers_with_the_same_name_are_logged_once_with_their_addresses(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "SETTLED", 0.0)
@@ -70,11 +70,11 @@ def test_workers_that_share_a_name_are_told_once_with_their_addresses(
     assert line["addresses"] == [f"unix:{sockets / f'worker-{index}'}" for index in range(2)]
 
 
-def test_a_worker_that_soon_takes_the_place_of_another_is_not_told(sockets: Path) -> None:
+def test_a_quick_replacement_of_a_worker_is_not_logged(sockets: Path) -> None:
     assert play(sockets, all_tell_again, "gpu-box", "gpu-box") == []
 
 
-def test_workers_of_different_names_are_not_told(
+def test_workers_with_different_names_are_not_logged(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "SETTLED", 0.0)

@@ -1,4 +1,4 @@
-"""The directory of workers' sockets goes with its service, or with the next one's start."""
+"""The directory of workers' sockets is removed by its service or by the next one."""
 
 import subprocess
 import sys
@@ -36,14 +36,14 @@ def held() -> tuple["subprocess.Popen[str]", Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_it_is_removed_at_the_end() -> None:
+def test_the_directory_is_removed_at_the_end() -> None:
     with socket_directory() as directory:
         assert directory.is_dir()
         (directory / "worker-0.0.sock").touch()
     assert not directory.exists()
 
 
-def test_the_directory_of_a_service_that_was_killed_goes_with_the_next_start(place: Path) -> None:
+def test_the_next_start_removes_the_directory_of_a_killed_service(place: Path) -> None:
     process, left = held()
     with process:
         process.kill()
@@ -52,7 +52,7 @@ def test_the_directory_of_a_service_that_was_killed_goes_with_the_next_start(pla
         assert list(place.iterdir()) == [directory]
 
 
-def test_the_directory_of_a_living_service_stays() -> None:
+def test_the_directory_of_a_living_service_is_kept() -> None:
     process, theirs = held()
     with process:
         with socket_directory() as ours:
@@ -62,7 +62,7 @@ def test_the_directory_of_a_living_service_stays() -> None:
     assert not theirs.exists()
 
 
-def test_what_is_no_directory_of_ours_stays(place: Path) -> None:
+def test_foreign_files_and_directories_are_kept(place: Path) -> None:
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").touch()
