@@ -1,1 +1,1 @@
-"""What the gRPC servers of router and worker share: errors as statuses, and limits."""
+"""The gRPC servers of routers and workers: statuses of errors, limits, TLS, sockets, health."""

@@ -1,4 +1,4 @@
-"""Addresses as users write them."""
+"""Addresses of servers, as users write them."""
 
 import ipaddress
 import socket
@@ -19,7 +19,7 @@ def split_address(address: str, *, option: str) -> tuple[str, int]:
 
 
 def is_public(address: str) -> bool:
-    """Whether other machines may reach a listening address: HOST:PORT or a Unix socket's."""
+    """Whether other machines can reach a server that listens on `address`."""
     if address.startswith(("unix:", "unix-abstract:")):
         return False
     host = address.rpartition(":")[0].strip("[]")
@@ -31,10 +31,10 @@ def is_public(address: str) -> bool:
 
 
 def worker_name(address: str) -> str:
-    """Default name of a worker, unique on this host and in this network.
+    """Default name of a worker, which is unique in its network.
 
     Args:
-        address: The address that it listens on, which is the same after a restart.
+        address: Address that the worker listens on, which stays the same after a restart.
     """
-    place = address.removeprefix("unix:") if address.startswith("unix:") else None
-    return f"{socket.gethostname()}:{place or address.rpartition(':')[2]}"
+    path = address.removeprefix("unix:") if address.startswith("unix:") else None
+    return f"{socket.gethostname()}:{path or address.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""Wrapping the handlers of methods, whatever their form."""
+"""Wrappers for the handlers of unary and streaming methods."""
 
 import contextlib
 import inspect
@@ -24,7 +24,7 @@ _MAKERS = {
 
 
 def surrounded(handler: Handler, around: Around) -> Handler:
-    """Returns a handler whose calls run inside of `around(context)`; None stays None."""
+    """Wraps a handler so that its calls run inside `around(context)`; None stays None."""
     if handler is None:
         return None
     behaviour = _behaviour(handler)
@@ -40,7 +40,7 @@ def surrounded(handler: Handler, around: Around) -> Handler:
                     yield response
 
     else:
-        # It returns its only response, or writes responses to its context.
+        # The method returns its only response, or writes responses to its context.
         async def call(request: Any, context: Context) -> Any:
             async with around(context):
                 return await behaviour(request, context)
@@ -49,10 +49,10 @@ def surrounded(handler: Handler, around: Around) -> Handler:
 
 
 def parsing(handler: Handler, parse: Convert) -> Handler:
-    """Returns a handler that is given bytes and parses them itself, when it is called.
+    """Wraps a handler so that it parses messages itself.
 
-    gRPC parses a message before any of our code sees the call. This way, what refuses a call comes
-    first, and an error in the message is an error of the call like any other.
+    gRPC parses a message before any of our code sees the call. Parsing later lets the interceptors
+    refuse a call first, and makes an invalid message an error like any other.
     """
     if handler is None:
         return None

@@ -1,4 +1,4 @@
-"""The health service, for probes: on a server that has others, and on a port of its own."""
+"""The health service for probes, on the main server and on a port of its own."""
 
 import asyncio
 import contextlib
@@ -14,62 +14,63 @@ from shaperouter_service.rpc.unix_sockets import claimed
 
 log = structlog.get_logger(__name__)
 
-# Connections to a port for health alone: probes have one for a moment each, and anybody can connect
-# there. More are closed at once, or they could take the descriptors that `max_connections` leaves.
-# And the seconds that one lasts: after that, it is told to end, and soon ended.
+# Maximum connections to the health port, where anybody can connect and probes need few. Further
+# ones are closed at once, so that they cannot use up the descriptors that `max_connections`
+# reserves. Connections end after CONNECTION_AGE seconds, with CONNECTION_GRACE for calls in
+# progress.
 MAX_CONNECTIONS, CONNECTION_AGE, CONNECTION_GRACE = 64, 30.0, 5.0
 
 
 class Health:
-    """What a process says of itself: that it lives, and whether it is ready.
+    """Liveness and readiness of this process.
 
-    Liveness holds for as long as the event loop answers: a drain, a compilation or a lost worker
-    must not make Kubernetes kill the process.
+    The process is live as long as its event loop answers, because Kubernetes must not kill it
+    during a drain or a compilation, or after the loss of a worker.
     """
 
     def __init__(self) -> None:
-        """Says neither before `begin`."""
+        """Reports nothing before `begin`."""
         self._servicer = _Servicer()
 
     def add_to(self, server: aio.Server) -> None:
-        """Serves it with what a server has besides."""
+        """Adds the health service to a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     def begin(self) -> None:
-        """It lives, and is not ready."""
+        """Reports live and not ready."""
         self._servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
         self.set_ready(False)
 
     def set_ready(self, ready: bool) -> None:
-        """Says whether it is ready; to all that watch, too."""
+        """Reports whether the process is ready, also to watchers."""
         status = health_pb2.HealthCheckResponse
         for name in ("", "readiness"):
             self._servicer.set(name, status.SERVING if ready else status.NOT_SERVING)
 
 
 class _Servicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has no types
-    """The service itself. Belongs to the event loop.
+    """The health service. Only the event loop may use it.
 
-    That of grpcio-health-checking holds a lock while it writes to a watcher: one that takes no data
-    would keep everybody from hearing of a change, and the process from stopping.
+    The servicer of grpcio-health-checking holds a lock while it writes to a watcher, so a watcher
+    that reads nothing would block all others, and the shutdown.
     """
 
     def __init__(self) -> None:
-        """Knows of nothing."""
+        """Starts without services."""
         self._statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
         self._changed = asyncio.Event()
 
     def set(self, service: str, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        """Says how a service is."""
+        """Sets the status of a service."""
         self._statuses[service] = status
-        # Those who wait hold the old event; those to come will wait for the new one.
+        # Current waiters hold the old event; later ones will wait for the new one.
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def Check(  # noqa: N802 (gRPC's name)
         self, request: health_pb2.HealthCheckRequest, context: aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthCheckResponse:
-        """Tells how a service is."""
+        """Returns the status of a service."""
         status = self._statuses.get(request.service)
         if status is None:
             await context.abort(StatusCode.NOT_FOUND)
@@ -78,31 +79,31 @@ class _Servicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has
     async def Watch(  # noqa: N802 (gRPC's name)
         self, request: health_pb2.HealthCheckRequest, context: aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """Tells how a service is, at once and after changes."""
-        told = None
+        """Sends the status of a service at once and after each change."""
+        sent = None
         while True:
             changed = self._changed
             status = self._statuses.get(
                 request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
             )
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 yield health_pb2.HealthCheckResponse(status=status)
             await changed.wait()
 
 
 @contextlib.asynccontextmanager
 async def serving_health(health: Health, address: str | None) -> AsyncIterator[None]:
-    """Serves health alone inside of the context, in plain text and for all.
+    """Serves only health inside the context, without TLS and tokens.
 
-    The probes of Kubernetes speak neither TLS nor have they tokens.
+    The probes of Kubernetes can use neither.
 
     Args:
-        health: What is served.
-        address: HOST:PORT or unix:PATH; None serves nothing.
+        health: The health service.
+        address: HOST:PORT or unix:PATH; None starts no server.
 
     Raises:
-        StartupError: The address is in use or is not one.
+        StartupError: The address is in use or invalid.
     """
     health.begin()
     if address is None:

@@ -1,23 +1,22 @@
-"""How often router and worker hear from each other, which both ends go by."""
+"""Intervals of heartbeats and pings between routers, workers and callers."""
 
-# Seconds between a worker's snapshots at most, whether or not anything has changed.
+# Maximum seconds between a worker's snapshots, even if nothing has changed.
 HEARTBEAT = 2.0
 
-# Heartbeats that a worker may miss before a router gives it up. Tracing and a busy machine delay
-# one by a second or so, never three in a row. To be wrong costs little: its runs are read once more
-# elsewhere, and with its next snapshot it is back.
+# Heartbeats that a worker may miss before a router counts it as lost. Tracing and a busy machine
+# delay a heartbeat by about a second, never three in a row. A mistake costs little: the runs
+# continue elsewhere after another prefill, and the next snapshot brings the worker back.
 MISSED_HEARTBEATS = 3
 
-# Seconds after which HTTP/2 asks a silent connection whether it is still there, and within which it
-# must answer. This ends calls on a network that was cut, which TCP by itself takes minutes to
-# notice; and the calls on a worker that drains, which is not watched any more.
+# Seconds of silence after which a router pings a connection, and within which the answer must come.
+# Pings end calls on a broken network, which TCP alone notices after minutes, and also calls on a
+# draining worker, which sends no snapshots.
 PING_INTERVAL, PING_TIMEOUT = 10.0, 5.0
 
-# Seconds between pings that a server puts up with; gRPC's own limit is 5 minutes, and who asks more
-# often is cut off. Half of what we need, so that a delay is never taken for haste.
-LEAST_PING_INTERVAL = PING_INTERVAL / 2
+# Shortest ping interval that a server accepts; gRPC's default is 5 minutes, and it disconnects
+# callers that ping more often. Half of our interval, because a delayed ping shortens the next one.
+MIN_PING_INTERVAL = PING_INTERVAL / 2
 
-# Seconds after which a server asks a silent caller whether it is still there, and within which that
-# must answer. By itself gRPC asks after two hours: so long would a caller that vanished hold what
-# it has of slots and limits.
+# Seconds of silence after which a server pings a caller, and within which the answer must come.
+# gRPC's default is two hours, during which a vanished caller would keep its slots and limits.
 CALLER_PING_INTERVAL, CALLER_PING_TIMEOUT = 60.0, 20.0

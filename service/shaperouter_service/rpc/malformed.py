@@ -1,9 +1,10 @@
-"""Telling what is wrong with bytes that are not a valid message.
+"""Errors for bytes that are not a valid message.
 
-Protobuf only says that parsing failed, and gRPC would answer INTERNAL or UNKNOWN. What callers get
-wrong in practice is text that is not UTF-8, from stubs of languages that don't check; so the bytes
-are parsed once more by a twin of the schema in which every string is a list of bytes, to name the
-field: a list, because a field may be sent twice, and only the last value would be left of it.
+Protobuf only says that parsing failed, and gRPC would answer INTERNAL or UNKNOWN. In practice the
+mistake is text that is not UTF-8, from stubs of languages that do not check. So the bytes are
+parsed once more with a copy of the schema in which every string is a list of bytes, to name the
+field. It is a list because a field may be sent twice, and otherwise only the last value would be
+checked.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from shaperouter_service.errors import MAX_VIOLATIONS_SHOWN, InvalidRequestError
 
 
 def too_large(data: bytes, message_type: type[Message], max_bytes: float) -> InvalidRequestError:
-    """Tells of a message that is not parsed because of its size."""
+    """The error for a message that is too large to be parsed."""
     return InvalidRequestError(
         Violation(
             field=message_type.DESCRIPTOR.full_name,
@@ -29,9 +30,9 @@ def too_large(data: bytes, message_type: type[Message], max_bytes: float) -> Inv
 
 
 def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
-    """Finds out why `data` cannot be parsed as a message of the type; of many reasons, the first.
+    """The error for bytes that cannot be parsed as a message, with the first few violations.
 
-    A list may have hundreds of thousands of bad strings, which would fit in no error.
+    A list may have hundreds of thousands of bad strings, which do not fit in an error.
     """
     descriptor = message_type.DESCRIPTOR
     file: Any = descriptor.file
@@ -63,7 +64,7 @@ def _not_utf8(message: Message, strings: set[str], prefix: str) -> Iterator[Viol
 
 
 def _files(file: FileDescriptor) -> Iterator[descriptor_pb2.FileDescriptorProto]:
-    """The file after all that it imports."""
+    """The files that a file imports, then the file itself."""
     for dependency in file.dependencies:
         yield from _files(dependency)
     yield descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)

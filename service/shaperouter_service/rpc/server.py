@@ -16,7 +16,7 @@ from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.heartbeat import (
     CALLER_PING_INTERVAL,
     CALLER_PING_TIMEOUT,
-    LEAST_PING_INTERVAL,
+    MIN_PING_INTERVAL,
 )
 from shaperouter_service.rpc.interceptor import ErrorInterceptor, ParsingInterceptor, Within
 from shaperouter_service.rpc.tls import ServerTls
@@ -91,7 +91,7 @@ def make_server(
             # A second process on the same port would take half of the calls.
             ("grpc.so_reuseport", 0),
             # Who waits long for a first token may well ask whether we are still there.
-            ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_INTERVAL * 1000)),
+            ("grpc.http2.min_ping_interval_without_data_ms", int(MIN_PING_INTERVAL * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", int(CALLER_PING_INTERVAL * 1000)),
             # What gRPC goes by; grpc.keepalive_timeout_ms leaves it at a minute.

@@ -1,7 +1,6 @@
-"""TLS at both ends, from files that may be replaced while they are in use.
+"""TLS of servers and clients, from files that may be replaced while they are in use.
 
-A new connection gets what the files say when it is made. One that stands goes on with the
-certificates that it began with, as TLS has it.
+A new connection uses the current files. An existing one keeps its certificates, as is usual in TLS.
 """
 
 import contextlib
@@ -20,13 +19,13 @@ from shaperouter_service.system.files import ReloadedFiles, read_regular
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTls:
-    """What a server shows, and what it asks of its clients.
+    """TLS settings of a server.
 
     Attributes:
-        cert: File of its certificate, and of those between it and the root, in PEM.
-        key: File of the certificate's private key, in PEM.
-        client_ca: File of the certificates that clients' must come from, in PEM; None lets clients
-            in that have none.
+        cert: PEM file of the server's certificate and the intermediate ones.
+        key: PEM file of the certificate's private key.
+        client_ca: PEM file of the CA certificates that must have issued clients' certificates; None
+            if clients need no certificate.
     """
 
     cert: Path
@@ -34,7 +33,7 @@ class ServerTls:
     client_ca: Path | None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Makes gRPC's form of it, which looks at the files at each new connection.
+        """Creates gRPC's credentials, which check the files at each new connection.
 
         Raises:
             StartupError: A file cannot be used.
@@ -62,13 +61,13 @@ class ServerTls:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerTls:
-    """What a router asks of its workers, and what it shows them.
+    """TLS settings of a router's connections to workers.
 
     Attributes:
-        ca: File of the certificates that workers' must come from, in PEM.
-        cert: File of the router's own certificate; None shows none.
-        key: File of its private key.
-        name: That workers' certificates must have; None is the address that a worker is at.
+        ca: PEM file of the CA certificates that must have issued workers' certificates.
+        cert: PEM file of the router's own certificate; None if it has none.
+        key: PEM file of its private key.
+        name: Name that workers' certificates must have; None means the worker's address.
     """
 
     ca: Path
@@ -77,10 +76,10 @@ class WorkerTls:
     name: str | None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Gives gRPC's form of it: the same object for as long as the files don't change.
+        """Returns gRPC's credentials: the same object until the files change.
 
         Raises:
-            StartupError: A file cannot be used, and never could.
+            StartupError: A file cannot be used, and there are no earlier credentials.
         """
         return self._reloaded.get()
 
@@ -100,13 +99,13 @@ class WorkerTls:
 def _read_pair(cert_option: str, cert: Path, key_option: str, key: Path) -> tuple[bytes, bytes]:
     """Reads a certificate and its key.
 
-    gRPC would refuse a wrong pair without a word of why.
+    gRPC would refuse an invalid pair without a reason.
     """
     pair = _read(cert_option, cert), _read(key_option, key)
     try:
         with _in_memory(pair[0]) as cert_copy, _in_memory(pair[1]) as key_copy:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            # A passphrase nobody could be asked for: without one, OpenSSL asks on the terminal.
+            # Without a passphrase, OpenSSL would ask for one on the terminal.
             context.load_cert_chain(cert_copy, key_copy, password="")
     except (OSError, ValueError) as error:
         raise StartupError(
@@ -130,10 +129,10 @@ def _read_ca(option: str, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Gives the path of a copy in memory, which OpenSSL can read.
+    """Yields the path of a copy in memory, which OpenSSL can read.
 
-    It is what was read that is checked: the file may be another by now, or a pipe, on which OpenSSL
-    would wait for ever.
+    OpenSSL must check the bytes that were read. The file may have changed since, or may be a pipe,
+    which would block OpenSSL forever.
     """
     with os.fdopen(os.memfd_create("pem"), "wb", buffering=0) as file:
         file.write(content)

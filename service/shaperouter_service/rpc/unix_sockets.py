@@ -1,8 +1,8 @@
-"""Unix sockets belong to one process at a time, as TCP ports do.
+"""Exclusive use of Unix sockets, so that a second process cannot take one over.
 
-The system lets a process replace the socket of another, which then lives on where nobody reaches
-it; gRPC does so unasked. A lock file beside the socket stands for it: the system releases the lock
-when its owner ends, however that happens. The file is removed with the owner's last step.
+The system lets a process replace another's socket, which nobody can reach any more, and gRPC does
+so by default. A lock file beside the socket prevents this. The system releases the lock when its
+owner ends for whatever reason, and the owner removes the file when it stops.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from shaperouter_service.errors import StartupError
 
-# Bytes of a path that fit into an address of Linux, without the zero at its end.
+# Maximum bytes of a path in an address of Linux, without the final zero.
 MAX_PATH_BYTES = 107
 
 
 def socket_path(address: str) -> Path | None:
-    """The path of `unix:PATH` or `unix:///PATH`; None of any other address."""
+    """The path of `unix:PATH` or `unix:///PATH`; None for other addresses."""
     if not address.startswith("unix:"):
         return None
     path = address.removeprefix("unix:")
@@ -29,16 +29,16 @@ def socket_path(address: str) -> Path | None:
 
 @contextlib.contextmanager
 def claimed(address: str, *, option: str = "listen") -> Iterator[None]:
-    """Keeps a Unix socket for this process inside of the context, and does nothing for other ones.
+    """Reserves a Unix socket for this process inside the context; ignores other addresses.
 
-    A socket that a process left behind when it died is removed. Servers are bound inside.
+    Removes the socket of a dead process. Bind servers inside the context.
 
     Args:
         address: HOST:PORT, unix:PATH or unix-abstract:NAME.
-        option: That the address comes from.
+        option: Name of the option with the address, for errors.
 
     Raises:
-        StartupError: Another process listens there, or the path cannot be used.
+        StartupError: Another process listens on the socket, or the path cannot be used.
     """
     path = socket_path(address)
     if path is None:
@@ -70,16 +70,16 @@ def claimed(address: str, *, option: str = "listen") -> Iterator[None]:
 
 
 def _locked(lock: Path) -> int:
-    """Makes and locks a file, and returns its descriptor.
+    """Creates and locks a file, and returns its descriptor.
 
     Raises:
-        BlockingIOError: Another process has it.
+        BlockingIOError: Another process has locked it.
     """
     while True:
         held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its owner may have removed it before this process had the lock.
+            # The previous owner may have removed the file before this process locked it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(held), lock.stat()):
                     return held
@@ -90,18 +90,18 @@ def _locked(lock: Path) -> int:
 
 
 def _release(held: int, lock: Path) -> None:
-    # In this order: nobody ever finds a file that stands for nothing.
+    # In this order, so that nobody finds an unlocked file.
     with contextlib.suppress(OSError):
         lock.unlink()
     os.close(held)
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes a socket that nobody listens at.
+    """Removes a socket on which no process listens.
 
     Raises:
-        BlockingIOError: Somebody does, who has not locked it.
-        FileExistsError: There is something else.
+        BlockingIOError: A process listens, although it has not locked the socket.
+        FileExistsError: The file is not a socket.
     """
     try:
         kind = path.lstat().st_mode
@@ -111,7 +111,7 @@ def _remove_stale(path: Path) -> None:
         raise FileExistsError(0, "a file that is not a socket exists there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
-            # A busy process that accepts nothing now raises BlockingIOError.
+            # Raises BlockingIOError if a busy process accepts no connection now.
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()

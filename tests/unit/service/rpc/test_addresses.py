@@ -17,14 +17,14 @@ from shaperouter_service.rpc.addresses import split_address, worker_name
         ("metrics.example:80", "metrics.example", 80),
     ],
 )
-def test_host_and_port(address: str, host: str, port: int) -> None:
+def test_an_address_is_split_into_host_and_port(address: str, host: str, port: int) -> None:
     assert split_address(address, option="metrics-listen") == (host, port)
 
 
 @pytest.mark.parametrize(
     "address", ["", "9464", ":9464", "host", "host:", "host:port", "host:65536", "host:-1"]
 )
-def test_anything_else_is_refused_with_the_option_and_the_value(address: str) -> None:
+def test_an_invalid_address_is_refused_with_the_option_and_the_value(address: str) -> None:
     with pytest.raises(StartupError, match="metrics-listen") as refusal:
         split_address(address, option="metrics-listen")
     assert repr(address) in str(refusal.value)
@@ -38,7 +38,7 @@ def test_anything_else_is_refused_with_the_option_and_the_value(address: str) ->
         ("unix:/run/a/worker.sock", "box:/run/a/worker.sock"),
     ],
 )
-def test_a_worker_without_a_name_has_one_of_its_host_and_place(
+def test_a_workers_default_name_is_its_host_and_port_or_path(
     address: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "box")

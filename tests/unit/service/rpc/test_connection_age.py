@@ -1,4 +1,4 @@
-"""Callers' connections are renewed, so that they go where routers are now."""
+"""Connections of callers are renewed, so that calls reach the current routers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ class Peers(grpc.GenericRpcHandler):
         yield context.peer().encode()
 
 
-def test_new_calls_get_a_new_connection_and_what_runs_keeps_the_old_one() -> None:
+def test_an_old_connection_finishes_its_calls_and_takes_no_new_ones() -> None:
     async def scenario() -> None:
         peers = Peers()
         server = make_server([], connection_age=0.1)

@@ -1,4 +1,4 @@
-"""Health on a port of its own, for probes that speak neither TLS nor have tokens."""
+"""The health port, for probes without TLS and tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 
-def test_probes_in_plain_text_reach_a_service_with_tls_and_tokens(
+def test_the_health_port_needs_neither_tls_nor_tokens(
     play: Play, sockets: Path, tmp_path: Path, free_address: str
 ) -> None:
     authority = Authority(tmp_path)
@@ -87,9 +87,7 @@ def test_connections_beyond_the_limit_are_closed(
     asyncio.run(scenario())
 
 
-def test_a_connection_that_stays_is_ended(
-    monkeypatch: pytest.MonkeyPatch, free_address: str
-) -> None:
+def test_a_long_connection_is_closed(monkeypatch: pytest.MonkeyPatch, free_address: str) -> None:
     monkeypatch.setattr(health_module, "CONNECTION_AGE", 0.1)
     monkeypatch.setattr(health_module, "CONNECTION_GRACE", 0.1)
 

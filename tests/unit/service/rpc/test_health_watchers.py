@@ -1,4 +1,4 @@
-"""Watchers of health: they are told of every change, and none can hold up others."""
+"""Watchers of health get every change and cannot delay each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def watch(router: Router, service: str = "") -> Any:
     return router.health.Watch(request, timeout=PATIENCE)
 
 
-def test_a_watcher_that_takes_no_data_delays_neither_others_nor_the_stop(
+def test_a_watcher_that_reads_nothing_delays_neither_others_nor_the_stop(
     play: Play, sockets: Path
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -49,7 +49,7 @@ def test_a_watcher_that_takes_no_data_delays_neither_others_nor_the_stop(
     play(scenario)
 
 
-def test_all_watchers_that_stay_are_told_of_a_change(play: Play) -> None:
+def test_watchers_get_every_change(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         calls = [watch(router) for _ in range(20)]
         for call in calls:
@@ -63,7 +63,7 @@ def test_all_watchers_that_stay_are_told_of_a_change(play: Play) -> None:
     play(scenario)
 
 
-def test_an_unknown_service_is_watched_as_unknown_and_not_found(play: Play) -> None:
+def test_an_unknown_service_is_not_found_but_can_be_watched(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         call = watch(router, "nothing")
         assert (await call.read()).status == SERVICE_UNKNOWN

@@ -1,4 +1,4 @@
-"""Bytes that are no message."""
+"""Errors for bytes that are not a valid message."""
 
 import pytest
 from google.protobuf.message import DecodeError, Message
@@ -116,7 +116,7 @@ def test_a_bad_string_that_is_sent_again_is_named() -> None:
     assert fields_of(error.value) == ["text"]
 
 
-def test_of_many_bad_strings_the_first_are_named() -> None:
+def test_only_the_first_of_many_bad_strings_are_named() -> None:
     error = describe(field(1, b"\xff") * 10_000, generation_pb2.GenerateRequest)
     assert fields_of(error) == ["model"] * MAX_VIOLATIONS_SHOWN
 
@@ -126,7 +126,7 @@ def test_of_many_bad_strings_the_first_are_named() -> None:
     [b"\xff", b"junk", field(2, b"cut off")[:-1], b"\x12", b"\x0b", field(3, b"\x0a")],
     ids=repr,
 )
-def test_what_is_no_message_is_told_with_the_type(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused_with_the_type(data: bytes) -> None:
     with pytest.raises(InvalidRequestError, match="not a protobuf message") as error:
         parse(data, generation_pb2.GenerateRequest)
     assert fields_of(error.value) == ["shaperouter.v1.GenerateRequest"]
@@ -146,9 +146,7 @@ NEARLY = st.recursive(
 
 @given(message_type=st.sampled_from(MESSAGES), data=BYTES | NEARLY)
 @settings(max_examples=200)
-def test_any_bytes_are_a_message_or_are_told_what_is_wrong(
-    message_type: type[Message], data: bytes
-) -> None:
+def test_any_bytes_are_a_message_or_refused(message_type: type[Message], data: bytes) -> None:
     error = refusal(data, message_type)
     assert error is None or error.violations
     assert error is None or all(v.field and v.description for v in error.violations)

@@ -1,4 +1,4 @@
-"""More calls at once than a router takes: each is answered, or refused with a time to try again."""
+"""More calls than a router handles at once: each is answered, or refused with a time to retry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REQUEST = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 
-def test_each_of_many_calls_at_once_is_answered_or_told_when_to_try_again(
+def test_each_of_many_calls_is_answered_or_told_when_to_retry(
     play: Play, detail: Detail, free_address: str
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -70,7 +70,7 @@ def test_each_of_many_calls_at_once_is_answered_or_told_when_to_try_again(
     play(scenario, listen=free_address, settings={"max_calls": PLACES}, patience=6 * PATIENCE)
 
 
-def test_a_client_that_fills_its_places_leaves_some_for_another(play: Play) -> None:
+def test_a_client_at_its_limit_leaves_room_for_another(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)
         one, other = ((("x-client-id", name),) for name in ("one", "other"))
@@ -89,7 +89,7 @@ def test_a_client_that_fills_its_places_leaves_some_for_another(play: Play) -> N
     play(scenario, settings={"max_calls": 4})
 
 
-def test_a_call_for_which_there_is_no_place_is_not_parsed(play: Play) -> None:
+def test_a_call_over_the_limit_is_not_parsed(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)
         held = asyncio.ensure_future(router.generate())
@@ -103,7 +103,7 @@ def test_a_call_for_which_there_is_no_place_is_not_parsed(play: Play) -> None:
     play(scenario, settings={"max_calls": 1})
 
 
-def test_places_are_shared_between_the_clients_there_are() -> None:
+def test_the_limit_is_shared_between_current_clients() -> None:
     places = CallPlaces(6)
     with contextlib.ExitStack() as first:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What callers do to a connection is no error of the service's."""
+"""Misbehaving callers cause no errors in the service's log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEST = generation_pb2.GenerateRequest(
 ).SerializeToString()
 
 
-def test_a_connection_that_ends_during_a_response_cancels_its_call_and_is_no_error(
+def test_a_connection_that_breaks_during_a_response_logs_no_error(
     play: Play, sockets: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     method = {"grpc_service": "shaperouter.v1.GraphService", "grpc_method": "WatchGraphs"}
@@ -42,7 +42,7 @@ def test_a_connection_that_ends_during_a_response_cancels_its_call_and_is_no_err
     play(scenario)
 
 
-def test_a_caller_that_answers_no_ping_has_vanished(
+def test_the_call_of_a_caller_that_answers_no_ping_is_cancelled(
     play: Play, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "CALLER_PING_INTERVAL", 0.1)
@@ -59,7 +59,7 @@ def test_a_caller_that_answers_no_ping_has_vanished(
     play(scenario)
 
 
-def test_metadata_that_is_no_utf8_is_not_in_the_log(
+def test_metadata_that_is_not_utf8_is_not_logged(
     play: Play, sockets: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -73,7 +73,7 @@ def test_metadata_that_is_no_utf8_is_not_in_the_log(
 
 
 @pytest.mark.parametrize("timeout", ["99999999H", "153722867M"])
-def test_a_deadline_in_centuries_is_none(play: Play, sockets: Path, timeout: str) -> None:
+def test_a_deadline_in_centuries_counts_as_none(play: Play, sockets: Path, timeout: str) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         async with deaf_connection(f"unix:{sockets / 'router'}") as deaf:
             deaf.call(GENERATE, REQUEST, grpc_timeout=timeout)

@@ -210,7 +210,7 @@ def test_status_code(
 
 
 @BY_NAME
-def test_error_info_tells_the_reason(
+def test_error_info_has_the_reason(
     error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
 ) -> None:
     del code, retry_after, named
@@ -219,7 +219,7 @@ def test_error_info_tells_the_reason(
 
 
 @BY_NAME
-def test_retry_info_is_there_where_trying_again_helps(
+def test_retry_info_is_present_if_a_retry_helps(
     error: ServiceError, code: int, reason: str, retry_after: float | None, named: list[str]
 ) -> None:
     del code, reason, named

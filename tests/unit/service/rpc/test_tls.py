@@ -1,4 +1,4 @@
-"""TLS, public and between router and workers: who is let in, and what others are told."""
+"""TLS of the public server, and between routers and workers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_client_that_trusts_the_certificate_is_served(
         ("plain text", "UNAVAILABLE: .*Socket closed"),
     ],
 )
-def test_mutual_tls_lets_in_who_has_a_certificate_of_the_clients_authority(
+def test_mutual_tls_requires_a_certificate_of_the_clients_ca(
     play: Play,
     free_address: str,
     authority: Authority,
@@ -105,7 +105,7 @@ def test_mutual_tls_lets_in_who_has_a_certificate_of_the_clients_authority(
 
 
 @pytest.mark.parametrize("kind", ["expired", "foreign"])
-def test_a_client_does_not_speak_to_a_service_it_cannot_trust(
+def test_a_client_refuses_an_untrusted_service(
     play: Play, free_address: str, authority: Authority, foreign: Authority, kind: str
 ) -> None:
     tls = authority.server()
@@ -121,7 +121,7 @@ def test_a_client_does_not_speak_to_a_service_it_cannot_trust(
     play(scenario, listen=free_address, settings={"tls": tls}, credentials=authority.credentials())
 
 
-def test_new_connections_get_a_changed_certificate_and_old_ones_go_on(
+def test_a_changed_certificate_applies_to_new_connections_only(
     play: Play, free_address: str, authority: Authority, foreign: Authority
 ) -> None:
     tls = authority.server()
@@ -136,7 +136,7 @@ def test_new_connections_get_a_changed_certificate_and_old_ones_go_on(
 
 
 @pytest.mark.parametrize("damage", ["not PEM", "another key", "gone", "a pipe"])
-def test_changed_files_that_cannot_be_used_change_nothing_and_are_told(
+def test_invalid_changed_files_are_logged_and_ignored(
     play: Play, free_address: str, authority: Authority, damage: str
 ) -> None:
     tls = authority.server()
@@ -161,7 +161,7 @@ def test_changed_files_that_cannot_be_used_change_nothing_and_are_told(
     play(scenario, listen=free_address, settings={"tls": tls}, credentials=authority.credentials())
 
 
-def test_the_clients_are_told_what_may_be_wrong(
+def test_the_clients_error_names_likely_causes(
     play: Play, free_address: str, authority: Authority, foreign: Authority
 ) -> None:
 
@@ -206,7 +206,7 @@ Change = Callable[[Authority, Authority], WorkerTls | None]
     ],
     ids=["a foreign worker", "an expired router"],
 )
-def test_a_worker_that_cannot_be_connected_to_is_told_with_the_reason(
+def test_a_failed_connection_to_a_worker_is_logged_with_the_reason(
     play: Play, authority: Authority, foreign: Authority, shown: Change, reason: str
 ) -> None:
     async def scenario(_: Router, worker: FakeWorker) -> None:
@@ -223,9 +223,7 @@ def test_a_worker_that_cannot_be_connected_to_is_told_with_the_reason(
     )
 
 
-def test_a_router_whose_certificate_was_renewed_gets_to_its_workers_again(
-    play: Play, authority: Authority
-) -> None:
+def test_a_router_reconnects_with_a_renewed_certificate(play: Play, authority: Authority) -> None:
     expired = authority.worker_tls(expired=True)
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -242,7 +240,7 @@ def test_a_router_whose_certificate_was_renewed_gets_to_its_workers_again(
     )
 
 
-def test_a_certificate_and_a_key_that_came_between_are_no_pair(
+def test_a_certificate_and_a_key_of_different_rotations_are_refused(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = authority.server()
@@ -259,7 +257,7 @@ def test_a_certificate_and_a_key_that_came_between_are_no_pair(
         tls.credentials()
 
 
-def test_files_of_a_router_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
+def test_invalid_files_for_workers_stop_the_start_of_a_router(tmp_path: Path) -> None:
     tls = WorkerTls(ca=tmp_path / "nowhere", cert=None, key=None, name=None)
     with pytest.raises(StartupError, match=r"worker-tls-ca: .*nowhere cannot be read"):
         tls.credentials()
@@ -276,7 +274,7 @@ def test_files_of_a_router_that_cannot_be_used_are_told_at_the_start(tmp_path: P
         ),
     ],
 )
-def test_files_that_cannot_be_used_are_told_at_the_start(
+def test_invalid_files_stop_the_start(
     authority: Authority, tmp_path: Path, wrong: str, message: str
 ) -> None:
     files = {"cert": authority.issue()[0], "key": authority.issue()[1], "client_ca": authority.ca}

@@ -50,7 +50,9 @@ def listening(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", ["unix:{}", "unix://{}"])
-def test_a_socket_in_use_is_refused_by_option_and_address(sockets: Path, form: str) -> None:
+def test_a_socket_in_use_is_refused_with_the_option_and_the_address(
+    sockets: Path, form: str
+) -> None:
     address = form.format(sockets / "s")
     with (
         claiming(f"unix:{sockets / 's'}"),
@@ -63,7 +65,7 @@ def test_a_socket_in_use_is_refused_by_option_and_address(sockets: Path, form: s
     )
 
 
-def test_a_socket_of_a_program_that_locks_nothing_is_refused(sockets: Path) -> None:
+def test_an_unlocked_socket_in_use_is_refused(sockets: Path) -> None:
     path = sockets / "s"
     with listening(path):
         with socket.socket(socket.AF_UNIX) as waiting:
@@ -79,7 +81,7 @@ def test_a_socket_of_a_program_that_locks_nothing_is_refused(sockets: Path) -> N
         assert list(sockets.iterdir()) == [path]
 
 
-def test_a_socket_of_a_process_that_was_killed_is_replaced(sockets: Path) -> None:
+def test_the_socket_of_a_killed_process_is_replaced(sockets: Path) -> None:
     path = sockets / "s"
     with claiming(f"unix:{path}") as process:
         with listening(path):
@@ -91,13 +93,13 @@ def test_a_socket_of_a_process_that_was_killed_is_replaced(sockets: Path) -> Non
         assert not path.exists()
 
 
-def test_nothing_is_left_behind(sockets: Path) -> None:
+def test_socket_and_lock_are_removed_at_the_end(sockets: Path) -> None:
     with claimed(f"unix:{sockets / 's'}"):
         pass
     assert list(sockets.iterdir()) == []
 
 
-def test_of_many_at_once_one_has_it_at_a_time(sockets: Path) -> None:
+def test_only_one_of_many_threads_holds_a_socket(sockets: Path) -> None:
     inside = 0
     won = []
     start = threading.Barrier(8)
@@ -122,7 +124,7 @@ def test_of_many_at_once_one_has_it_at_a_time(sockets: Path) -> None:
     assert set(won) == {1}
 
 
-def test_a_file_that_is_no_socket_stays(sockets: Path) -> None:
+def test_a_file_that_is_no_socket_is_kept(sockets: Path) -> None:
     path = sockets / "s"
     path.write_text("mine")
     with (
@@ -133,7 +135,7 @@ def test_a_file_that_is_no_socket_stays(sockets: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_directory_that_is_not_there_is_told(sockets: Path) -> None:
+def test_a_missing_directory_is_refused(sockets: Path) -> None:
     with (
         pytest.raises(StartupError, match="No such file or directory"),
         claimed(f"unix:{sockets / 'nowhere' / 's'}"),
@@ -142,7 +144,7 @@ def test_a_directory_that_is_not_there_is_told(sockets: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["unix:", "unix:///", "unix:."])
-def test_an_address_without_a_file_is_told(address: str) -> None:
+def test_an_address_without_a_file_is_refused(address: str) -> None:
     with (
         pytest.raises(StartupError, match=f"cannot listen on {address}: it must name a file"),
         claimed(address),
@@ -150,7 +152,7 @@ def test_an_address_without_a_file_is_told(address: str) -> None:
         pass
 
 
-def test_a_path_that_is_too_long_is_told_with_its_length(sockets: Path) -> None:
+def test_a_path_that_is_too_long_is_refused_with_its_length(sockets: Path) -> None:
     path = sockets / ("s" * MAX_PATH_BYTES)
     with (
         pytest.raises(StartupError, match=f"at most 107 bytes, got {len(str(path))}"),
@@ -160,6 +162,6 @@ def test_a_path_that_is_too_long_is_told_with_its_length(sockets: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "unix-abstract:any"])
-def test_other_addresses_need_no_claim(address: str) -> None:
+def test_other_addresses_are_not_locked(address: str) -> None:
     with claimed(address), claimed(address):
         pass
