@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from harness.engine import Bench, Collected, Golden, last_logits
 from harness.statistics import P_VALUE_FLOOR, p_value
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.models import load_model
@@ -308,7 +308,7 @@ def test_sampled_beams_draw_hypotheses_without_replacement(bench: Bench, thoroug
 def test_a_worker_refuses_a_seed_that_its_two_halves_can_not_hold(
     bench: Bench, thorough: Golden
 ) -> None:
-    options = worker_pb2.RunOptions(
+    options = neutral_options(
         max_new_tokens=1, num_beams=1, num_return_sequences=1, temperature=1.0, seed=-1
     )
     request = RunRequest(model=thorough.name, token_ids=[3], options=options)

@@ -12,11 +12,11 @@ import pytest
 from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import TranscriptRules
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.generation.run_request import RunRequest, Sound
+from shaperouter_service.generation.resolution import neutral_options
+from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Ended
@@ -223,16 +223,13 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     assert lane.reader.align_padding_tokens - before[1] == align.length - len(tokens)
 
 
-def options(**fields: Any) -> worker_pb2.RunOptions:
-    """A router's, with changes."""
-    known = {"max_new_tokens": 4, "num_beams": 1, "num_return_sequences": 1}
-    return worker_pb2.RunOptions(**known | fields)
-
-
 def request(golden: GoldenSounds, **changes: Any) -> RunRequest:
     """A router's, with changes."""
     asked = RunRequest(
-        model=golden.name, token_ids=[91, 93], options=options(), sound=sound(golden)
+        model=golden.name,
+        token_ids=[91, 93],
+        options=neutral_options(max_new_tokens=4),
+        sound=sound(golden),
     )
     return dataclasses.replace(asked, **changes)
 
@@ -243,10 +240,10 @@ def sound(golden: GoldenSounds) -> Sound:
 
 def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds) -> None:
     model = bench.engine.model(uneven.name)
-    rules = worker_pb2.TranscriptRules(
-        first_timestamp=103, last_initial_timestamp=113, no_speech=101, no_speech_place=0
+    constraints = TranscriptConstraints(
+        first_timestamp=103, last_initial_timestamp=113, no_speech=101, no_speech_position=0
     )
-    asked = request(uneven, options=options(transcript=rules))
+    asked = request(uneven, constraints=constraints)
     check(asked, model)
     run = make_run(asked, model, lambda _: None)
     np.testing.assert_array_equal(run.source, uneven.sound(0))
@@ -266,7 +263,7 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
         ),
         ({"source_token_ids": [1]}, "source_token_ids: must be from 0 to 0, got 1"),
         (
-            {"options": options(transcript=worker_pb2.TranscriptRules(no_speech_place=2))},
+            {"constraints": TranscriptConstraints(no_speech_position=2)},
             "options.transcript.no_speech_place: must be from 0 to 1, got 2",
         ),
         (
@@ -287,7 +284,7 @@ def test_a_model_of_text_is_given_no_sound(bench: Bench) -> None:
         model=TEXT,
         token_ids=[0],
         source_token_ids=[5],
-        options=options(),
+        options=neutral_options(max_new_tokens=4),
         sound=Sound(samples=b"", positions=1),
     )
     with pytest.raises(InvalidRequestError, match="sound: must not be set: t5-gated makes no"):

@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry
 from harness.fake_process import FakeProcess, FakeProcesses
 from harness.fake_worker import SLOTS, FakeWorker
 from harness.router import wait_until
-from shaperouter.v1 import graph_pb2, signature_pb2, worker_pb2
+from shaperouter.v1 import graph_pb2, signature_pb2
 from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerProcesses
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import NewTokens, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog
@@ -86,7 +87,7 @@ class Local:
             yield
 
     def generate(self) -> AsyncIterator[tuple[str, RunEvent]]:
-        options = worker_pb2.RunOptions(max_new_tokens=9)
+        options = neutral_options(max_new_tokens=9)
         return self.fleet.run(RunRequest(model="tiny", token_ids=[1], options=options), None)
 
     async def tokens(self) -> list[int]:

@@ -70,8 +70,8 @@ class Journey:
             model=request.model,
             # A token from another worker must be read like one of the prompt.
             prompt_tokens=len(request.token_ids) + made,
-            new_tokens=request.options.max_new_tokens - made,
-            num_beams=request.options.num_beams,
+            new_tokens=request.options["max_new_tokens"] - made,
+            num_beams=request.options["num_beams"],
             source_tokens=sound.positions if sound else len(request.source_token_ids),
             aligns=request.align_after is not None,
         )
@@ -83,7 +83,7 @@ class Journey:
         A run without tokens was only waiting there, or almost. Beam search has no tokens before its
         end, so it counts as having run, unless its worker returned it.
         """
-        if self.request.options.num_beams > 1:
+        if self.request.options["num_beams"] > 1:
             return self.loss not in (None, Loss.DRAINING)
         return bool(self.token_ids)
 
@@ -147,8 +147,8 @@ class Journey:
         options = self.request.options
         if not self.token_ids:
             return None
-        if self.token_ids[-1] in options.eos_token_ids:
+        if self.token_ids[-1] in options["eos_token_ids"]:
             return RunCompletion(finish_reason=FinishReason.EOS)
-        if len(self.token_ids) == options.max_new_tokens:
+        if len(self.token_ids) == options["max_new_tokens"]:
             return RunCompletion(finish_reason=FinishReason.LENGTH)
         return None

@@ -67,6 +67,13 @@ def resolve(
     return resolved
 
 
+def neutral_options(**options: Any) -> Resolved:
+    """Options of a run that takes the likeliest tokens, with the given ones."""
+    neutral = {name: option.neutral for name, option in OPTIONS.items() if option.on_device}
+    others = {"logprobs": None, "stop": (), "num_return_sequences": 1, "biases": ()}
+    return neutral | others | options
+
+
 def most_sequences(resolved: Resolved) -> int:
     """Maximum number of sequences for a request with these options."""
     if resolved["num_beams"] > 1:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shaperouter.v1 import worker_pb2
+from shaperouter_service.generation.resolution import Resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,29 @@ class Sound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptConstraints:
+    """Rules for the tokens of a transcript, by token id.
+
+    Attributes:
+        first_timestamp: The timestamp of 0 s; all ids from it on are timestamps. None: there are no
+            rules about timestamps.
+        last_initial_timestamp: The largest timestamp that may come first.
+        begin_suppressed: Tokens that may not come first.
+        first_token: The smallest and the largest id that may come first; None: any.
+        no_speech: The token whose probability is the probability that nobody speaks; None: it is
+            not requested.
+        no_speech_position: Position in the prompt of the token that it would follow.
+    """
+
+    first_timestamp: int | None = None
+    last_initial_timestamp: int = 0
+    begin_suppressed: Sequence[int] = ()
+    first_token: tuple[int, int] | None = None
+    no_speech: int | None = None
+    no_speech_position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """One sequence to generate, or one beam search.
 
@@ -29,10 +52,11 @@ class RunRequest:
         request_id: Id of the request, for logs.
         model: Name of the model.
         token_ids: The prompt. If the model has an encoder, the decoder's, with its start token.
-        options: How to generate.
+        options: How to generate, by name; see `resolution`.
         client: The client, for fairness between waiting clients.
         source_token_ids: What a text encoder reads; empty without one.
         sound: What a speech encoder reads; None without one.
+        constraints: Rules for the tokens of a transcript; None for models that make none.
         align_after: Find the times of the prompt's tokens after this many, instead of generating
             new ones; None generates.
         tokens_interval_seconds: Minimum time between two events of tokens after the first; 0 sends
@@ -48,10 +72,11 @@ class RunRequest:
     request_id: str = ""
     model: str
     token_ids: Sequence[int]
-    options: worker_pb2.RunOptions
+    options: Resolved
     client: str = ""
     source_token_ids: Sequence[int] = ()
     sound: Sound | None = None
+    constraints: TranscriptConstraints | None = None
     align_after: int | None = None
     tokens_interval_seconds: float = 0.0
     generated_token_ids: Sequence[int] = ()

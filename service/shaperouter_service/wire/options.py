@@ -62,19 +62,18 @@ def run_options_to_message(resolved: Resolved) -> worker_pb2.RunOptions:
     )
 
 
-def run_options_from_message(message: worker_pb2.RunOptions) -> dict[str, Any]:
-    """The options of a run that are tensors on the device, by name, and its biases."""
+def run_options_from_message(message: worker_pb2.RunOptions) -> Resolved:
+    """The resolved options of a message."""
     further = options_from_message(message.further)
     options = {name: further.get(name, OPTIONS[name].neutral) for name in _FURTHER}
     for name in _OWN:
         field: Any = name
-        if OPTIONS[name].on_device:
-            options[name] = _from_message(name, getattr(message, field))
+        options[name] = _from_message(name, getattr(message, field))
     if not message.HasField("logprobs"):
         options["logprobs"] = None
     if not message.early_stopping:
         options["early_stopping"] = EarlyStopping.HEURISTIC
-    options["biases"] = [(bias.token_ids, bias.bias) for bias in message.biases]
+    options["biases"] = [(tuple(bias.token_ids), bias.bias) for bias in message.biases]
     return options
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.decoding import Options, TranscriptRules
+from shaperouter_service.decoding.options import ON_DEVICE
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
@@ -20,11 +20,10 @@ from shaperouter_service.generation.limits import (
     MAX_TOP_LOGPROBS,
 )
 from shaperouter_service.generation.option import NO_TOKEN
-from shaperouter_service.generation.run_request import RunRequest, Sound
+from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.speech.audio.spectrum import window_source_size
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.options import run_options_from_message
 from shaperouter_service.worker.run import Event, Run, Timings
 
 # How the numbers of a sound travel.
@@ -62,12 +61,16 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         valid_length=valid_length,
         aligns=request.align_after is not None,
         generated_token_ids=request.generated_token_ids,
-        max_new_tokens=options.max_new_tokens,
-        eos_token_ids=tuple(options.eos_token_ids),
-        num_beams=options.num_beams,
-        num_return_sequences=options.num_return_sequences,
-        logprobs=options.logprobs if options.HasField("logprobs") else None,
-        options=_options(options, has_transcript=hears),
+        max_new_tokens=options["max_new_tokens"],
+        eos_token_ids=options["eos_token_ids"],
+        num_beams=options["num_beams"],
+        num_return_sequences=options["num_return_sequences"],
+        logprobs=options["logprobs"],
+        options=Options.of(
+            **{name: options[name] for name in ON_DEVICE},
+            biases=options["biases"],
+            transcript=_rules(request.constraints or TranscriptConstraints()) if hears else (),
+        ),
         emit=emit,
         timings=Timings(arrived=time.monotonic()),
     )
@@ -81,7 +84,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
     Raises:
         InvalidRequestError: The run does not fit this worker's model.
     """
-    ids, options = request.token_ids, request.options
+    ids, options, num_beams = request.token_ids, request.options, request.options["num_beams"]
     source = request.source_token_ids
     hears = model.transcripts is not None
     longest_source = 0 if hears else model.max_source_length
@@ -89,12 +92,12 @@ def check(request: RunRequest, model: ServedModel) -> None:
     # What is aligned is whole: nothing comes after it.
     least_new = 0 if aligns else 1
     # Without beam search there is one lane.
-    widest = model.ladders.lanes[-1].beams if options.num_beams > 1 else 1
+    widest = model.ladders.lanes[-1].beams if num_beams > 1 else 1
     generated = request.generated_token_ids
     last_token = model.vocab_size - 1
-    biased = [token for bias in options.biases for token in bias.token_ids]
-    stop_lengths = [len(string) for string in options.stop]
-    bias_lengths = [len(bias.token_ids) for bias in options.biases]
+    biased = [token for token_ids, _ in options["biases"] for token in token_ids]
+    stop_lengths = [len(string) for string in options["stop"]]
+    bias_lengths = [len(token_ids) for token_ids, _ in options["biases"]]
     for field, value, low, high in (
         ("token_ids", len(ids), 1, model.max_length - least_new),
         ("token_ids", min(ids, default=0), 0, last_token),
@@ -104,25 +107,25 @@ def check(request: RunRequest, model: ServedModel) -> None:
         ("source_token_ids", max(source, default=0), 0, last_token),
         (
             "options.max_new_tokens",
-            options.max_new_tokens,
+            options["max_new_tokens"],
             least_new,
             0 if aligns else model.max_length - len(ids),
         ),
-        ("options.eos_token_ids", len(options.eos_token_ids), 0, MAX_EOS_TOKENS),
-        ("options.seed", options.seed, 0, 2**63 - 1),
-        ("options.stop", len(options.stop), 0, MAX_STOP if options.num_beams > 1 else 0),
+        ("options.eos_token_ids", len(options["eos_token_ids"]), 0, MAX_EOS_TOKENS),
+        ("options.seed", options["seed"], 0, 2**63 - 1),
+        ("options.stop", len(options["stop"]), 0, MAX_STOP if num_beams > 1 else 0),
         ("options.stop", min(stop_lengths, default=1), 1, MAX_STOP_CHARACTERS),
         ("options.stop", max(stop_lengths, default=1), 1, MAX_STOP_CHARACTERS),
-        ("options.num_beams", options.num_beams, 1, model.ladders.lanes[-1].beams),
-        ("lane_beams", request.lane_beams or options.num_beams, options.num_beams, widest),
-        ("options.num_return_sequences", options.num_return_sequences, 1, options.num_beams),
-        ("options.biases", len(options.biases), 0, MAX_BIASES),
+        ("options.num_beams", num_beams, 1, model.ladders.lanes[-1].beams),
+        ("lane_beams", request.lane_beams or num_beams, num_beams, widest),
+        ("options.num_return_sequences", options["num_return_sequences"], 1, num_beams),
+        ("options.biases", len(options["biases"]), 0, MAX_BIASES),
         ("options.biases.token_ids", min(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
         ("options.biases.token_ids", max(bias_lengths, default=1), 1, MAX_BIAS_TOKENS),
         ("options.biases.token_ids", min(biased, default=0), 0, last_token),
         ("options.biases.token_ids", max(biased, default=0), 0, last_token),
-        ("options.logprobs", options.logprobs, 0, MAX_TOP_LOGPROBS),
-        ("generated_token_ids", len(generated), 0, max(0, options.max_new_tokens - 1)),
+        ("options.logprobs", options["logprobs"] or 0, 0, MAX_TOP_LOGPROBS),
+        ("generated_token_ids", len(generated), 0, max(0, options["max_new_tokens"] - 1)),
         ("generated_token_ids", min(generated, default=0), 0, last_token),
         ("generated_token_ids", max(generated, default=0), 0, last_token),
         *(_of_transcript(request, model, model.transcripts) if model.transcripts else ()),
@@ -138,7 +141,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
                     field=unasked, description=f"must not be set: {model.name} makes no transcripts"
                 )
             )
-    if generated and options.num_beams > 1:
+    if generated and num_beams > 1:
         raise InvalidRequestError(
             Violation(
                 field="generated_token_ids",
@@ -146,7 +149,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
             )
         )
     # Whatever the options, a run ends with its first end token: there is nothing after one.
-    if ends := set(generated).intersection(options.eos_token_ids):
+    if ends := set(generated).intersection(options["eos_token_ids"]):
         raise InvalidRequestError(
             Violation(
                 field="generated_token_ids",
@@ -159,35 +162,29 @@ def _of_transcript(
     request: RunRequest, model: ServedModel, settings: TranscriptSettings
 ) -> Iterator[tuple[str, int, int, int]]:
     """Fields of a request to hear something, with their values and limits."""
-    rules, tokens = request.options.transcript, len(request.token_ids)
+    constraints, tokens = request.constraints or TranscriptConstraints(), len(request.token_ids)
     sound = request.sound or Sound(samples=b"", positions=0)
     size = window_source_size(settings.window_frames) * _NUMBERS.itemsize
     last_token = model.vocab_size - 1
+    position = "options.transcript.no_speech_place"
     yield "sound.samples", len(sound.samples), size, size
     yield "sound.positions", sound.positions, 0, model.max_source_length
-    suppressed = rules.begin_suppressed
+    suppressed = constraints.begin_suppressed
     yield "options.transcript.begin_suppressed", len(suppressed), 0, MAX_BEGIN_SUPPRESSED
-    yield "options.transcript.no_speech", rules.no_speech, 0, last_token
-    yield "options.transcript.no_speech_place", rules.no_speech_place, 0, tokens - 1
+    yield "options.transcript.no_speech", constraints.no_speech or 0, 0, last_token
+    yield position, constraints.no_speech_position, 0, tokens - 1
     if request.align_after is not None:
         yield "alignment.prefix_tokens", request.align_after, 1, tokens - 1
-        yield "options.num_beams", request.options.num_beams, 1, 1
+        yield "options.num_beams", request.options["num_beams"], 1, 1
 
 
-def _options(options: worker_pb2.RunOptions, *, has_transcript: bool) -> Options:
-    rules = _rules(options.transcript) if has_transcript else ()
-    return Options.of(**run_options_from_message(options), transcript=rules)
-
-
-def _rules(rules: worker_pb2.TranscriptRules) -> TranscriptRules:
-    first_token = (NO_TOKEN, NO_TOKEN)
-    if rules.HasField("least_first"):
-        first_token = (rules.least_first, rules.largest_first)
+def _rules(constraints: TranscriptConstraints) -> TranscriptRules:
+    first, no_speech = constraints.first_timestamp, constraints.no_speech
     return TranscriptRules.of(
-        first_timestamp=rules.first_timestamp if rules.HasField("first_timestamp") else NO_TOKEN,
-        last_initial_timestamp=rules.last_initial_timestamp,
-        begin_suppressed=rules.begin_suppressed,
-        first_token=first_token,
-        no_speech_token=rules.no_speech if rules.HasField("no_speech") else NO_TOKEN,
-        no_speech_place=rules.no_speech_place,
+        first_timestamp=NO_TOKEN if first is None else first,
+        last_initial_timestamp=constraints.last_initial_timestamp,
+        begin_suppressed=constraints.begin_suppressed,
+        first_token=constraints.first_token or (NO_TOKEN, NO_TOKEN),
+        no_speech_token=NO_TOKEN if no_speech is None else no_speech,
+        no_speech_place=constraints.no_speech_position,
     )

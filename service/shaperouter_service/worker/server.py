@@ -112,13 +112,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         run = make_run(request, model, emit)
-        if request.options.stop:
+        if request.options["stop"]:
             # In a thread: the tokenizer is loaded when it is first asked for.
             run.stop_tokens = await asyncio.to_thread(
                 self._engine.vocabularies.stop_tokens,
                 request.model,
                 model.vocab_size,
-                request.options.stop,
+                request.options["stop"],
             )
         held = HeldTokens(request.tokens_interval_seconds)
         self._engine.submit(run, request.model)

@@ -46,7 +46,7 @@ def completion_of(
         completion=Completion(
             request_id=record.request_id,
             model=prepared.model,
-            seed=prepared.options.seed,
+            seed=prepared.options["seed"],
             usage=Usage(
                 prompt_tokens=len(prepared.prompt),
                 padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),

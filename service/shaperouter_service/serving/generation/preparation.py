@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.contradictions import contradictions
 from shaperouter_service.generation.events import Delta
@@ -17,7 +16,7 @@ from shaperouter_service.generation.inputs import (
 )
 from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.model_facts import ModelFacts
-from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.generation.resolution import Resolved, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.generation.validation import (
     option_violations,
@@ -34,7 +33,6 @@ from shaperouter_service.wire.inputs import (
 )
 from shaperouter_service.wire.options import (
     options_from_message,
-    run_options_to_message,
 )
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
@@ -59,7 +57,7 @@ class PreparedRequest:
     model: str
     prompt: Sequence[int]
     source: Sequence[int]
-    options: worker_pb2.RunOptions
+    options: Resolved
     stop: Sequence[str]
     echo: Delta | None
     explain: bool
@@ -76,15 +74,13 @@ class PreparedRequest:
         """
         # Any token may complete a stop string.
         at_once = reads_along or self.stop
-        count = 1 if self.options.num_beams > 1 else self.options.num_return_sequences
+        count = 1 if self.options["num_beams"] > 1 else self.options["num_return_sequences"]
         runs = []
         for sequence in range(count):
             options = self.options
             if count > 1:
-                options = worker_pb2.RunOptions()
-                options.CopyFrom(self.options)
-                options.num_return_sequences = 1
-                options.seed = sequence_seed(self.options.seed, sequence)
+                seed = sequence_seed(options["seed"], sequence)
+                options = {**options, "num_return_sequences": 1, "seed": seed}
             runs.append(
                 RunRequest(
                     request_id=f"{request_id}/{sequence}" if sequence else request_id,
@@ -147,7 +143,7 @@ async def prepare(
         model=model.name,
         prompt=prompt,
         source=source,
-        options=run_options_to_message(resolved),
+        options=resolved,
         stop=given.get("stop", ()),
         echo=_echo(request, facts, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,

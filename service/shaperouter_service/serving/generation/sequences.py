@@ -142,8 +142,9 @@ async def run_events(
     """
     # The only writer, except with beam search, which writes nothing before its end.
     growing = writers[0]
-    may_end = growing.may_be_stopped or run.options.eos_token_ids
-    least_tokens = max(1, run.options.min_new_tokens) if may_end else run.options.max_new_tokens
+    options = run.options
+    may_end = growing.may_be_stopped or options["eos_token_ids"]
+    least_tokens = max(1, options["min_new_tokens"]) if may_end else options["max_new_tokens"]
     events = fleet.run(run, deadline, least_tokens=least_tokens, on_route=record.routed)
     async with contextlib.aclosing(events):
         async for worker, event in events:

@@ -139,9 +139,9 @@ class GenerationService:
                 sequence,
                 # Without a tokenizer there are only token ids.
                 detokenizer=tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: ""),
-                eos_token_ids=prepared.options.eos_token_ids,
+                eos_token_ids=prepared.options["eos_token_ids"],
                 stop=prepared.stop,
                 echo=prepared.echo,
             )
-            for sequence in range(prepared.options.num_return_sequences)
+            for sequence in range(prepared.options["num_return_sequences"])
         ]

@@ -11,15 +11,15 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.resolution import Resolved, neutral_options
 from shaperouter_service.generation.run_events import NewTokens, RunCompletion, Stalled
-from shaperouter_service.generation.run_request import RunRequest, Sound
+from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
 from shaperouter_service.routing.decision import Decision
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
@@ -115,11 +115,10 @@ class FleetDecoder:
         """Detects the language: the likeliest of the language tokens; see `WindowDecoder`."""
         tokens = self._shared.settings.tokens
         ids = tokens.languages.values()
-        rules = worker_pb2.TranscriptRules(least_first=min(ids), largest_first=max(ids))
-        options = _options(max_new_tokens=1, transcript=rules)
-        (result,) = await self._run_all(
-            [self._run(window, self._shared.settings.window_frames, [tokens.start], options)]
-        )
+        options = neutral_options(max_new_tokens=1)
+        run = self._run(window, self._shared.settings.window_frames, [tokens.start], options)
+        constraints = TranscriptConstraints(first_token=(min(ids), max(ids)))
+        (result,) = await self._run_all([dataclasses.replace(run, constraints=constraints)])
         codes = {token: code for code, token in tokens.languages.items()}
         return codes[result.token_ids[0]], math.exp(result.sum_logprob)
 
@@ -127,14 +126,11 @@ class FleetDecoder:
         """Decodes a window; see `WindowDecoder`."""
         options = self._decoding_options(attempt)
         run = self._run(window, attempt.frames, attempt.prompt, options)
+        run = dataclasses.replace(run, constraints=self._constraints(attempt))
         runs = [run]
         if attempt.temperature > 0:
-            runs = []
-            for candidate in range(self._shared.resolved.best_of):
-                seeded = worker_pb2.RunOptions()
-                seeded.CopyFrom(options)
-                seeded.seed = self._seed(attempt, candidate)
-                runs.append(dataclasses.replace(run, options=seeded))
+            seeds = (self._seed(attempt, each) for each in range(self._shared.resolved.best_of))
+            runs = [dataclasses.replace(run, options={**options, "seed": seed}) for seed in seeds]
         tokens = self._shared.settings.tokens
         return [
             Decoded(
@@ -152,7 +148,7 @@ class FleetDecoder:
         if not text or alignment.frames < FRAMES_PER_TIMESTAMP:
             return []
         transcript = [*alignment.prefix, *text, self._shared.settings.tokens.end]
-        run = self._run(window, alignment.frames, transcript, _options(max_new_tokens=0))
+        run = self._run(window, alignment.frames, transcript, neutral_options(max_new_tokens=0))
         run = dataclasses.replace(run, align_after=len(alignment.prefix))
         (result,) = await self._run_all([run])
         aligned = result.completion.aligned
@@ -160,32 +156,33 @@ class FleetDecoder:
             raise TypeError("a whole alignment has the times of its tokens")
         return time_words(alignment.words, positions=aligned.positions, logprobs=aligned.logprobs)
 
-    def _decoding_options(self, attempt: Attempt) -> worker_pb2.RunOptions:
+    def _decoding_options(self, attempt: Attempt) -> Resolved:
         settings, resolved = self._shared.settings, self._shared.resolved
-        tokens, room = settings.tokens, self._shared.max_length - len(attempt.prompt)
-        options = _options(
+        options = neutral_options(
             # Half of the positions, as in openai/whisper: only repeating transcripts are longer.
-            max_new_tokens=min(self._shared.max_length // 2, room),
-            eos_token_ids=[tokens.end],
-            biases=[
-                worker_pb2.SequenceBias(token_ids=[token], bias=-math.inf)
-                for token in settings.suppressed
-            ],
-            logprobs=0,
-            transcript=worker_pb2.TranscriptRules(
-                last_initial_timestamp=settings.last_initial_timestamp,
-                begin_suppressed=settings.begin_suppressed,
-                no_speech=tokens.no_speech,
-                no_speech_place=list(attempt.prompt).index(tokens.start),
+            max_new_tokens=min(
+                self._shared.max_length // 2, self._shared.max_length - len(attempt.prompt)
             ),
+            eos_token_ids=[settings.tokens.end],
+            # As in openai/whisper: stop as soon as there are as many hypotheses as requested.
+            early_stopping=EarlyStopping.FIRST,
+            biases=[((token,), -math.inf) for token in settings.suppressed],
+            logprobs=0,
         )
-        if resolved.options.timestamps:
-            options.transcript.first_timestamp = tokens.first_timestamp
         if attempt.temperature > 0:
-            options.do_sample, options.temperature = True, attempt.temperature
-        else:
-            options.num_beams = resolved.num_beams
-        return options
+            return {**options, "do_sample": True, "temperature": attempt.temperature}
+        return {**options, "num_beams": resolved.num_beams}
+
+    def _constraints(self, attempt: Attempt) -> TranscriptConstraints:
+        settings, tokens = self._shared.settings, self._shared.settings.tokens
+        has_timestamps = self._shared.resolved.options.timestamps
+        return TranscriptConstraints(
+            first_timestamp=tokens.first_timestamp if has_timestamps else None,
+            last_initial_timestamp=settings.last_initial_timestamp,
+            begin_suppressed=settings.begin_suppressed,
+            no_speech=tokens.no_speech,
+            no_speech_position=list(attempt.prompt).index(tokens.start),
+        )
 
     def _seed(self, attempt: Attempt, candidate: int) -> int:
         """A separate seed for each sampled transcript."""
@@ -198,7 +195,7 @@ class FleetDecoder:
         window: np.ndarray,
         frames: int,
         prompt: Sequence[int],
-        options: worker_pb2.RunOptions,
+        options: Resolved,
     ) -> RunRequest:
         return RunRequest(
             request_id=self._shared.request_id,
@@ -288,25 +285,9 @@ class FleetDecoder:
             self._record.routed(decision)
 
 
-def _options(**options: Any) -> worker_pb2.RunOptions:
-    """Options of a run with all fields set; by default it takes the likeliest tokens."""
-    defaults: dict[str, Any] = {
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "typical_p": 1.0,
-        "repetition_penalty": 1.0,
-        "num_beams": 1,
-        "num_return_sequences": 1,
-        "length_penalty": 1.0,
-        # As in openai/whisper: stop as soon as there are as many hypotheses as requested.
-        "early_stopping": generation_pb2.EARLY_STOPPING_FIRST,
-    }
-    return worker_pb2.RunOptions(**(defaults | options))
-
-
 def _is_whole(run: RunRequest, completion: RunCompletion) -> bool:
     """Whether the completion has all that was requested, and no part was lost with a worker."""
     if run.align_after is not None:
         return completion.aligned is not None
-    asked = run.options.transcript.HasField("no_speech")
+    asked = run.constraints is not None and run.constraints.no_speech is not None
     return completion.no_speech_probability is not None or not asked

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
 from harness.router import PATIENCE
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import Fleet, OverloadGuard, discovered, discovery
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog
@@ -175,7 +175,7 @@ class Links:
         return sorted(worker.name for worker in self.catalog.workers("tiny"))
 
     def generate(self) -> AsyncIterator[tuple[str, RunEvent]]:
-        options = worker_pb2.RunOptions(max_new_tokens=9)
+        options = neutral_options(max_new_tokens=9)
         return self.fleet.run(RunRequest(model="tiny", token_ids=[1], options=options), None)
 
     async def worker_of_a_run(self) -> str:

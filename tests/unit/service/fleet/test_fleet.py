@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerLink
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog, WorkerId
 from shaperouter_service.telemetry.fleet import FleetMetrics
@@ -21,7 +21,7 @@ from shaperouter_service.telemetry.fleet import FleetMetrics
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 REQUEST = RunRequest(
-    model="tiny", token_ids=[1], options=worker_pb2.RunOptions(max_new_tokens=9, num_beams=1)
+    model="tiny", token_ids=[1], options=neutral_options(max_new_tokens=9, num_beams=1)
 )
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, option
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import (
     FinishReason,
     Isolated,
@@ -33,7 +33,7 @@ def request(num_beams: int = 1) -> RunRequest:
         request_id="r",
         model=MODEL,
         token_ids=[3, 1, 2],
-        options=worker_pb2.RunOptions(
+        options=neutral_options(
             max_new_tokens=NEW_TOKENS, num_beams=num_beams, seed=4, eos_token_ids=[EOS]
         ),
     )

@@ -13,20 +13,21 @@ import pytest
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
 from harness.router import PATIENCE
-from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import WorkerLostError
 from shaperouter_service.fleet import WorkerLink, link
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
+from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.snapshots import Snapshot
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
-REQUEST = RunRequest(model="tiny", token_ids=[1], options=worker_pb2.RunOptions())
+REQUEST = RunRequest(model="tiny", token_ids=[1], options=neutral_options())
 
 
 def watch(
     worker: FakeWorker,
-    on_snapshot: Callable[[WorkerLink, worker_pb2.WatchResponse], None],
+    on_snapshot: Callable[[WorkerLink, Snapshot], None],
     scenario: Callable[[WorkerLink], Awaitable[None]],
 ) -> None:
     """Plays a scenario with a connection to a worker that serves."""
@@ -85,7 +86,7 @@ def test_a_worker_that_was_understood_is_asked_again_at_once_and_its_loss_told(
     monkeypatch.setattr(link, "LAST_RETRY", PATIENCE)
     lives: list[str] = []
 
-    def understand(_: WorkerLink, snapshot: worker_pb2.WatchResponse) -> None:
+    def understand(_: WorkerLink, snapshot: Snapshot) -> None:
         lives.append(snapshot.incarnation)
 
     async def scenario(_: WorkerLink) -> None:

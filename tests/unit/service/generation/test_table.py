@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.requests import ANSWERING, MODEL, prepared, violations, with_text
-from shaperouter.v1 import generation_pb2, model_pb2
+from harness.requests import ANSWERING, prepared, violations, with_text
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.generation.option import NO_TOKEN, Kind, Model, Needs, Option
 from shaperouter_service.generation.table import OPTIONS
 
 RANGED = [option for option in OPTIONS.values() if option.range is not None]
-SEARCHES = model_pb2.Model()
-SEARCHES.CopyFrom(ANSWERING)
-SEARCHES.ladders.CopyFrom(MODEL.ladders)
 
 
 def high(option: Option) -> float | None:
@@ -23,7 +20,7 @@ def high(option: Option) -> float | None:
     assert option.range
     match option.range.high:
         case Model.VOCABULARY:
-            return SEARCHES.vocab_size
+            return ANSWERING.vocab_size
         case Model.BEAMS:
             return 4
         case end:
@@ -68,7 +65,7 @@ def test_a_value_outside_of_its_range_is_refused(option: Option, value: Any) -> 
     beams = {"num_beams": 2} if option.needs is Needs.BEAMS else {}
     request = with_text("x", **beams)
     setattr(request.options, option.name, value)
-    (violation,) = violations(request, SEARCHES)
+    (violation,) = violations(request, ANSWERING)
     assert violation.field == f"options.{option.name}"
     assert f"{option.range and option.range.low:g}" in violation.description
     assert "got" in violation.description
@@ -92,7 +89,7 @@ def test_a_token_may_be_any_of_the_vocabulary_or_none(name: str, token: int) -> 
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if o.needs is Needs.SAMPLING])
 def test_an_option_of_sampling_implies_it_and_contradicts_its_absence(name: str) -> None:
     given = {name: OPTIONS[name].neutral}
-    assert prepared(with_text("x", **given)).options.do_sample
+    assert prepared(with_text("x", **given)).options["do_sample"]
     (violation,) = violations(with_text("x", **given, do_sample=False))
     assert violation.field == f"options.{name}"
     assert "contradicts do_sample = false" in violation.description

@@ -125,29 +125,33 @@ def test_a_window_is_decoded_by_the_rules_of_transcripts() -> None:
     assert request.sound is not None
     assert np.frombuffer(request.sound.samples, "<f4").tolist() == WINDOW.tolist()
     assert request.sound.positions == 500
-    options, rules = request.options, request.options.transcript
-    assert (options.do_sample, options.num_beams, options.max_new_tokens) == (False, 1, 224)
-    assert [tuple(bias.token_ids) for bias in options.biases] == [(1,), (2,)]
-    assert {bias.bias for bias in options.biases} == {-math.inf}
-    assert list(options.eos_token_ids) == [END]
-    assert rules.first_timestamp == TOKENS.first_timestamp
-    assert rules.last_initial_timestamp == SETTINGS.last_initial_timestamp
-    assert list(rules.begin_suppressed) == [3, END]
+    options, constraints = request.options, request.constraints
+    assert (options["do_sample"], options["num_beams"]) == (False, 1)
+    assert options["max_new_tokens"] == 224
+    assert options["biases"] == [((1,), -math.inf), ((2,), -math.inf)]
+    assert options["eos_token_ids"] == [END]
+    assert constraints is not None
+    assert constraints.first_timestamp == TOKENS.first_timestamp
+    assert constraints.last_initial_timestamp == SETTINGS.last_initial_timestamp
+    assert list(constraints.begin_suppressed) == [3, END]
     # After the previous text and the token that precedes it.
-    assert (rules.no_speech, rules.no_speech_place) == (TOKENS.no_speech, 1 + len("before"))
+    assert constraints.no_speech == TOKENS.no_speech
+    assert constraints.no_speech_position == 1 + len("before")
 
 
 def test_without_timestamps_there_are_no_rules_about_them() -> None:
     window_decoder, fleet = decoder(lambda _: [made(END), end()], timestamps=False)
     asyncio.run(window_decoder.decode(WINDOW, attempt()))
-    assert not fleet.requests[0].options.transcript.HasField("first_timestamp")
+    constraints = fleet.requests[0].constraints
+    assert constraints is not None
+    assert constraints.first_timestamp is None
 
 
 def test_a_score_of_beam_search_is_divided_by_its_tokens_without_the_end() -> None:
     best = Hypothesis(token_ids=[*SPEECH, END], finish_reason=FinishReason.EOS, score=-0.25)
     window_decoder, fleet = decoder(lambda _: [end(hypotheses=[best])], num_beams=5)
     (decoded,) = asyncio.run(window_decoder.decode(WINDOW, attempt()))
-    assert fleet.requests[0].options.num_beams == 5
+    assert fleet.requests[0].options["num_beams"] == 5
     assert decoded.token_ids == SPEECH
     assert decoded.sum_logprob == -0.25 * len(SPEECH)
 
@@ -161,17 +165,18 @@ def test_each_sampled_transcript_of_a_window_and_temperature_has_its_own_seed() 
 
     asyncio.run(sample())
     options = [request.options for request in fleet.requests]
-    assert len({each.seed for each in options}) == 9
-    assert {each.temperature for each in options} == {0.2, 0.4}
-    assert all(each.do_sample for each in options)
+    assert len({each["seed"] for each in options}) == 9
+    assert {each["temperature"] for each in options} == {0.2, 0.4}
+    assert all(each["do_sample"] for each in options)
 
 
 def test_the_language_is_the_likeliest_language_token() -> None:
     german = TOKENS.languages["de"]
     window_decoder, fleet = decoder(lambda _: [made(german, logprob=math.log(0.75)), end()])
     assert asyncio.run(window_decoder.language(WINDOW)) == ("de", pytest.approx(0.75))
-    rules = fleet.requests[0].options.transcript
-    assert (rules.least_first, rules.largest_first) == (min(TOKENS.languages.values()), END + 4)
+    constraints = fleet.requests[0].constraints
+    assert constraints is not None
+    assert constraints.first_token == (min(TOKENS.languages.values()), END + 4)
 
 
 ALIGNMENT = Alignment(
@@ -193,7 +198,7 @@ def test_words_are_timed_by_the_positions_that_a_worker_reports() -> None:
     (request,) = fleet.requests
     assert request.token_ids[:2] == ALIGNMENT.prefix
     assert request.token_ids[-1] == END
-    assert (request.align_after, request.options.max_new_tokens) == (2, 0)
+    assert (request.align_after, request.options["max_new_tokens"]) == (2, 0)
 
 
 def test_a_run_whose_completion_was_lost_is_repeated() -> None:

@@ -60,7 +60,7 @@ def test_the_echo_is_the_decoders_prompt(
 def test_a_source_takes_no_room_from_what_is_generated() -> None:
     request = request_of(text=16 * "a", options=generation_pb2.GenerationOptions())
     request.options.max_new_tokens = 31
-    assert prepared(request, ANSWERING).options.max_new_tokens == 31
+    assert prepared(request, ANSWERING).options["max_new_tokens"] == 31
 
 
 @pytest.mark.parametrize(

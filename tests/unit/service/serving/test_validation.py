@@ -97,7 +97,7 @@ def test_prompt_and_new_tokens_may_fill_the_model_exactly(
     prompt_tokens: int, max_new_tokens: int
 ) -> None:
     request = with_text("x" * prompt_tokens, max_new_tokens=max_new_tokens)
-    assert prepared(request).options.max_new_tokens == max_new_tokens
+    assert prepared(request).options["max_new_tokens"] == max_new_tokens
 
 
 INTEGERS = st.none() | st.integers(-2, 40)
@@ -126,20 +126,17 @@ def test_whatever_is_let_through_is_within_every_limit(prompt_tokens: int, **opt
         resolved = prepared(request).options
     except InvalidRequestError:
         return
-    assert 1 <= resolved.max_new_tokens <= 32 - prompt_tokens
-    assert 0 <= resolved.min_new_tokens <= resolved.max_new_tokens
-    assert 0 < resolved.temperature < math.inf
-    assert 0 <= resolved.top_k <= 100
-    assert 0 < resolved.top_p <= 1
-    assert 0 <= resolved.min_p <= 1
-    assert 1 <= resolved.num_beams <= 4
-    assert (
-        1
-        <= resolved.num_return_sequences
-        <= max(resolved.num_beams, 16 if resolved.do_sample and resolved.num_beams == 1 else 1)
-    )
-    assert -10 <= resolved.length_penalty <= 10
-    assert 0 <= resolved.logprobs <= limits.MAX_TOP_LOGPROBS
-    assert resolved.seed >= 0
-    assert len(resolved.eos_token_ids) <= limits.MAX_EOS_TOKENS
-    assert all(0 <= token < 100 for token in resolved.eos_token_ids)
+    assert 1 <= resolved["max_new_tokens"] <= 32 - prompt_tokens
+    assert 0 <= resolved["min_new_tokens"] <= resolved["max_new_tokens"]
+    assert 0 < resolved["temperature"] < math.inf
+    assert 0 <= resolved["top_k"] <= 100
+    assert 0 < resolved["top_p"] <= 1
+    assert 0 <= resolved["min_p"] <= 1
+    assert 1 <= resolved["num_beams"] <= 4
+    samples = resolved["do_sample"] and resolved["num_beams"] == 1
+    assert 1 <= resolved["num_return_sequences"] <= max(resolved["num_beams"], 16 if samples else 1)
+    assert -10 <= resolved["length_penalty"] <= 10
+    assert 0 <= (resolved["logprobs"] or 0) <= limits.MAX_TOP_LOGPROBS
+    assert resolved["seed"] >= 0
+    assert len(resolved["eos_token_ids"]) <= limits.MAX_EOS_TOKENS
+    assert all(0 <= token < 100 for token in resolved["eos_token_ids"])
