@@ -1,18 +1,17 @@
-"""Who may call, and how much each may ask for."""
+"""Authentication of clients by tokens, and their quotas."""
 
-from shaperouter_service.auth.accounts import Account, Accounts
 from shaperouter_service.auth.authentication import Authentication, bearer_token
-from shaperouter_service.auth.clients import Client, Clients, check_name, digest
-from shaperouter_service.auth.places import CallPlaces
+from shaperouter_service.auth.call_limit import CallLimit
+from shaperouter_service.auth.clients import Client, Clients, check_client_name, token_digest
+from shaperouter_service.auth.quotas import ClientQuota
 
 __all__ = [
-    "Account",
-    "Accounts",
     "Authentication",
-    "CallPlaces",
+    "CallLimit",
     "Client",
+    "ClientQuota",
     "Clients",
     "bearer_token",
-    "check_name",
-    "digest",
+    "check_client_name",
+    "token_digest",
 ]

@@ -1,15 +1,15 @@
-"""The file of tokens: the clients that may call, how they are known, and what each may ask for.
+"""The file of tokens (`--tokens`): the clients that may call, and their limits.
 
 ::
 
     [clients.search-team]
-    sha256 = ["5994…"]           # of its tokens: two while one replaces the other
+    sha256 = ["5994…"]           # of its tokens; two during a rotation
     max_requests = 16            # in flight
     tokens_per_minute = 60_000   # of prompts and generations
-    operator = false             # may have graphs made ahead of traffic
+    operator = false             # may warm graphs
 
-The file has digests alone, so that it is no secret and has nothing to leak. They need no salt and
-no slow hash: tokens are drawn at random, and long.
+The file contains only digests, so it is not secret. They need neither salt nor a slow hash, because
+tokens are long and random.
 """
 
 import hashlib
@@ -23,29 +23,29 @@ from typing import Any
 from shaperouter_service.errors import StartupError
 from shaperouter_service.system.files import ReloadedFiles, read_regular
 
-# It is a label of metrics, and in each line of the log.
+# Names are labels of metrics and appear in log lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _LIMITS = ("max_requests", "tokens_per_minute")
 
-# Far beyond what a router can hold, and well inside of what floats count exactly.
-_MOST = 10**9
+# Far above what a router can handle, and exact as a float.
+_MAX_LIMIT = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """Someone who may call.
+    """A client that may call.
 
     Attributes:
-        name: In logs, in metrics, and to fair queues.
-        max_requests: Generations that it may have in flight; None is no limit. It bounds what it
-            holds of slots and queues at any moment.
-        tokens_per_minute: Tokens of prompts and generations together, on average; None is no limit.
-            Tokens are what a generation costs: a limit of requests alone would let the longest
-            through. A minute's worth may be used at once.
-        operator: It may have graphs made ahead of traffic. They are never freed, and take of the
-            budgets that all clients share.
+        name: Name in logs, in metrics and in fair queues.
+        max_requests: Maximum requests in flight; None means no limit. Bounds the slots and queue
+            places that it holds at any moment.
+        tokens_per_minute: Maximum tokens of prompts and generations together, on average; None
+            means no limit. Tokens are the cost of a generation, which a limit of requests would not
+            bound. A minute's tokens may be used at once.
+        operator: Whether it may warm graphs, which are never freed and use a budget that all
+            clients share.
     """
 
     name: str
@@ -55,31 +55,31 @@ class Client:
 
 
 class Clients:
-    """The clients of a file, which is read again when it changes."""
+    """The clients of a file, which is reloaded when it changes."""
 
     def __init__(self, path: Path) -> None:
         """Reads the file.
 
         Raises:
-            StartupError: It is not as it must be.
+            StartupError: The file is invalid.
         """
         self._reloaded = ReloadedFiles([path], lambda: _read(path))
 
-    def known(self) -> Iterable[Client]:
-        """Those there are now."""
+    def all(self) -> Iterable[Client]:
+        """The current clients, once for each of their tokens."""
         return self._reloaded.get().values()
 
-    def of_token(self, token: str) -> Client | None:
-        """The client that a token is of; None if it is nobody's."""
-        # By its digest, so that the time this takes says nothing of any token.
-        return self._reloaded.get().get(digest(token))
+    def by_token(self, token: str) -> Client | None:
+        """The client that a token belongs to; None if the token is unknown."""
+        # By its digest, so that the time of the look-up reveals nothing about tokens.
+        return self._reloaded.get().get(token_digest(token))
 
 
-def check_name(name: str) -> None:
-    """Checks that a client can have a name.
+def check_client_name(name: str) -> None:
+    """Checks the name of a client.
 
     Raises:
-        ValueError: None can have this one.
+        ValueError: The name is invalid.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
@@ -88,13 +88,13 @@ def check_name(name: str) -> None:
         )
 
 
-def digest(token: str) -> str:
+def token_digest(token: str) -> str:
     """The SHA-256 digest of a token, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _read(path: Path) -> Mapping[str, Client]:
-    """Reads the clients by the digests of their tokens."""
+    """Reads a file; returns the clients by the digests of their tokens."""
     try:
         content = tomllib.loads(read_regular(path).decode())
     except OSError as error:
@@ -117,10 +117,10 @@ def _read(path: Path) -> Mapping[str, Client]:
 
 
 def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
-    """A client with each digest of its own; what is wrong is told without what stands there."""
-    check_name(name)
+    """Yields a client with each of its digests. Errors do not quote values that may be secret."""
+    check_client_name(name)
     if not isinstance(table, dict):
-        raise ValueError("must be a table")  # noqa: TRY004 (told with the file)
+        raise ValueError("must be a table")  # noqa: TRY004 (reported with the file)
     if unknown := table.keys() - {"sha256", *_LIMITS, "operator"}:
         known = f"sha256, {', '.join(_LIMITS)} and operator"
         raise ValueError(f"unknown keys {', '.join(sorted(unknown))}; known are {known}")
@@ -128,13 +128,13 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
     if not isinstance(digests, list) or not digests:
         raise ValueError("sha256 must be a list of digests")
     for each in digests:
-        # It may be the token itself, by mistake.
+        # The value may be the token itself, by mistake.
         if not isinstance(each, str) or not _DIGEST.fullmatch(each):
             raise ValueError("sha256 must be digests of 64 hexadecimal digits in lower case")
     limits = {limit: table.get(limit) for limit in _LIMITS}
     for limit, value in limits.items():
-        if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
-            raise ValueError(f"{limit} must be an integer from 1 to {_MOST}, got {value!r}")
+        if value is not None and (type(value) is not int or not 1 <= value <= _MAX_LIMIT):
+            raise ValueError(f"{limit} must be an integer from 1 to {_MAX_LIMIT}, got {value!r}")
     operator = table.get("operator", False)
     if not isinstance(operator, bool):
         raise ValueError(f"operator must be true or false, got {operator!r}")  # noqa: TRY004

@@ -4,7 +4,7 @@ import secrets
 
 import click
 
-from shaperouter_service.auth import check_name, digest
+from shaperouter_service.auth import check_client_name, token_digest
 
 # Random bytes of a token: 256 bits cannot be guessed, so a fast hash protects them.
 _BYTES = 32
@@ -12,7 +12,7 @@ _BYTES = 32
 
 def _check(_: click.Context, __: click.Parameter, name: str) -> str:
     try:
-        check_name(name)
+        check_client_name(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     return name
@@ -28,5 +28,5 @@ def token(name: str) -> None:
     secret.
     """
     new = secrets.token_urlsafe(_BYTES)
-    click.echo(f'[clients."{name}"]\nsha256 = ["{digest(new)}"]', err=True)
+    click.echo(f'[clients."{name}"]\nsha256 = ["{token_digest(new)}"]', err=True)
     click.echo(new)

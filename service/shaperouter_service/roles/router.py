@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from shaperouter_service.auth import Authentication, CallPlaces, Clients
+from shaperouter_service.auth import Authentication, CallLimit, Clients
 from shaperouter_service.checkpoints.model_files import may_transcribe
 from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.edge.grpc.calls import CallGate
@@ -136,7 +136,7 @@ async def run_router(
     admission = Admission()
     gate = Gate(
         admission,
-        CallPlaces(config.max_calls),
+        CallLimit(config.max_calls),
         refusals,
         _authentication(config, AccessMetrics(registry)),
     )

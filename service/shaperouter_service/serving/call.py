@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shaperouter_service.auth import Account
+from shaperouter_service.auth import ClientQuota
 
 # Header or metadata with which a caller names itself; a gateway sets it for its own clients.
 CLIENT_ID_KEY = "x-client-id"
@@ -17,9 +17,9 @@ class Call:
         method: What is called, e.g. `shaperouter.v1.GenerationService/Generate`.
         peer: Address of the caller.
         client: Name of the client, for fairness between clients. The gate replaces it with the
-            account's name if calls need a token, because any client could use another's name.
+            token's client if calls need one, because any client could use another's name.
         deadline: Deadline on the monotonic clock, in seconds; None if there is none.
-        account: What the client has used; None if calls need no token.
+        quota: What the client has used of its limits; None if calls need no token.
         logged: Whether the log already has the line that says how the call ended.
     """
 
@@ -28,5 +28,5 @@ class Call:
     peer: str
     client: str
     deadline: float | None = None
-    account: Account | None = None
+    quota: ClientQuota | None = None
     logged: bool = False

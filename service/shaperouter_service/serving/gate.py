@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from shaperouter_service.auth import Authentication, CallPlaces
+from shaperouter_service.auth import Authentication, CallLimit
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import RefusalLog
@@ -19,7 +19,7 @@ class Gate:
     def __init__(
         self,
         admission: Admission,
-        places: CallPlaces,
+        call_limit: CallLimit,
         refusals: RefusalLog,
         authentication: Authentication | None,
     ) -> None:
@@ -27,12 +27,12 @@ class Gate:
 
         Args:
             admission: Refuses work while the router drains.
-            places: Limits how much work is handled at a time.
+            call_limit: Limits the calls in progress.
             refusals: Logs every call that ends with an error of the service.
             authentication: The clients that may call; None lets all call.
         """
         self._admission = admission
-        self._places = places
+        self._call_limit = call_limit
         self._refusals = refusals
         self._authentication = authentication
 
@@ -43,7 +43,7 @@ class Gate:
         """Surrounds the handling of a call.
 
         Args:
-            call: The call; gets its account.
+            call: The call, whose quota and client are set here.
             token: The caller's bearer token, if it sent one.
             is_work: Whether it counts against limits, and whether a drain waits for it.
             for_operators: Whether only operators may make it.
@@ -57,10 +57,10 @@ class Gate:
         """
         try:
             if self._authentication:
-                call.account = self._authentication.authenticate(token)
-                call.client = call.account.name
+                call.quota = self._authentication.authenticate(token)
+                call.client = call.quota.name
                 if for_operators:
-                    self._authentication.check_operator(call.account.client)
+                    self._authentication.check_operator(call.quota.client)
             with self._admitted(call) if is_work else contextlib.nullcontext():
                 yield
         except ServiceError as error:
@@ -69,9 +69,9 @@ class Gate:
 
     @contextlib.contextmanager
     def _admitted(self, call: Call) -> Iterator[None]:
-        with self._admission.admitted(), self._places.take(call.client):
-            if call.account is None:
+        with self._admission.admitted(), self._call_limit.admitted(call.client):
+            if call.quota is None:
                 yield
                 return
-            with call.account.let_in():
+            with call.quota.admitted():
                 yield

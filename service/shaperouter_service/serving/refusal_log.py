@@ -60,8 +60,8 @@ class RefusalLog:
             "error": shortened(str(error), MAX_ERROR_CHARACTERS),
             "peer": call.peer,
         }
-        if call.account:
-            fields["client"] = call.account.name
+        if call.quota:
+            fields["client"] = call.quota.name
         self.write(error.code, "call refused", fields)
 
     def write(self, code: Code, event: str, fields: dict[str, Any]) -> None:

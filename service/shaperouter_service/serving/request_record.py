@@ -103,9 +103,9 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self._code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
-        account = self._call.account
-        if account:
-            metrics.client_requests.labels(account.name, self._code.name).inc()
+        quota = self._call.quota
+        if quota:
+            metrics.client_requests.labels(quota.name, self._code.name).inc()
         for progress in self._progress.values():
             progress.resumes()
         stalls = (progress.stall_seconds for progress in self._progress.values())
@@ -121,8 +121,8 @@ class RequestRecord:
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
-        if account:
-            fields["client"] = account.name
+        if quota:
+            fields["client"] = quota.name
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
             fields["route_seconds"] = round(self.route_seconds, 4)
@@ -215,7 +215,7 @@ class RequestRecord:
                 self._code, self._error = Code.INTERNAL, repr(error)
 
     def _end_span(self) -> None:
-        account = self._call.account
+        quota = self._call.quota
         self._span.set(
             {
                 "gen_ai.operation.name": "text_completion",
@@ -224,15 +224,15 @@ class RequestRecord:
                 "gen_ai.usage.output_tokens": self.generated_tokens,
                 "rpc.grpc.status_code": int(self._code),
                 "shaperouter.worker": self.worker,
-                **({"shaperouter.client": account.name} if account else {}),
+                **({"shaperouter.client": quota.name} if quota else {}),
             }
         )
         self._span.end(error=self._error or ("" if self._code is Code.OK else self._code.name))
 
     def _pay(self, kind: str, tokens: int) -> None:
-        if account := self._call.account:
-            account.use(tokens)
-            self._metrics.client_tokens.labels(account.name, kind).inc(tokens)
+        if quota := self._call.quota:
+            quota.use(tokens)
+            self._metrics.client_tokens.labels(quota.name, kind).inc(tokens)
 
     def completed(self, *, worker: str, timings: RunTimings, graphs: Sequence[GraphUse]) -> None:
         """It has ended well.

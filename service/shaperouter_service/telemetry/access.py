@@ -1,4 +1,4 @@
-"""Metrics of who calls, where tokens say so."""
+"""Metrics of authentication and of clients' quotas."""
 
 from enum import StrEnum
 
@@ -6,25 +6,25 @@ from prometheus_client import CollectorRegistry, Counter
 
 
 class Refusal(StrEnum):
-    """Why a call was not let in."""
+    """Why a call was refused for its token."""
 
     MISSING = "missing"  # no token
-    UNKNOWN = "unknown"  # a token of nobody
-    NOT_OPERATOR = "not_operator"  # a token of a client that may not do this
+    UNKNOWN = "unknown"  # a token of no client
+    NOT_OPERATOR = "not_operator"  # a client that may not make this call
 
 
 class Limit(StrEnum):
-    """What a client had too much of."""
+    """The limit that a client reached."""
 
     REQUESTS = "requests"  # in flight
     TOKENS = "tokens"  # a minute
 
 
 class AccessMetrics:
-    """The metrics of clients, for one router. Their names are those of the file of tokens."""
+    """Metrics of one router's clients, which have the names of the file of tokens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers them."""
+        """Registers the metrics."""
         self._failures = Counter(
             "shaperouter_authentication_failures",
             "Calls refused because of their token: it was missing or unknown, or its client may "
@@ -42,15 +42,15 @@ class AccessMetrics:
             registry=registry,
         )
 
-    def knows(self, client: str) -> None:
-        """A client may call from now on: what is counted of it begins at zero."""
+    def add_client(self, client: str) -> None:
+        """Starts the counts of a client at zero."""
         for limit in Limit:
             self._limited.labels(client, limit)
 
     def refused(self, reason: Refusal) -> None:
-        """A call was not let in."""
+        """Counts a refused call."""
         self._failures.labels(reason).inc()
 
     def limited(self, client: str, limit: Limit) -> None:
-        """A client's request was not let in."""
+        """Counts a request refused by a limit of its client."""
         self._limited.labels(client, limit).inc()

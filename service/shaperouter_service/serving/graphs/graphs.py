@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 
 from shaperouter.v1 import graph_pb2
-from shaperouter_service.auth import CallPlaces
+from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.snapshots import GraphReport
@@ -29,7 +29,7 @@ class Graphs:
         """Shows and warms the graphs of a fleet's workers."""
         self._fleet = fleet
         self._catalog = fleet.catalog
-        self._streams = CallPlaces(MAX_STREAMS)
+        self._streams = CallLimit(MAX_STREAMS)
 
     @property
     def version(self) -> int:
@@ -64,7 +64,7 @@ class Graphs:
         Raises:
             TooManyCallsError: There are too many such streams.
         """
-        with self._streams.take(call.client):
+        with self._streams.admitted(call.client):
             async for _ in self._updates():
                 yield
 
@@ -80,7 +80,7 @@ class Graphs:
             TooManyCallsError: There are too many such streams.
             StoppingError: The service stops before the end.
         """
-        with self._streams.take(call.client):
+        with self._streams.admitted(call.client):
             warming = Warming(self._fleet, wishes_of(request, self._catalog))
             await warming.ask()
             async for _ in self._updates():
@@ -93,7 +93,8 @@ class Graphs:
     async def _updates(self) -> AsyncGenerator[None, None]:
         async for _ in self._fleet.changes():
             yield
-            await asyncio.sleep(max(UPDATE_INTERVAL, self._streams.taken / MAX_UPDATES_PER_SECOND))
+            pause = self._streams.in_progress / MAX_UPDATES_PER_SECOND
+            await asyncio.sleep(max(UPDATE_INTERVAL, pause))
 
     def _cold(self, models: Collection[str], known: list[GraphReport]) -> list[GraphReport]:
         taken = {(graph.worker, graph.signature) for graph in known}

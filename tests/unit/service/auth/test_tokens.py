@@ -1,4 +1,4 @@
-"""Tokens: who may call, what each client may ask for, and what others get to know of it."""
+"""Tokens: which clients may call, their limits, and their secrecy."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, read_events, wait_until
 from shaperouter import AsyncClient, OverloadedError, UnauthenticatedError
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-from shaperouter_service.auth import Clients, digest
-from shaperouter_service.auth import accounts as accounts_module
+from shaperouter_service.auth import Clients, quotas, token_digest
 from shaperouter_service.errors import StartupError
 
 TOKEN, OTHER_TOKEN = "a-token-of-search", "a-token-of-chat"
 
 
 def entry(name: str, token: str, **limits: int) -> str:
-    lines = [f"[clients.{name}]", f'sha256 = ["{digest(token)}"]']
+    lines = [f"[clients.{name}]", f'sha256 = ["{token_digest(token)}"]']
     return "\n".join([*lines, *(f"{limit} = {value}" for limit, value in limits.items())]) + "\n"
 
 
 def replace(file: Path, text: str) -> None:
-    """Changes a file as those do who care for its readers: at once."""
+    """Replaces a file atomically."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
 
 
 def replace_by_pipe(file: Path) -> None:
-    """Puts a pipe without a writer there: who reads it waits for ever."""
+    """Replaces a file by a pipe without a writer, which blocks readers forever."""
     file.unlink()
     os.mkfifo(file)
 
@@ -70,7 +69,7 @@ def generate(router: Router, token: str | None, **fields: Any) -> Any:
         ((("authorization", "Basic abc"),), "MISSING_TOKEN"),
         (bearer("a-wrong-token"), "UNKNOWN_TOKEN"),
         (bearer(""), "UNKNOWN_TOKEN"),
-        (bearer(digest(TOKEN)), "UNKNOWN_TOKEN"),
+        (bearer(token_digest(TOKEN)), "UNKNOWN_TOKEN"),
     ],
 )
 def test_a_call_without_a_known_token_is_refused_and_counted(
@@ -100,7 +99,7 @@ def test_a_call_without_a_known_token_is_refused_and_counted(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_nothing_is_parsed_of_a_call_that_is_refused(play: Play, tokens: Path) -> None:
+def test_a_refused_call_is_not_parsed(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         generate = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
         error = await router.error(generate(b"\xff no message", timeout=PATIENCE))
@@ -124,7 +123,7 @@ def test_reflection_needs_a_token_and_health_does_not(play: Play, tokens: Path) 
     play(scenario, settings={"tokens": tokens})
 
 
-def test_the_token_says_who_a_client_is_whatever_the_call_says(play: Play, tokens: Path) -> None:
+def test_the_token_overrides_the_client_id_of_a_call(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         request = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
         metadata = (("x-client-id", "chat"), *bearer(TOKEN))
@@ -140,7 +139,7 @@ def test_the_token_says_who_a_client_is_whatever_the_call_says(play: Play, token
 
 
 @pytest.mark.parametrize("operator", [False, True])
-def test_only_operators_may_have_graphs_made(
+def test_only_operators_may_warm_graphs(
     play: Play, tokens: Path, detail: Callable[..., Any], operator: bool
 ) -> None:
     replace(tokens, entry("search", TOKEN) + f"operator = {str(operator).lower()}")
@@ -160,7 +159,7 @@ def test_only_operators_may_have_graphs_made(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_client_has_no_more_requests_in_flight_than_it_may(
+def test_requests_over_the_limit_of_a_client_are_refused(
     play: Play,
     tokens: Path,
     detail: Callable[..., Any],
@@ -187,7 +186,7 @@ def test_a_client_has_no_more_requests_in_flight_than_it_may(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_cancelled_request_gives_its_place_back(play: Play, tokens: Path) -> None:
+def test_a_cancelled_request_no_longer_counts(play: Play, tokens: Path) -> None:
     replace(tokens, entry("search", TOKEN, max_requests=1))
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -204,7 +203,7 @@ def test_a_cancelled_request_gives_its_place_back(play: Play, tokens: Path) -> N
     play(scenario, settings={"tokens": tokens})
 
 
-def test_tokens_are_paid_for_and_their_limit_wears_off(
+def test_a_client_over_its_token_limit_waits_until_it_refills(
     play: Play,
     tokens: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -218,7 +217,7 @@ def test_tokens_are_paid_for_and_their_limit_wears_off(
         def monotonic() -> float:
             return now
 
-    monkeypatch.setattr(accounts_module, "time", Clock)
+    monkeypatch.setattr(quotas, "time", Clock)
 
     async def scenario(router: Router, _: FakeWorker) -> None:
         nonlocal now
@@ -238,7 +237,7 @@ def test_tokens_are_paid_for_and_their_limit_wears_off(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_what_clients_are_refused_for_is_counted_from_zero(play: Play, tokens: Path) -> None:
+def test_counts_of_refusals_start_at_zero(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         for limit in ("requests", "tokens"):
             labels = {"client": "search", "limit": limit}
@@ -248,7 +247,7 @@ def test_what_clients_are_refused_for_is_counted_from_zero(play: Play, tokens: P
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_changed_file_holds_from_the_next_call_on(play: Play, tokens: Path) -> None:
+def test_a_changed_file_applies_from_the_next_call(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         await generate(router, TOKEN)
         replace(tokens, entry("search", "the-new-token"))
@@ -260,9 +259,7 @@ def test_a_changed_file_holds_from_the_next_call_on(play: Play, tokens: Path) ->
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_changed_file_that_cannot_be_used_changes_nothing_and_is_told_once(
-    play: Play, tokens: Path
-) -> None:
+def test_an_invalid_changed_file_is_ignored_and_logged_once(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         replace(tokens, "[clients.search]\nsha256 = ['the-token-itself']")
         with structlog.testing.capture_logs() as logs:
@@ -275,7 +272,7 @@ def test_a_changed_file_that_cannot_be_used_changes_nothing_and_is_told_once(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_pipe_in_the_place_of_the_file_holds_up_nobody(play: Play, tokens: Path) -> None:
+def test_a_pipe_in_place_of_the_file_does_not_block(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         replace_by_pipe(tokens)
         with structlog.testing.capture_logs() as logs:
@@ -295,12 +292,12 @@ def test_no_log_line_and_no_metric_has_a_token(play: Play, tokens: Path) -> None
             await router.error(generate(router, TOKEN))
         assert TOKEN not in str(logs)
         assert "a-wrong-token" not in str(logs)
-        assert digest(TOKEN) not in str(logs)
+        assert token_digest(TOKEN) not in str(logs)
 
     play(scenario, settings={"tokens": tokens})
 
 
-def test_tokens_without_tls_are_warned_of(play: Play, tokens: Path) -> None:
+def test_tokens_without_tls_cause_a_warning(play: Play, tokens: Path) -> None:
     async def scenario(*_: Any) -> None:
         return
 
@@ -309,7 +306,7 @@ def test_tokens_without_tls_are_warned_of(play: Play, tokens: Path) -> None:
     assert [line for line in logs if line["event"].startswith("tokens travel in plain text")]
 
 
-def test_the_client_sends_its_token_and_tells_refusals(
+def test_the_client_library_sends_its_token_and_raises_refusals(
     play: Play, tokens: Path, free_address: str
 ) -> None:
     replace(tokens, entry("search", TOKEN, max_requests=1))
@@ -351,9 +348,7 @@ def test_the_client_sends_its_token_and_tells_refusals(
         (entry("a", "t", tokens_per_minute=-1), "tokens_per_minute must be .*, got -1"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_without_what_may_be_secret(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_errors_of_the_file_do_not_quote_secrets(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(text)
     with pytest.raises(StartupError, match=message) as error:
@@ -361,11 +356,11 @@ def test_a_file_that_is_wrong_is_told_without_what_may_be_secret(
     assert "hunter2" not in str(error.value)
 
 
-def test_a_client_may_have_two_tokens_while_one_replaces_the_other(tmp_path: Path) -> None:
+def test_a_client_may_have_two_tokens(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
-    file.write_text(f'[clients.a]\nsha256 = ["{digest("old")}", "{digest("new")}"]')
+    file.write_text(f'[clients.a]\nsha256 = ["{token_digest("old")}", "{token_digest("new")}"]')
     clients = Clients(file)
-    assert [clients.of_token(token) is not None for token in ("old", "new", "other")] == [
+    assert [clients.by_token(token) is not None for token in ("old", "new", "other")] == [
         True,
         True,
         False,

@@ -62,7 +62,7 @@ def test_the_printed_entry_admits_the_new_token(run: Run, tmp_path: Path) -> Non
     made = run("token", "search-team")
     file = tmp_path / "tokens.toml"
     file.write_text(made.stderr)
-    client = Clients(file).of_token(made.stdout.strip())
+    client = Clients(file).by_token(made.stdout.strip())
     assert client is not None
     assert client.name == "search-team"
     assert made.stdout.strip() not in made.stderr

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2
 
 from harness.router import PATIENCE, wait_until
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
-from shaperouter_service.auth import CallPlaces
+from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import TooManyCallsError
 
 if TYPE_CHECKING:
@@ -104,19 +104,19 @@ def test_a_call_over_the_limit_is_not_parsed(play: Play) -> None:
 
 
 def test_the_limit_is_shared_between_current_clients() -> None:
-    places = CallPlaces(6)
+    limit = CallLimit(6)
     with contextlib.ExitStack() as first:
         for _ in range(3):
-            first.enter_context(places.take("a"))
+            first.enter_context(limit.admitted("a"))
         with pytest.raises(TooManyCallsError, match="limit 3 calls of one client"):
-            first.enter_context(places.take("a"))
+            first.enter_context(limit.admitted("a"))
         with contextlib.ExitStack() as second:
             for _ in range(2):
-                second.enter_context(places.take("b"))
+                second.enter_context(limit.admitted("b"))
             with pytest.raises(TooManyCallsError, match="limit 2 calls of one client"):
-                second.enter_context(places.take("b"))
-            second.enter_context(places.take("c"))
+                second.enter_context(limit.admitted("b"))
+            second.enter_context(limit.admitted("c"))
             with pytest.raises(TooManyCallsError, match=r"limit 6 calls;"):
-                second.enter_context(places.take("d"))
-    with places.take("b"):
+                second.enter_context(limit.admitted("d"))
+    with limit.admitted("b"):
         pass

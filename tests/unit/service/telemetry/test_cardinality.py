@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from harness.fake_worker import SLOTS, FakeWorker
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.auth import digest
+from shaperouter_service.auth import token_digest
 from shaperouter_service.fleet.link import Loss
 from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
@@ -62,7 +62,7 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
 
 def test_no_label_has_a_value_of_a_callers_choice(play: Play, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
-    entries = [f'[clients.{name}]\nsha256 = ["{digest(name)}"]\n' for name in CLIENTS]
+    entries = [f'[clients.{name}]\nsha256 = ["{token_digest(name)}"]\n' for name in CLIENTS]
     tokens.write_text("".join(entries) + "max_requests = 1\n")
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
-from shaperouter_service.auth import digest
+from shaperouter_service.auth import token_digest
 from shaperouter_service.errors import Code
 from shaperouter_service.serving import refusal_log
 from shaperouter_service.serving.models import Models
@@ -37,7 +37,7 @@ REQUEST = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     file = tmp_path / "tokens.toml"
-    file.write_text(f'[clients.search]\nsha256 = ["{digest(TOKEN)}"]\nmax_requests = 1\n')
+    file.write_text(f'[clients.search]\nsha256 = ["{token_digest(TOKEN)}"]\nmax_requests = 1\n')
     return file
 
 

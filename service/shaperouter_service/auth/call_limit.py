@@ -1,4 +1,4 @@
-"""How many calls a router handles at a time."""
+"""The maximum number of calls in progress."""
 
 import contextlib
 from collections import Counter
@@ -7,33 +7,33 @@ from collections.abc import Iterator
 from shaperouter_service.errors import TooManyCallsError
 
 
-class CallPlaces:
-    """Places for calls, shared fairly between clients. Belongs to the event loop.
+class CallLimit:
+    """Limits the calls in progress, fairly between clients. Only the event loop may use it.
 
-    Each call takes memory until it ends, so their number is limited. A client alone can take half
-    of the places, two a third each, and so on: there is always room for one more.
+    Each call takes memory until it ends. One client alone may have half of the calls, two a third
+    each, and so on, so there is always room for another client.
     """
 
     def __init__(self, limit: int) -> None:
         """Starts empty.
 
         Args:
-            limit: Maximum of calls at a time.
+            limit: Maximum number of calls in progress.
         """
         self._limit = limit
         self._calls: Counter[str] = Counter()
 
     @property
-    def taken(self) -> int:
-        """How many there are calls for now."""
+    def in_progress(self) -> int:
+        """Number of calls in progress."""
         return self._calls.total()
 
     @contextlib.contextmanager
-    def take(self, client: str) -> Iterator[None]:
-        """Holds a place inside of the context.
+    def admitted(self, client: str) -> Iterator[None]:
+        """Counts a call inside the context.
 
         Raises:
-            TooManyCallsError: There is none left, or none for this client.
+            TooManyCallsError: The limit is reached, in all or for this client.
         """
         calls = self._calls
         if calls.total() >= self._limit:
