@@ -53,7 +53,9 @@ def broken_contracts(package: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "imported", "contract"),
     [
-        pytest.param("speech/audio/pcm.py", "google.protobuf.message", "pure", id="protobuf"),
+        pytest.param("routing/costs.py", "google.protobuf.message", "pure", id="protobuf"),
+        pytest.param("serving/gate.py", "grpc", "serving", id="gRPC in serving"),
+        pytest.param("worker/run.py", "shaperouter.v1.worker_pb2", "values", id="messages"),
         pytest.param("generation/limits.py", "shaperouter.v1.graph_pb2", "pure", id="stubs"),
         pytest.param("generation/limits.py", "grpc", "pure", id="gRPC"),
         pytest.param("edge/other/__init__.py", "shaperouter_service.edge.grpc", "doors", id="door"),
