@@ -11,7 +11,8 @@ from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.generation.run_events import NewTokens
 from shaperouter_service.graphs import Graph, GraphState
-from shaperouter_service.routing.ladders import Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladders import Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import Ended, Phase
 from shaperouter_service.worker.scheduler import LaneScheduler

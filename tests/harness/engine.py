@@ -36,7 +36,8 @@ from shaperouter_service.generation.run_events import (
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import EncoderDecoder, Model
 from shaperouter_service.models.t5 import T5
-from shaperouter_service.routing.ladders import Ladder, Ladders
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import Ended, Event, Failed, Run, Timings

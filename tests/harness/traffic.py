@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from shaperouter_service.routing.fading import HALF_LIFE
+from shaperouter_service.routing.decay import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic

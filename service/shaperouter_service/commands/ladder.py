@@ -11,11 +11,12 @@ from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.compile_cache.cache import CompileCache
 from shaperouter_service.compile_cache.directory import default_directory, record_directory
+from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
 from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
 from shaperouter_service.routing.fitting import Demand, fit_ladder
-from shaperouter_service.routing.ladders import Ladder
+from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
+from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 from shaperouter_service.traffic_record import read_record
 
@@ -226,7 +227,7 @@ def _report(fit: Fit, horizon: float | None) -> str:
     ]
     if fit.comparisons and not any(one.compiles for one in traffic.signatures.values()):
         lines.append(
-            f"No compilation is recorded; {ASSUMED_COMPILE_SECONDS:g} s are assumed for each."
+            f"No compilation is recorded; {NOMINAL_COMPILE_SECONDS:g} s are assumed for each."
         )
     if _is_thin(traffic):
         lines.append(

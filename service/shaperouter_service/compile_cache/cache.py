@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,12 +17,10 @@ from shaperouter_service.compile_cache.directory import danger, is_group_writabl
 from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.compile_cache.section import KEY_FILE, Part, Section, remove
+from shaperouter_service.routing.decay import share_left
 from shaperouter_service.system.files import open_regular, read_regular
 
 log = structlog.get_logger(__name__)
-
-# Time without use after which keeping a graph is worth half as much.
-HALF_LIFE_SECONDS = 7 * 24 * 3600.0
 
 # Time after which unfinished files are removed: their writer was killed, as no write takes longer.
 UNFINISHED_SECONDS = 3600.0
@@ -52,9 +49,8 @@ class Entry:
     used: float
 
     def value(self, now: float) -> float:
-        """Seconds saved per byte, halved for each `HALF_LIFE_SECONDS` without use."""
-        unused = max(0.0, now - self.used)
-        return self.seconds * math.exp2(-unused / HALF_LIFE_SECONDS) / max(1, self.bytes)
+        """Seconds saved per byte; decays while it is not used."""
+        return self.seconds * share_left(now - self.used) / max(1, self.bytes)
 
 
 class CompileCache:

@@ -10,7 +10,7 @@ import structlog
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.rounds import one_round
-from shaperouter_service.routing.policy import wishes
+from shaperouter_service.routing.policy import compile_requests
 from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ async def compiling(fleet: Fleet) -> AsyncIterator[None]:
 async def _follow(fleet: Fleet) -> None:
     async for _ in fleet.changes():
         with one_round("compiling"):
-            wanted = wishes(fleet.catalog.views().values(), time.monotonic())
+            wanted = compile_requests(fleet.catalog.views().values(), time.monotonic())
             for worker, signatures in wanted.items():
                 await _ask(fleet, worker, signatures)
         await asyncio.sleep(INTERVAL)

@@ -4,7 +4,7 @@ import time
 from collections import deque
 
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.routing.fading import FadingSum
+from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
@@ -42,10 +42,10 @@ class Graph:
         device_seconds: Time of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time that its absence has cost.
-        recent_missed: The same, fading.
+        recent_missed: The same, decaying.
         would_save: Device time that it would have saved since a graph like it was last made ready,
-            fading, whether or not another would have saved more.
-        recent_served: Device time of the calls that served requests, fading.
+            decaying, whether or not another would have saved more.
+        recent_served: Device time of the calls that served requests, decaying.
         padded_seconds: Device time it spent where a smaller graph would have done.
         error: Why it failed, or why it was refused after all when its turn came; empty otherwise.
     """
@@ -71,9 +71,9 @@ class Graph:
         self.step_seconds: float | None = None
         self._newest_steps: deque[float] = deque(maxlen=NEWEST_STEPS)
         self.missed_seconds = 0.0
-        self.recent_missed = FadingSum()
-        self.would_save = FadingSum()
-        self.recent_served = FadingSum()
+        self.recent_missed = DecayingSum()
+        self.would_save = DecayingSum()
+        self.recent_served = DecayingSum()
         self.padded_seconds = 0.0
         self.error = ""
 

@@ -14,9 +14,9 @@ from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
 from shaperouter_service.routing.costs import Costs, cheapest
-from shaperouter_service.routing.fading import FadingSum
+from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.forecast import Forecast
-from shaperouter_service.routing.policy import WORTH
+from shaperouter_service.routing.policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.system.process import lower_priority
@@ -238,7 +238,8 @@ class GraphTable:
                 return False
             now = time.monotonic()
             return any(
-                graph.recent_missed.at(now) >= WORTH * self._costs.compile_seconds(graph.signature)
+                graph.recent_missed.at(now)
+                >= SAVINGS_THRESHOLD * self._costs.compile_seconds(graph.signature)
                 for graph in self._graphs.values()
                 if graph.state is GraphState.COLD
             )
@@ -355,7 +356,7 @@ class GraphTable:
         """Counts anew what graphs like one that is ready now would save: it serves instead."""
         for graph in self.graphs():
             if graph.signature.lattice == made.lattice:
-                graph.would_save = FadingSum()
+                graph.would_save = DecayingSum()
 
     def _moved(self, graph: Graph, state: GraphState) -> None:
         with self._lock:

@@ -10,7 +10,8 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 # of estimates matter, and all have the same error.
 NOMINAL_BANDWIDTH = 10e9
 
-# Assumed seconds to compile a graph, before one of its model has been compiled.
+# Assumed seconds to compile a graph, before one of its model has been compiled: the time for GPT-2
+# small on two cores.
 NOMINAL_COMPILE_SECONDS = 5.0
 
 
@@ -133,19 +134,19 @@ class Costs:
         # What a graph computes matters; its dimensions hardly do.
         kind = [known for known in model if known.kind is signature.kind]
         width = [known for known in kind if (known.beams > 1) == (signature.beams > 1)]
-        alike = width or kind or model
-        if not alike:
+        similar = width or kind or model
+        if not similar:
             return NOMINAL_COMPILE_SECONDS
-        return sum(self._compiles[known] for known in alike) / len(alike)
+        return sum(self._compiles[known] for known in similar) / len(similar)
 
     def _estimate(self, signature: Signature) -> float:
         dimensions = self._dimensions[signature.model]
         work = dimensions.work(signature)
         model = [known for known in self._steps if known.model == signature.model]
-        alike = [known for known in model if known.kind is signature.kind] or model
-        if not alike:
+        similar = [known for known in model if known.kind is signature.kind] or model
+        if not similar:
             return work / NOMINAL_BANDWIDTH
-        nearest = min(alike, key=lambda known: (_distance(known, signature), known))
+        nearest = min(similar, key=lambda known: (_distance(known, signature), known))
         return self._steps[nearest] * work / dimensions.work(nearest)
 
 

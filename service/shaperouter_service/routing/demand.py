@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from shaperouter_service.routing.fitting import Demand
-from shaperouter_service.routing.ladders import Ladder
+from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.length_cost import (
     LengthCost,
     MeasuredLength,

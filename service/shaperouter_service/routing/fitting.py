@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shaperouter_service.routing.ladders import LENGTH_MULTIPLE, Ladder
+from shaperouter_service.routing.ladder import LENGTH_MULTIPLE, Ladder
 
 # Costs that differ by a smaller fraction are equal; they were only summed in another order.
 ROUNDING = 1e-9

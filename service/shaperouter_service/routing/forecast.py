@@ -1,4 +1,4 @@
-"""When graphs that are on the way will be ready."""
+"""Forecasts of when graphs will be ready."""
 
 import heapq
 from collections.abc import Mapping
@@ -6,36 +6,36 @@ from typing import TypeVar
 
 K = TypeVar("K")
 
-# What a graph that takes longer than expected is thought to need still, of its expected time.
+# Fraction of its expected time that a graph is thought to need still if it has taken longer.
 OVERDUE = 0.1
 
 
 class Forecast:
-    """Says when graphs will be ready, from estimates and from what others have really taken.
+    """Predicts when graphs will be ready, from estimates and from the times that others took.
 
-    Estimates are of compilations. Graphs that are loaded from the compile cache take a fraction of
-    that, and all take longer on a machine that has more to do: so estimates are scaled by the pace
-    of the graphs that this process has made. Not safe for threads.
+    Estimates are for compilations. Graphs that are loaded from the compile cache take a fraction of
+    that, and all take longer on a busy machine, so estimates are scaled by the pace of the graphs
+    that this process has made. Not thread-safe.
     """
 
     def __init__(self, threads: int) -> None:
         """Starts with the pace of the estimates.
 
         Args:
-            threads: Graphs that are made at a time.
+            threads: Number of graphs that are made at a time.
         """
         self._threads = threads
         self._estimated = 0.0
         self._taken = 0.0
 
     def made(self, *, estimate: float, seconds: float) -> None:
-        """Notes what a graph has really taken."""
+        """Records the time that a graph took."""
         self._estimated += estimate
         self._taken += seconds
 
     @property
     def pace(self) -> float:
-        """Seconds that a second of an estimate takes."""
+        """Actual seconds for each estimated second."""
         return self._taken / self._estimated if self._estimated > 0 else 1.0
 
     def left(
@@ -44,8 +44,8 @@ class Forecast:
         """Seconds until each graph is expected to be ready.
 
         Args:
-            under_way: Those that are being made: the estimate, and the seconds since they began.
-            queued: Estimates of those that wait for a thread, in the order of their turns.
+            under_way: The estimate and the elapsed seconds of each graph that is being made.
+            queued: Estimates of graphs that wait for a thread, in order.
         """
         left: dict[K, float] = {}
         for key, (estimate, elapsed) in under_way.items():

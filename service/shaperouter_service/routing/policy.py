@@ -4,8 +4,8 @@ A missing signature costs device time: larger graphs pad, or smaller ones run in
 demand changes from chunk to chunk, the policy counts how much a graph would have saved of
 everything that it covers. Once the fleet's savings reach a share of the compile time, one worker
 compiles the graph. Rendezvous hashing names it among the workers that would have saved time, so
-that routers agree without sharing state, and requests of the shape already go there. Of graphs that
-may serve the same requests the best is compiled; the savings of the others are then counted anew.
+that routers agree without sharing state, and requests of the shape already go there. Among graphs
+that may serve the same requests, the best is compiled; the savings of the others then start at 0.
 Another worker compiles it once it would have saved as much by itself, which happens only if load
 spreads to it.
 """
@@ -19,16 +19,18 @@ from shaperouter_service.routing.views import GraphState, WorkerView
 # Fraction of its compile time that a signature's absence must have cost. By the ski-rental
 # argument, 1 would never be worse than twice the optimum in hindsight. A smaller value is better
 # here, because requests wait for the device and nobody waits for the compile threads.
-WORTH = 0.5
+SAVINGS_THRESHOLD = 0.5
 
 # Maximum fraction of a worker's graphs, without the first ones that every worker has room for, that
 # its successor makes at its start. A successor that frees hardly any room would soon be exhausted,
 # too.
-FRESH = 0.75
+SUCCESSOR_SHARE = 0.75
 
 
-def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[Signature]]:
-    """The signatures that each worker should compile now, in order of worth.
+def compile_requests(
+    workers: Iterable[WorkerView], now: float
+) -> Mapping[str, Sequence[Signature]]:
+    """The signatures that each worker should compile now, in order of priority.
 
     Equal inputs give equal results. A signature that is on its way is not returned again.
 
@@ -42,11 +44,11 @@ def wishes(workers: Iterable[WorkerView], now: float) -> Mapping[str, Sequence[S
         for signature, graph in worker.graphs.items():
             if graph.state is not GraphState.READY and graph.would_save_seconds > 0:
                 saving.setdefault(signature, {})[worker.name] = graph.would_save_seconds
-    worth: dict[str, list[tuple[float, Signature]]] = {}
+    found: dict[str, list[tuple[float, Signature]]] = {}
     for signature, by_worker in saving.items():
-        for name, seconds in _wanted_on(signature, by_worker, fleet, now):
-            worth.setdefault(name, []).append((-seconds, signature))
-    best = {name: _best(fleet[name], found) for name, found in sorted(worth.items())}
+        for name, seconds in _workers_to_compile(signature, by_worker, fleet, now):
+            found.setdefault(name, []).append((-seconds, signature))
+    best = {name: _best(fleet[name], ranked) for name, ranked in sorted(found.items())}
     return {name: signatures for name, signatures in best.items() if signatures}
 
 
@@ -69,7 +71,7 @@ def _best(worker: WorkerView, found: Iterable[tuple[float, Signature]]) -> list[
 
 
 def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
-    """Graphs that a fresh process in place of a worker should make, in order of worth.
+    """Graphs that a fresh process in place of a worker should make, in order of priority.
 
     A compiled graph is never freed, so a worker whose budget is spent can only be replaced. Its
     successor makes the graphs that are worth their cost and those that the worker had no room for,
@@ -88,22 +90,22 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
         for signature, graph in worker.graphs.items()
         if graph.state is GraphState.READY or graph.state.on_the_way
     }
-    worth = {}
+    priority = {}
     for signature, graph in worker.graphs.items():
         seconds = graph.served_seconds if signature in made else graph.missed_seconds
-        if seconds >= WORTH * worker.costs.compile_seconds(signature):
-            worth[signature] = seconds
-    ranked = sorted(worth, key=lambda signature: (-worth[signature], signature))
+        if seconds >= SAVINGS_THRESHOLD * worker.costs.compile_seconds(signature):
+            priority[signature] = seconds
+    ranked = sorted(priority, key=lambda signature: (-priority[signature], signature))
     # Count the graphs made instead of using the limit: memory may have run out before it.
-    most = int(FRESH * len(made - first))
+    most = int(SUCCESSOR_SHARE * len(made - first))
     left_out = set([signature for signature in ranked if signature not in first][most:])
     kept = [signature for signature in ranked if signature not in left_out]
-    gained = sum(worth[signature] for signature in kept if signature not in made)
-    lost = sum(worth[signature] for signature in left_out & made)
+    gained = sum(priority[signature] for signature in kept if signature not in made)
+    lost = sum(priority[signature] for signature in left_out & made)
     return kept if gained > lost else []
 
 
-def _wanted_on(
+def _workers_to_compile(
     signature: Signature,
     saving: Mapping[str, float],
     fleet: Mapping[str, WorkerView],
@@ -123,13 +125,13 @@ def _wanted_on(
         names = [worker.name for worker in able]
         name = named(signature, [name for name in names if name in saving] or names)
         seconds = sum(saving.values())
-        if seconds >= WORTH * fleet[name].costs.compile_seconds(signature):
+        if seconds >= SAVINGS_THRESHOLD * fleet[name].costs.compile_seconds(signature):
             yield name, seconds
         return
     for worker in able:
         seconds = saving.get(worker.name, 0.0)
         if _may_try(worker, signature, now) and (
-            seconds >= WORTH * worker.costs.compile_seconds(signature)
+            seconds >= SAVINGS_THRESHOLD * worker.costs.compile_seconds(signature)
         ):
             yield worker.name, seconds
 

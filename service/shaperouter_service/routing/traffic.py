@@ -4,7 +4,7 @@ A record outlives workers, so that a new worker can make the graphs that will be
 can be fitted to the requests. Each process counts for itself. The records of one model are then
 merged, in any order.
 
-Counts grow, and decay only when they are merged (see `fading`): the older record loses half for
+Counts grow, and decay only when they are merged (see `decay`): the older record loses half for
 each HALF_LIFE between the two. So a record describes about the last ten days (HALF_LIFE / ln 2),
 however long it is kept. Graphs out of use lose their weight gradually; nothing is forgotten at
 once.
@@ -14,15 +14,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shaperouter_service.routing.fading import share_left
+from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
+from shaperouter_service.routing.decay import share_left
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 Key = TypeVar("Key", bound=Hashable)
-
-# Assumed seconds to compile a graph if none was ever compiled: the time for GPT-2 small on two
-# cores.
-ASSUMED_COMPILE_SECONDS = 5.0
 
 
 @dataclass(kw_only=True)
@@ -147,7 +144,7 @@ class Traffic:
             compiles = sum(one.compiles for one in counts)
             if compiles:
                 return sum(one.compile_seconds for one in counts) / compiles
-        return ASSUMED_COMPILE_SECONDS
+        return NOMINAL_COMPILE_SECONDS
 
 
 def _summed(

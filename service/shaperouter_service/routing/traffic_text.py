@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladders import EncoderLadders, Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 

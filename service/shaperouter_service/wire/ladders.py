@@ -1,7 +1,8 @@
 """Ladders and their messages."""
 
 from shaperouter.v1 import model_pb2
-from shaperouter_service.routing.ladders import EncoderLadders, Ladder, Ladders, LaneLadders
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladders import EncoderLadders, Ladders, LaneLadders
 
 
 def ladders_to_message(ladders: Ladders) -> model_pb2.Ladders:

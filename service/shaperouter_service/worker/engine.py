@@ -36,10 +36,10 @@ from shaperouter_service.models import (
 )
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.priority import priority_order
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
-from shaperouter_service.routing.worth import worth_order
 from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
 from shaperouter_service.worker.config import EngineConfig
@@ -344,7 +344,7 @@ class Engine:
         if record is None:
             return []
         traffic = read_record(record).values()
-        return worth_order(traffic, self._ladders, limit=self._graphs.room)
+        return priority_order(traffic, self._ladders, limit=self._graphs.room)
 
     def _is_kept(self, signature: Signature) -> bool:
         section = self._sections.get(signature.model)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.routing.ladders import chosen_ladder
+from shaperouter_service.routing.ladder import chosen_ladder
 
 
 @dataclass(frozen=True, kw_only=True)

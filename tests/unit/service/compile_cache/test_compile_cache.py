@@ -19,13 +19,13 @@ from shaperouter_service.compile_cache import (
     checksummed_file,
 )
 from shaperouter_service.compile_cache.cache import (
-    HALF_LIFE_SECONDS,
     UNFINISHED_SECONDS,
     least_valuable,
 )
 from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.compile_cache.disk import Disk
 from shaperouter_service.compile_cache.key import processor
+from shaperouter_service.routing.decay import HALF_LIFE
 
 KEY = CacheKey(label="gpt2", parts={"n_layer": 2})
 GRAPH = "decode_1x128_beams1"
@@ -299,7 +299,7 @@ def test_unused_graphs_are_evicted_first(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     keep_some(cache, seconds={"used": 1.0, "unused": 1.0})
     for graph in ("used", "unused"):
-        long_ago = cache.entries()[0].used - 2 * HALF_LIFE_SECONDS
+        long_ago = cache.entries()[0].used - 2 * HALF_LIFE
         os.utime(path_of(tmp_path, Part.EXECUTABLE, graph), (long_ago, long_ago))
     assert cache.section(KEY).read("used", Part.EXECUTABLE) is not None
     entries = cache.entries()

@@ -3,10 +3,12 @@
 import pytest
 
 from harness.traffic import MODEL, TODAY, decode, encode, prefill
+from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
 from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
-from shaperouter_service.routing.ladders import Ladder, Ladders
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 # Prefill 16, 24, 32, 48, 64, 88, 128, 256, 512, 1024; decode 64, 128, 256, 512, 1024.
 LADDERS = Ladders.default(max_length=1024, slots=8)
@@ -143,7 +145,7 @@ def test_where_nothing_was_compiled_a_time_is_assumed() -> None:
     traffic = record(prompts={10: 1.0}, signatures={prefill(1, 16): served(1, 1.0)})
     demand = prefill_demand(traffic)
     assert demand is not None
-    assert demand.compile_seconds == ASSUMED_COMPILE_SECONDS
+    assert demand.compile_seconds == NOMINAL_COMPILE_SECONDS
 
 
 def test_what_was_never_measured_asks_for_nothing() -> None:

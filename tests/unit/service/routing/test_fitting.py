@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shaperouter_service.routing.fitting import Demand, Expected, fit_ladder
-from shaperouter_service.routing.ladders import LENGTH_MULTIPLE, Ladder, chosen_ladder
+from shaperouter_service.routing.ladder import LENGTH_MULTIPLE, Ladder, chosen_ladder
 
 MAXIMUM = 52
 

@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.routing.ladders import (
-    DECODE_MAX_PADDING,
-    DECODE_SHORTEST,
+from shaperouter_service.routing.ladder import (
     LENGTH_MULTIPLE,
-    PREFILL_MAX_PADDING,
-    PREFILL_SHORTEST,
     Ladder,
-    Ladders,
     chosen_ladder,
     doubling_ladder,
     length_ladder,
+)
+from shaperouter_service.routing.ladders import (
+    DECODE_MAX_PADDING,
+    DECODE_SHORTEST,
+    PREFILL_MAX_PADDING,
+    PREFILL_SHORTEST,
+    Ladders,
 )
 from shaperouter_service.routing.signatures import GraphKind
 

@@ -7,33 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, ask, cold, compiling, decode, failed, prefill, worker
+from shaperouter_service.routing.decay import HALF_LIFE, DecayingSum
 from shaperouter_service.routing.decision import Decision, decide
-from shaperouter_service.routing.fading import HALF_LIFE, FadingSum
-from shaperouter_service.routing.policy import WORTH, successor_graphs, wishes
+from shaperouter_service.routing.policy import SAVINGS_THRESHOLD, compile_requests, successor_graphs
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
 
 NOW = 1000.0
 TIGHT = decode(4, 64)
-ENOUGH = WORTH * worker("a").costs.compile_seconds(TIGHT)
+ENOUGH = SAVINGS_THRESHOLD * worker("a").costs.compile_seconds(TIGHT)
 
 
 def test_what_has_cost_nothing_is_not_worth_compiling() -> None:
-    assert not wishes([worker("a"), worker("b")], NOW)
+    assert not compile_requests([worker("a"), worker("b")], NOW)
 
 
 def test_what_has_cost_too_little_is_not_worth_it() -> None:
-    assert not wishes([worker("a", graphs=[cold(TIGHT, 0.9 * ENOUGH)])], NOW)
+    assert not compile_requests([worker("a", graphs=[cold(TIGHT, 0.9 * ENOUGH)])], NOW)
 
 
 def test_what_has_cost_enough_is_compiled() -> None:
-    assert wishes([worker("a", graphs=[cold(TIGHT, ENOUGH)])], NOW) == {"a": [TIGHT]}
+    assert compile_requests([worker("a", graphs=[cold(TIGHT, ENOUGH)])], NOW) == {"a": [TIGHT]}
 
 
 def test_what_has_cost_the_fleet_enough_is_compiled_on_the_worker_that_hashing_names() -> None:
     fleet = [worker(name, graphs=[cold(TIGHT, ENOUGH / 2)]) for name in "abc"]
-    assert wishes(fleet, NOW) == {named(TIGHT, "abc"): [TIGHT]}
+    assert compile_requests(fleet, NOW) == {named(TIGHT, "abc"): [TIGHT]}
 
 
 def test_what_is_compiled_first_is_compiled_where_requests_for_it_go() -> None:
@@ -46,65 +46,67 @@ def test_what_is_compiled_first_is_compiled_where_requests_for_it_go() -> None:
         taken = decision.taken
         missed = cold(dataclasses.replace(taken.tight, rows=4), ENOUGH)
         fleet = [worker(n, ready=covers, graphs=[missed]) for n in "abcd"]
-        assert wishes(fleet, NOW) == {taken.worker: [missed.signature]}
+        assert compile_requests(fleet, NOW) == {taken.worker: [missed.signature]}
 
 
 @pytest.mark.parametrize("name", "abc")
 def test_what_one_worker_alone_has_missed_is_compiled_there(name: str) -> None:
     fleet = [worker(n, graphs=[cold(TIGHT, ENOUGH)] if n == name else []) for n in "abc"]
-    assert wishes(fleet, NOW) == {name: [TIGHT]}
+    assert compile_requests(fleet, NOW) == {name: [TIGHT]}
 
 
 def test_while_one_worker_compiles_it_no_other_does() -> None:
     busy = worker("a", graphs=[compiling(TIGHT, ready_at=NOW + 5)])
-    assert not wishes([busy, worker("b", graphs=[cold(TIGHT, 10 * ENOUGH)])], NOW)
+    assert not compile_requests([busy, worker("b", graphs=[cold(TIGHT, 10 * ENOUGH)])], NOW)
 
 
 def test_once_one_has_it_another_follows_when_it_has_missed_enough_itself() -> None:
     has = worker("a", ready=[TIGHT])
     little, much = (cold(TIGHT, seconds) for seconds in (0.9 * ENOUGH, ENOUGH))
     fleet = [has, worker("b", graphs=[little]), worker("c", graphs=[much])]
-    assert wishes(fleet, NOW) == {"c": [TIGHT]}
+    assert compile_requests(fleet, NOW) == {"c": [TIGHT]}
 
 
 def test_what_would_save_most_comes_first() -> None:
     little, much = cold(TIGHT, ENOUGH), cold(prefill(64), 3 * ENOUGH)
-    assert wishes([worker("a", graphs=[little, much])], NOW) == {"a": [prefill(64), TIGHT]}
+    assert compile_requests([worker("a", graphs=[little, much])], NOW) == {
+        "a": [prefill(64), TIGHT]
+    }
 
 
 def test_of_graphs_that_may_serve_the_same_requests_the_best_is_compiled() -> None:
     others = [cold(decode(4, length), (2 + rank) * ENOUGH) for rank, length in enumerate((64, 128))]
     best = cold(decode(8, 128), 4 * ENOUGH)
-    assert wishes([worker("a", graphs=[*others, best])], NOW) == {"a": [best.signature]}
+    assert compile_requests([worker("a", graphs=[*others, best])], NOW) == {"a": [best.signature]}
 
 
 def test_while_one_of_them_is_on_the_way_no_other_is_asked_for() -> None:
     graphs = [compiling(decode(8, 128), ready_at=NOW + 5), cold(TIGHT, 9 * ENOUGH)]
-    assert not wishes([worker("a", graphs=graphs)], NOW)
+    assert not compile_requests([worker("a", graphs=graphs)], NOW)
     beams = cold(decode(1, 64, beams=2), 9 * ENOUGH)
-    assert wishes([worker("a", graphs=[*graphs, beams])], NOW) == {"a": [beams.signature]}
+    assert compile_requests([worker("a", graphs=[*graphs, beams])], NOW) == {"a": [beams.signature]}
 
 
 def test_a_failed_graph_is_left_to_another_worker_until_it_may_be_tried_again() -> None:
     name = named(TIGHT, "ab")
     other = "b" if name == "a" else "a"
     waits = worker(name, graphs=[failed(TIGHT, NOW + 1, ENOUGH)])
-    assert wishes([waits, worker(other)], NOW) == {other: [TIGHT]}
+    assert compile_requests([waits, worker(other)], NOW) == {other: [TIGHT]}
     due = worker(name, graphs=[failed(TIGHT, NOW - 1, ENOUGH)])
-    assert wishes([due, worker(other)], NOW) == {name: [TIGHT]}
+    assert compile_requests([due, worker(other)], NOW) == {name: [TIGHT]}
 
 
 def test_a_worker_without_room_is_passed_over() -> None:
     name = named(TIGHT, "ab")
     other = "b" if name == "a" else "a"
     full = worker(name, graphs=[cold(TIGHT, ENOUGH)], room=0)
-    assert wishes([full, worker(other)], NOW) == {other: [TIGHT]}
-    assert not wishes([full], NOW)
+    assert compile_requests([full, worker(other)], NOW) == {other: [TIGHT]}
+    assert not compile_requests([full], NOW)
 
 
 def test_a_frozen_worker_is_asked_for_nothing() -> None:
     frozen = worker("a", graphs=[cold(TIGHT, ENOUGH)], compiles=False)
-    assert not wishes([frozen], NOW)
+    assert not compile_requests([frozen], NOW)
 
 
 def served(signature: Signature, seconds: float) -> GraphView:
@@ -155,7 +157,7 @@ def test_a_change_of_traffic_is_followed() -> None:
     """What earned much long ago gives way to what is missed now, for which there was no room."""
     before = [decode(rows, length) for rows in (1, 2, 4) for length in (64, 128, 256)]
     now = [decode(rows, length) for rows in (1, 2, 4) for length in (512, 1024)]
-    counts = {graph: FadingSum() for graph in (*before, *now)}
+    counts = {graph: DecayingSum() for graph in (*before, *now)}
     for graph in before:
         counts[graph].add(10 * ENOUGH, NOW)
     for graph in now:
@@ -204,7 +206,7 @@ FLEETS = st.tuples(views("a"), views("b"), views("c"))
 @given(FLEETS)
 def test_nobody_is_asked_for_what_it_has_or_makes_or_must_not_make(fleet) -> None:
     by_name = {view.name: view for view in fleet}
-    for name, wanted in wishes(fleet, NOW).items():
+    for name, wanted in compile_requests(fleet, NOW).items():
         view = by_name[name]
         assert view.compiles
         assert 0 < len(wanted) <= view.room
@@ -216,18 +218,18 @@ def test_nobody_is_asked_for_what_it_has_or_makes_or_must_not_make(fleet) -> Non
 @given(FLEETS)
 def test_what_no_worker_has_is_wanted_on_one_at_most(fleet) -> None:
     has = {s for v in fleet for s, g in v.graphs.items() if g.state is GraphState.READY}
-    wanted = [s for found in wishes(fleet, NOW).values() for s in found if s not in has]
+    wanted = [s for found in compile_requests(fleet, NOW).values() for s in found if s not in has]
     assert len(set(wanted)) == len(wanted)
 
 
 @given(FLEETS)
 def test_routers_that_see_the_same_want_the_same(fleet) -> None:
-    assert wishes(fleet, NOW) == wishes(tuple(reversed(fleet)), NOW)
+    assert compile_requests(fleet, NOW) == compile_requests(tuple(reversed(fleet)), NOW)
 
 
 @given(FLEETS)
 def test_a_wish_that_was_granted_is_not_made_again(fleet) -> None:
-    found = wishes(fleet, NOW)
+    found = compile_requests(fleet, NOW)
     granted = [
         dataclasses.replace(
             view,
@@ -238,6 +240,6 @@ def test_a_wish_that_was_granted_is_not_made_again(fleet) -> None:
         )
         for view in fleet
     ]
-    again = wishes(granted, NOW)
+    again = compile_requests(granted, NOW)
     for name, wanted in found.items():
         assert not set(wanted) & set(again.get(name, ()))

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traffic import MODEL, TODAY, decode, prefill, traffics
-from shaperouter_service.routing.fading import HALF_LIFE
+from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
+from shaperouter_service.routing.decay import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.routing.traffic import ASSUMED_COMPILE_SECONDS, Traffic
+from shaperouter_service.routing.traffic import Traffic
 
 # On a busy machine an example may take longer than the 0.2 s that hypothesis allows it.
 UNTIMED = settings(deadline=None)
@@ -92,7 +93,7 @@ def test_traffic_of_ages_ago_fades_to_nothing() -> None:
     assert old.merged(traffic()).prompts[10] == pytest.approx(0.0)
 
 
-def test_means_outlast_fading() -> None:
+def test_means_outlast_decay() -> None:
     old = traffic(TODAY - 10 * HALF_LIFE)
     old.of(prefill(1, 16)).compiles = 2
     old.of(prefill(1, 16)).compile_seconds = 6.0
@@ -129,7 +130,7 @@ def test_prompts_and_runs_are_counted_by_their_exact_lengths() -> None:
 
 def test_the_time_to_compile_is_that_of_the_kind_or_of_any_or_assumed() -> None:
     record = traffic()
-    assert record.compile_seconds(GraphKind.DECODE) == ASSUMED_COMPILE_SECONDS
+    assert record.compile_seconds(GraphKind.DECODE) == NOMINAL_COMPILE_SECONDS
     record.of(prefill(1, 16)).compiles = 1
     record.of(prefill(1, 16)).compile_seconds = 2.0
     assert record.compile_seconds(GraphKind.DECODE) == 2.0

@@ -23,7 +23,7 @@ class _Sum(NamedTuple):
     as_of: float
 
 
-class FadingSum:
+class DecayingSum:
     """A decaying sum. One thread adds; any thread may read."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Worth: the signatures to make ready first, by their past use."""
+"""Priority: the signatures to make ready first, by their past use."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 
-def worth_order(
+def priority_order(
     records: Iterable[Traffic], ladders: Mapping[str, Ladders], *, limit: int
 ) -> list[Signature]:
     """Signatures in descending order of expected benefit per second of compiling.
@@ -37,8 +37,8 @@ def worth_order(
                 else traffic.compile_seconds(signature.kind)
             )
             # Only a record spoilt by a wrong clock has a compile time of zero.
-            worth = benefit / max(seconds, 1e-9)
-            ranked.append((-worth, -counts.last_used, signature))
+            priority = benefit / max(seconds, 1e-9)
+            ranked.append((-priority, -counts.last_used, signature))
     return [signature for _, _, signature in sorted(ranked)[:limit]]
 
 
