@@ -1,4 +1,4 @@
-"""Recordings that arrive in pieces, in the messages of a stream."""
+"""Recordings that arrive in pieces."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from shaperouter.v1 import transcription_pb2
-from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.serving.transcription.recording_memory import Share
 from shaperouter_service.serving.transcription.whole_recordings import (
     ClientDecoder,
@@ -17,11 +15,11 @@ from shaperouter_service.serving.transcription.whole_recordings import (
     add_next,
 )
 from shaperouter_service.speech.audio import SAMPLE_RATE, PCMDecoder
+from shaperouter_service.speech.audio.declared import DeclaredAudio, decode_audio
 from shaperouter_service.speech.audio.pcm import BLOCK_BYTES
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES
 from shaperouter_service.speech.audio.violations import check_bytes
-from shaperouter_service.wire.recordings import audio_violations, decode_audio, pcm_format
 
 # Maximum messages and bytes that are received ahead of use; then the caller must wait.
 MESSAGES_AHEAD = 64
@@ -42,7 +40,7 @@ class Incoming:
     def __init__(
         self,
         recording: Recording,
-        audio: transcription_pb2.Audio,
+        audio: DeclaredAudio,
         content: bytes,
         decoder: ClientDecoder,
         share: Share,
@@ -59,12 +57,10 @@ class Incoming:
         Raises:
             InvalidRequestError: The format contradicts itself or exceeds a limit.
         """
-        if violations := list(audio_violations(audio)):
-            raise InvalidRequestError(*violations)
+        pcm_format = audio.pcm_format()
         self._recording, self._audio = recording, audio
         self._decoder, self._share = decoder, share
-        form = pcm_format(audio)
-        self._samples = PCMDecoder(form) if form is not None else None
+        self._samples = PCMDecoder(pcm_format) if pcm_format is not None else None
         # None marks the end, and an error a failure.
         self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(MESSAGES_AHEAD)
         self._queue.put_nowait(content)
@@ -78,15 +74,12 @@ class Incoming:
         self._whole: WholeRecording | None = None
 
     @contextlib.asynccontextmanager
-    async def reading(
-        self, messages: AsyncIterator[transcription_pb2.TranscribeStreamRequest]
-    ) -> AsyncGenerator[None, None]:
-        """Reads messages inside the context."""
+    async def reading(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[None, None]:
+        """Reads the other pieces inside the context."""
 
         async def read() -> None:
             try:
-                async for message in messages:
-                    piece = _piece(message)
+                async for piece in pieces:
                     self._ahead += len(piece)
                     await self._queue.put(piece)
                     if self._ahead >= BYTES_AHEAD:
@@ -105,10 +98,10 @@ class Incoming:
             await asyncio.gather(task, return_exceptions=True)
 
     async def take(self, *, until: int, wait: bool) -> None:
-        """Adds what has arrived; see `listening.Take`.
+        """Adds what has arrived; see `loop.Take`.
 
         Raises:
-            InvalidRequestError: A message or the recording is invalid.
+            InvalidRequestError: A piece or the recording is invalid.
             RecordingMemoryError: Recordings take too much memory.
         """
         recording = self._recording
@@ -169,11 +162,3 @@ def _decoded(decoder: PCMDecoder, come: Sequence[bytes], *, is_last: bool) -> It
             yield decoder.feed(piece[start : start + BLOCK_BYTES])
     if is_last:
         yield decoder.finish()
-
-
-def _piece(message: transcription_pb2.TranscribeStreamRequest) -> bytes:
-    if not message.HasField("content"):
-        got = message.WhichOneof("message") or "nothing"
-        description = f"must be set in every message except the first, got {got}"
-        raise InvalidRequestError(Violation(field="content", description=description))
-    return message.content

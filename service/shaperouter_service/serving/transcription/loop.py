@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
+from shaperouter_service.generation.transcription import Language, Progress
 from shaperouter_service.serving.transcription.options import ResolvedTranscription
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.transcription import (
@@ -50,32 +51,6 @@ class Take(Protocol):
             until: Number of frames needed; it need not add more than that.
             wait: Whether to wait until something has arrived or the recording is complete.
         """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Language:
-    """The spoken language.
-
-    Attributes:
-        code: Its code.
-        probability: Its probability; 1 if it was given and not detected.
-    """
-
-    code: str
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """The progress of a transcription.
-
-    Attributes:
-        transcribed: Seconds of the recording that are transcribed.
-        received: Seconds of the recording that have been received.
-    """
-
-    transcribed: float
-    received: float
 
 
 async def transcribe(

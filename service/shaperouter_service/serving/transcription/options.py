@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation import limits
 from shaperouter_service.generation.model_facts import ModelFacts
@@ -22,11 +21,6 @@ from shaperouter_service.speech.transcription import (
 )
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
 
-TASKS: Mapping[int, Task] = {
-    transcription_pb2.TRANSCRIPTION_TASK_UNSPECIFIED: Task.TRANSCRIBE,
-    transcription_pb2.TRANSCRIPTION_TASK_TRANSCRIBE: Task.TRANSCRIBE,
-    transcription_pb2.TRANSCRIPTION_TASK_TRANSLATE: Task.TRANSLATE,
-}
 # Transcripts to sample at a temperature above 0, as in openai/whisper.
 BEST_OF = 5
 
@@ -57,7 +51,7 @@ def initial_prompt_violations(model: ServedModel, prompt: str) -> Iterator[Viola
 
 
 def resolve_transcription(
-    options: transcription_pb2.TranscriptionOptions,
+    options: Mapping[str, Any],
     tokens: TranscriptTokens,
     *,
     names: Mapping[str, str],
@@ -69,7 +63,7 @@ def resolve_transcription(
     """Validates options and fills in every default.
 
     Args:
-        options: The request's options.
+        options: The request's options, by name.
         tokens: Special tokens of the model.
         names: Names of languages, by code.
         initial_prompt: Tokens of the options' initial_prompt.
@@ -83,15 +77,15 @@ def resolve_transcription(
     violations = [
         *violations,
         *_number_violations(options, widest_beams),
-        *_temperature_violations(options.temperatures),
-        *_task_violations(options, tokens),
+        *_temperature_violations(options.get("temperatures", ())),
+        *_task_violations(options.get("task", Task.TRANSCRIBE), tokens),
         *_step_violations(step_seconds),
     ]
     language = None
-    if options.HasField("language"):
+    if "language" in options:
         try:
             language = resolve_language(
-                options.language, tokens, field="options.language", names=names
+                options["language"], tokens, field="options.language", names=names
             )
         except InvalidRequestError as error:
             violations += error.violations
@@ -99,20 +93,16 @@ def resolve_transcription(
         raise InvalidRequestError(*violations)
 
     defaults = TranscriptionOptions(language=None)
-    limit = defaults.thresholds
-
-    def value(name: Any, default: Any) -> Any:
-        return getattr(options, name) if options.HasField(name) else default
-
+    limit, value = defaults.thresholds, options.get
     return ResolvedTranscription(
         options=TranscriptionOptions(
             language=language if tokens.is_multilingual else None,
-            task=TASKS[options.task],
+            task=value("task", Task.TRANSCRIBE),
             timestamps=value("timestamps", True),
-            words=options.word_timestamps,
+            words=value("word_timestamps", False),
             initial_prompt=initial_prompt,
             condition_on_previous_text=value("condition_on_previous_text", True),
-            temperatures=tuple(options.temperatures) or defaults.temperatures,
+            temperatures=value("temperatures", defaults.temperatures),
             thresholds=Thresholds(
                 compression_ratio=value("compression_ratio_threshold", limit.compression_ratio),
                 mean_logprob=value("logprob_threshold", limit.mean_logprob),
@@ -127,10 +117,8 @@ def resolve_transcription(
     )
 
 
-def _number_violations(
-    options: transcription_pb2.TranscriptionOptions, widest_beams: int
-) -> Iterator[Violation]:
-    ranges: dict[Any, tuple[float, float]] = {
+def _number_violations(options: Mapping[str, Any], widest_beams: int) -> Iterator[Violation]:
+    ranges: dict[str, tuple[float, float]] = {
         "num_beams": (1, widest_beams),
         "best_of": (1, limits.MAX_RETURN_SEQUENCES),
         "compression_ratio_threshold": (0.0, float("inf")),
@@ -139,9 +127,9 @@ def _number_violations(
         "seed": (0, INT64_MAX),
     }
     for name, (low, high) in ranges.items():
-        value = getattr(options, name)
+        value = options.get(name)
         # Not `value < low`: NaN must not pass, and no comparison with it is true.
-        if options.HasField(name) and not low <= value <= high:
+        if value is not None and not low <= value <= high:
             rule = f"must be from {shown(low)} to {shown(high)}"
             yield Violation(field=f"options.{name}", description=f"{rule}, got {shown(value)}")
 
@@ -164,14 +152,12 @@ def _temperature_violations(temperatures: Sequence[float]) -> Iterator[Violation
         least = temperature
 
 
-def _task_violations(
-    options: transcription_pb2.TranscriptionOptions, tokens: TranscriptTokens
-) -> Iterator[Violation]:
-    if options.task not in TASKS:
-        names = ", ".join(transcription_pb2.TranscriptionTask.keys()[1:])
-        description = f"must be one of {names}, got {options.task}"
+def _task_violations(task: Task | int, tokens: TranscriptTokens) -> Iterator[Violation]:
+    if not isinstance(task, Task):
+        names = ", ".join(f"TRANSCRIPTION_TASK_{each.name}" for each in Task)
+        description = f"must be one of {names}, got {task}"
         yield Violation(field="options.task", description=description)
-    elif TASKS[options.task] is Task.TRANSLATE and not tokens.is_multilingual:
+    elif task is Task.TRANSLATE and not tokens.is_multilingual:
         description = "must be TRANSCRIBE for an English-only model, got TRANSLATE"
         yield Violation(field="options.task", description=description)
 

@@ -4,12 +4,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
-from typing import TypeAlias
 
-from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.run_events import RunTimings, Stalled
+from shaperouter_service.generation.transcription import (
+    Language,
+    TranscriptionCompletion,
+    TranscriptionEvent,
+    TranscriptionRequest,
+)
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import graph_uses
@@ -19,25 +23,19 @@ from shaperouter_service.serving.request_record import RequestRecord, RequestRec
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.incoming import Incoming
-from shaperouter_service.serving.transcription.loop import Language, Progress, Take, transcribe
+from shaperouter_service.serving.transcription.loop import Take, transcribe
 from shaperouter_service.serving.transcription.options import (
     initial_prompt_violations,
     resolve_transcription,
 )
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
+from shaperouter_service.speech.audio.declared import decode_audio
 from shaperouter_service.speech.audio.recording import Recording
-from shaperouter_service.speech.transcription import Segment, language_names
+from shaperouter_service.speech.transcription import language_names
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.telemetry.transcription import TranscriptionMetrics
 from shaperouter_service.text import Tokenizer, TokenizerThreads
-from shaperouter_service.wire.recordings import decode_audio
-from shaperouter_service.wire.run_events import graph_use_to_message, stall_to_message
-from shaperouter_service.wire.transcripts import language_message, progress_message, segment_message
-
-Response = transcription_pb2.TranscribeStreamResponse
-StreamRequest = transcription_pb2.TranscribeStreamRequest
-Start: TypeAlias = transcription_pb2.TranscribeRequest | transcription_pb2.TranscribeStreamStart
 
 
 class TranscriptionService:
@@ -73,13 +71,13 @@ class TranscriptionService:
         self._decoding = FairThread("decode", limit=None, low_priority=True)
 
     async def transcribe(
-        self, request: Start, rest: AsyncIterator[StreamRequest] | None, call: Call
-    ) -> AsyncGenerator[Response, None]:
+        self, request: TranscriptionRequest, rest: AsyncIterator[bytes] | None, call: Call
+    ) -> AsyncGenerator[TranscriptionEvent, None]:
         """Yields all events of a transcription; closing the generator cancels its runs.
 
         Args:
             request: How to transcribe, and the recording or its first piece.
-            rest: Source of the other pieces; None if there are none.
+            rest: The other pieces, as they arrive; None if the recording is complete.
             call: The call.
 
         Raises:
@@ -95,17 +93,14 @@ class TranscriptionService:
             settings = transcribing.settings
             recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
             async with contextlib.AsyncExitStack() as stack:
-                content = request.audio.content
-                # Otherwise it would keep a copy for as long as the call runs.
-                request.audio.ClearField("content")
                 decoder = ClientDecoder(self._decoding, transcribing.client)
                 share = stack.enter_context(self._memory.share(transcribing.client))
                 if rest is None:
-                    decode = partial(decode_audio, request.audio, content)
-                    whole = WholeRecording(recording, decode, len(content), decoder, share)
+                    decode = partial(decode_audio, request.audio, request.content)
+                    whole = WholeRecording(recording, decode, len(request.content), decoder, share)
                     take: Take = whole.take
                 else:
-                    incoming = Incoming(recording, request.audio, content, decoder, share)
+                    incoming = Incoming(recording, request.audio, request.content, decoder, share)
                     await stack.enter_async_context(incoming.reading(rest))
                     take = incoming.take
                 events = self._transcribe(transcribing, recording, take, record)
@@ -115,7 +110,7 @@ class TranscriptionService:
 
     async def _prepare(
         self,
-        request: Start,
+        request: TranscriptionRequest,
         model: ServedModel,
         record: RequestRecord,
         call: Call,
@@ -137,11 +132,8 @@ class TranscriptionService:
         if tokenizer is None:
             description = f"must be a model with a tokenizer, got {model.name}, which has none"
             raise InvalidRequestError(Violation(field="model", description=description))
-        step_seconds = None
-        if isinstance(request, transcription_pb2.TranscribeStreamStart):
-            step_seconds = request.step_seconds if request.HasField("step_seconds") else None
         model = with_tokenizer(model, tokenizer)
-        prompt, prompt_tokens = options.initial_prompt.strip(), list[int]()
+        prompt, prompt_tokens = options.get("initial_prompt", "").strip(), list[int]()
         violations = list(initial_prompt_violations(model, prompt))
         if prompt and not violations:
             with taking_turns(tokenizer, self._threads, call.client, record) as lent:
@@ -154,7 +146,7 @@ class TranscriptionService:
             initial_prompt=prompt_tokens,
             violations=violations,
             widest_beams=model.ladders.lanes[-1].beams,
-            step_seconds=step_seconds,
+            step_seconds=request.step_seconds,
         )
         return Transcribing(
             request_id=call.request_id,
@@ -173,13 +165,13 @@ class TranscriptionService:
         recording: Recording,
         take: Take,
         record: RequestRecord,
-    ) -> AsyncGenerator[Response, None]:
+    ) -> AsyncGenerator[TranscriptionEvent, None]:
         """Transcribes a recording, and reports stalls as they happen."""
         stalls: asyncio.Queue[Stalled | None] = asyncio.Queue()
         decoder = FleetDecoder(self._fleet, transcribing, record, on_stall=stalls.put_nowait)
-        language = transcription_pb2.DetectedLanguage()
+        language = Language(code="", probability=0.0)
 
-        async def transcribed() -> AsyncGenerator[Response, None]:
+        async def transcribed() -> AsyncGenerator[TranscriptionEvent, None]:
             try:
                 async with contextlib.aclosing(
                     transcribe(
@@ -194,16 +186,18 @@ class TranscriptionService:
                     )
                 ) as events:
                     async for event in events:
-                        yield self._told(event, transcribing.model, language)
+                        yield event
             finally:
                 stalls.put_nowait(None)
 
-        async def stalled() -> AsyncGenerator[Response, None]:
+        async def stalled() -> AsyncGenerator[TranscriptionEvent, None]:
             while (stall := await stalls.get()) is not None:
-                yield Response(stall=stall_to_message(stall))
+                yield stall
 
         async with contextlib.aclosing(merged([transcribed(), stalled()])) as events:
             async for _, event in events:
+                if isinstance(event, Language):
+                    language = event
                 yield event
         self._metrics.ended(transcribing.model, recording.seconds, decoder.seconds)
         uses = graph_uses(decoder.accounts)
@@ -211,31 +205,12 @@ class TranscriptionService:
         record.completed(
             worker=record.worker, timings=RunTimings(queue_seconds=queue_seconds), graphs=uses
         )
-        yield Response(
-            completion=transcription_pb2.TranscriptionCompletion(
-                request_id=transcribing.request_id,
-                model=transcribing.model,
-                language=language,
-                audio_seconds=recording.seconds,
-                total_seconds=record.total_seconds,
-                device_seconds=sum(use.device_seconds for use in uses),
-                seed=transcribing.resolved.seed,
-                graphs=map(graph_use_to_message, uses),
-            )
+        yield TranscriptionCompletion(
+            request_id=transcribing.request_id,
+            model=transcribing.model,
+            language=language,
+            audio_seconds=recording.seconds,
+            total_seconds=record.total_seconds,
+            seed=transcribing.resolved.seed,
+            graphs=uses,
         )
-
-    def _told(
-        self,
-        event: Language | Segment | Progress,
-        model: str,
-        language: transcription_pb2.DetectedLanguage,
-    ) -> Response:
-        """The message of an event; keeps the language for the completion."""
-        match event:
-            case Language():
-                language.CopyFrom(language_message(event))
-                return Response(language=language)
-            case Segment():
-                return Response(segment=segment_message(event))
-            case Progress():
-                return Response(progress=progress_message(event))

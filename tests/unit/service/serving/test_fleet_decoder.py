@@ -31,6 +31,7 @@ from shaperouter_service.serving.transcription import fleet_decoder
 from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
 from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
+from shaperouter_service.wire.transcription import transcription_options_from_message
 
 WINDOW = np.arange(7, dtype=np.float32)
 SETTINGS = TranscriptSettings(
@@ -76,7 +77,9 @@ def decoder(
 ) -> tuple[FleetDecoder, Fleet]:
     fleet = Fleet(script)
     resolved = resolve_transcription(
-        transcription_pb2.TranscriptionOptions(language="de", seed=7, **options),
+        transcription_options_from_message(
+            transcription_pb2.TranscriptionOptions(language="de", seed=7, **options)
+        ),
         TOKENS,
         names={},
         initial_prompt=[],

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.serving.transcription.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder
+from shaperouter_service.speech.audio import Encoding
+from shaperouter_service.speech.audio.declared import DeclaredAudio
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.system.fair_thread import FairThread
 
-Message = transcription_pb2.TranscribeStreamRequest
-PCM: dict[str, Any] = {"format": transcription_pb2.AUDIO_FORMAT_PCM_S16LE, "sample_rate": 16_000}
+PCM: dict[str, Any] = {"format": Encoding.S16LE, "sample_rate": 16_000}
 SAMPLES = (3000 * np.sin(np.arange(4000) / 7)).astype("<i2")
 
 
@@ -30,7 +30,7 @@ ALL = 10**6
 
 def begun(
     recording: Recording,
-    audio: transcription_pb2.Audio,
+    audio: DeclaredAudio,
     first: bytes = b"",
     memory: RecordingMemory | None = None,
 ) -> Incoming:
@@ -39,21 +39,21 @@ def begun(
     return Incoming(recording, audio, first, decoder, share)
 
 
-def pieces(content: bytes, size: int) -> list[Message]:
-    return [Message(content=content[at : at + size]) for at in range(0, len(content), size)]
+def pieces(content: bytes, size: int) -> list[bytes]:
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
-def received(messages: Sequence[Message], *, first: bytes = b"", **audio: Any) -> list[int]:
+def received(messages: Sequence[bytes], *, first: bytes = b"", **audio: Any) -> list[int]:
     """Frames that there are each time that something was waited for; the last are all."""
     recording = Recording(bands=80, window_frames=100)
 
     async def receive() -> list[int]:
-        async def come() -> AsyncIterator[Message]:
+        async def come() -> AsyncIterator[bytes]:
             for message in messages:
                 yield message
                 await asyncio.sleep(0)
 
-        incoming = begun(recording, transcription_pb2.Audio(**audio), first)
+        incoming = begun(recording, DeclaredAudio(**audio), first)
         frames = []
         async with incoming.reading(come()):
             while not recording.is_complete:
@@ -84,25 +84,19 @@ def test_a_file_is_there_once_it_is_whole() -> None:
     [
         ([], PCM, "audio.content: must have 1 to .* bytes, got 0"),
         ([], {}, "audio.content: must have 1 to .* bytes, got 0"),
-        ([Message(content=b"abc")], PCM, "audio.content: must be whole frames of 2 bytes"),
-        ([Message(content=b"abcdefghi")], {}, "audio.content: must be in one of the formats WAV"),
-        (
-            [Message(start=transcription_pb2.TranscribeStreamStart())],
-            PCM,
-            "content: must be set in every message except the first, got start",
-        ),
-        ([Message()], PCM, "content: must be set in every message except the first, got nothing"),
+        ([b"abc"], PCM, "audio.content: must be whole frames of 2 bytes"),
+        ([b"abcdefghi"], {}, "audio.content: must be in one of the formats WAV"),
     ],
 )
 def test_what_is_wrong_with_a_stream_is_named(
-    messages: list[Message], audio: dict[str, Any], error: str
+    messages: list[bytes], audio: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=error):
         received(messages, **audio)
 
 
 def test_a_stream_contradicts_itself_before_anything_comes() -> None:
-    audio = transcription_pb2.Audio(format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE)
+    audio = DeclaredAudio(format=Encoding.S16LE)
     with pytest.raises(InvalidRequestError, match=r"audio\.sample_rate: must be set"):
         begun(Recording(bands=80, window_frames=100), audio)
 
@@ -110,15 +104,15 @@ def test_a_stream_contradicts_itself_before_anything_comes() -> None:
 def test_a_caller_is_held_back_by_bytes() -> None:
     sent = 0
 
-    async def flood() -> AsyncIterator[Message]:
+    async def flood() -> AsyncIterator[bytes]:
         nonlocal sent
         while True:
             sent += 1
-            yield Message(content=bytes(BYTES_AHEAD // 2))
+            yield bytes(BYTES_AHEAD // 2)
 
     async def receive() -> None:
         recording = Recording(bands=80, window_frames=100)
-        incoming = begun(recording, transcription_pb2.Audio(**PCM))
+        incoming = begun(recording, DeclaredAudio(**PCM))
         async with incoming.reading(flood()):
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -135,12 +129,12 @@ def test_samples_are_decoded_no_further_ahead_than_they_help() -> None:
     async def receive() -> None:
         recording = Recording(bands=80, window_frames=100)
 
-        async def come() -> AsyncIterator[Message]:
+        async def come() -> AsyncIterator[bytes]:
             while True:
                 # A second.
-                yield Message(content=SAMPLES.tobytes() * 4)
+                yield SAMPLES.tobytes() * 4
 
-        incoming = begun(recording, transcription_pb2.Audio(**PCM))
+        incoming = begun(recording, DeclaredAudio(**PCM))
         async with incoming.reading(come()):
             while recording.frames < 100 + FRAMES_AHEAD:
                 await incoming.take(until=100, wait=True)
@@ -153,14 +147,14 @@ def test_samples_are_decoded_no_further_ahead_than_they_help() -> None:
 
 def test_a_file_takes_memory_as_it_comes() -> None:
     async def receive() -> None:
-        async def come() -> AsyncIterator[Message]:
+        async def come() -> AsyncIterator[bytes]:
             while True:
-                yield Message(content=bytes(1000))
+                yield bytes(1000)
                 await asyncio.sleep(0)
 
         recording = Recording(bands=80, window_frames=100)
         memory = RecordingMemory(20_000)
-        incoming = begun(recording, transcription_pb2.Audio(), memory=memory)
+        incoming = begun(recording, DeclaredAudio(), memory=memory)
         async with incoming.reading(come()):
             while True:
                 await incoming.take(until=100, wait=True)

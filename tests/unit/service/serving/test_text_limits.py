@@ -27,6 +27,7 @@ from shaperouter_service.serving.transcription.options import (
 )
 from shaperouter_service.text import ClientTokenizer, Tokenizer, load_tokenizer
 from shaperouter_service.wire.inputs import GenerateAny
+from shaperouter_service.wire.transcription import transcription_options_from_message
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -131,7 +132,7 @@ def test_an_initial_prompt_over_the_limit_is_told_with_all_else_that_is_wrong() 
     assert not list(initial_prompt_violations(model, "x" * 448 * 128))
     with pytest.raises(InvalidRequestError) as error:
         resolve_transcription(
-            transcription_pb2.TranscriptionOptions(num_beams=9),
+            transcription_options_from_message(transcription_pb2.TranscriptionOptions(num_beams=9)),
             TOKENS,
             names={},
             initial_prompt=[],

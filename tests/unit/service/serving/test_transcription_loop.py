@@ -12,7 +12,8 @@ import pytest
 
 from harness.transcripts import TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
-from shaperouter_service.serving.transcription.loop import Language, Progress, transcribe
+from shaperouter_service.generation.transcription import Language, Progress
+from shaperouter_service.serving.transcription.loop import transcribe
 from shaperouter_service.serving.transcription.options import resolve_transcription
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HEADER, HOP_SAMPLES
@@ -24,6 +25,7 @@ from shaperouter_service.speech.transcription import (
     TranscriptTokens,
 )
 from shaperouter_service.speech.transcription.words import TimedWord
+from shaperouter_service.wire.transcription import transcription_options_from_message
 
 WINDOW = 100
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -74,7 +76,7 @@ def run(
     """Transcribes a recording that arrives in pieces of the given numbers of frames."""
     decoder = WindowDecoder()
     resolved = resolve_transcription(
-        transcription_pb2.TranscriptionOptions(**options),
+        transcription_options_from_message(transcription_pb2.TranscriptionOptions(**options)),
         tokens,
         names={},
         initial_prompt=[],

@@ -20,6 +20,7 @@ from shaperouter_service.speech.transcription import (
     TranscriptionOptions,
     TranscriptTokens,
 )
+from shaperouter_service.wire.transcription import transcription_options_from_message
 
 ENGLISH = replace(TOKENS, languages={}, tasks={})
 NAMES = {"en": "english", "de": "german"}
@@ -30,7 +31,7 @@ def resolve(
     tokens: TranscriptTokens = TOKENS, step_seconds: float | None = None, **options: Any
 ) -> ResolvedTranscription:
     return resolve_transcription(
-        transcription_pb2.TranscriptionOptions(**options),
+        transcription_options_from_message(transcription_pb2.TranscriptionOptions(**options)),
         tokens,
         names=NAMES,
         initial_prompt=[1, 2],

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
+from shaperouter_service.speech.audio.declared import DeclaredAudio, decode_audio
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HOP_SAMPLES, SAMPLE_RATE
 from shaperouter_service.system.fair_thread import FairThread
-from shaperouter_service.wire.recordings import decode_audio
 
 BANDS, WINDOW = 80, 100
 # Seconds; only a failure waits so long.
@@ -45,7 +44,7 @@ def whole(
 ) -> WholeRecording:
     return WholeRecording(
         recording,
-        partial(decode_audio, transcription_pb2.Audio(), content),
+        partial(decode_audio, DeclaredAudio(), content),
         len(content),
         ClientDecoder(decoding, client),
         Share(RecordingMemory(10**9), client),

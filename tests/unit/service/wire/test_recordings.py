@@ -11,7 +11,8 @@ import soundfile
 
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.wire.recordings import decode_audio as decode_blocks
+from shaperouter_service.speech.audio.declared import decode_audio as decode_blocks
+from shaperouter_service.wire.transcription import audio_from_message
 
 SAMPLES = np.array([0, 2**14] * 50, "<i2").tobytes()
 PCM = transcription_pb2.AUDIO_FORMAT_PCM_S16LE
@@ -25,7 +26,7 @@ def flac() -> bytes:
 
 
 def decode_audio(audio: transcription_pb2.Audio) -> np.ndarray:
-    return np.concatenate(list(decode_blocks(audio, audio.content)))
+    return np.concatenate(list(decode_blocks(audio_from_message(audio), audio.content)))
 
 
 @pytest.mark.parametrize(
