@@ -1,1 +1,1 @@
-"""Metrics and logs. One process owns the metrics of a pod; workers report to it by snapshots."""
+"""Metrics, logs and traces. One process shows the metrics of a pod, from its workers' snapshots."""

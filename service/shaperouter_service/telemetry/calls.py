@@ -1,6 +1,7 @@
-"""Metrics of gRPC calls, refused ones too, by the names that other servers' interceptors give them.
+"""Metrics of all gRPC calls, with the metric names of other servers' interceptors.
 
-Requests have metrics of their own, which know of models; these are of every method alike.
+Refused calls are included. The metrics of requests are separate, because they have models as
+labels.
 """
 
 import asyncio
@@ -16,24 +17,24 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shaperouter_service.rpc.handlers import Context, Handler, surrounded
 
-# Seconds. From a list of models to a long transcription.
+# Buckets in seconds, from a list of models to a long transcription.
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 _LABELS = ["grpc_type", "grpc_service", "grpc_method"]
 
 
 class CallMetrics(aio.ServerInterceptor):
-    """Counts and times the calls of some services: whoever calls others adds no labels."""
+    """Counts and times the calls of given services, so that callers cannot add labels."""
 
     def __init__(self, registry: CollectorRegistry, services: Iterable[ServiceDescriptor]) -> None:
         """Registers the metrics.
 
         Args:
-            registry: Where they are shown.
-            services: Whose calls are counted.
+            registry: Registry of the metrics.
+            services: Services whose calls are counted.
         """
         self._started = Counter(
-            "grpc_server_started", "Calls that have begun.", _LABELS, registry=registry
+            "grpc_server_started", "Calls that have started.", _LABELS, registry=registry
         )
         self._handled = Counter(
             "grpc_server_handled",
@@ -43,7 +44,7 @@ class CallMetrics(aio.ServerInterceptor):
         )
         self._seconds = Histogram(
             "grpc_server_handling_seconds",
-            "Time from the beginning of a call to its end, in seconds.",
+            "Time from the start of a call to its end, in seconds.",
             _LABELS,
             buckets=_BOUNDS,
             registry=registry,
@@ -73,7 +74,7 @@ class CallMetrics(aio.ServerInterceptor):
 
     @contextlib.asynccontextmanager
     async def _counted(self, context: Context, labels: tuple[str, str, str]) -> AsyncIterator[None]:
-        began = time.monotonic()
+        started = time.monotonic()
         self._started.labels(*labels).inc()
         code = grpc.StatusCode.OK
         try:
@@ -87,10 +88,10 @@ class CallMetrics(aio.ServerInterceptor):
             raise
         finally:
             self._handled.labels(*labels, code.name).inc()
-            self._seconds.labels(*labels).observe(time.monotonic() - began)
+            self._seconds.labels(*labels).observe(time.monotonic() - started)
 
 
-# gRPC's asyncio API tells a code as it was set, or as a number.
+# gRPC's asyncio API returns a code either as it was set or as a number.
 _CODES: dict[Any, grpc.StatusCode] = {
     key: code for code in grpc.StatusCode for key in (code, code.value[0])
 }

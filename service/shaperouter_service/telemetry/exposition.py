@@ -1,4 +1,4 @@
-"""Serving /metrics."""
+"""The HTTP server of /metrics."""
 
 import contextlib
 import errno
@@ -28,21 +28,21 @@ from shaperouter_service.rpc.addresses import split_address
 
 log = structlog.get_logger(__name__)
 
-# Connections at a time: each has a thread. And seconds that one has, from its beginning to
-# its end: a scrape takes some milliseconds.
+# Maximum connections, each of which has a thread, and seconds from the start of a connection to its
+# end. A scrape takes milliseconds.
 MAX_CONNECTIONS, CONNECTION_SECONDS = 16, 10.0
 
-# Seconds before a connection is accepted again once there was no descriptor for one.
+# Pause in seconds after a connection could not be accepted for lack of descriptors.
 NO_DESCRIPTOR_PAUSE = 0.5
 
 
 def make_registry(role: str) -> CollectorRegistry:
-    """Makes a registry with the usual metrics of a Python process, and what it is.
+    """Creates a registry with the usual metrics of a Python process, its version and its role.
 
     Args:
-        role: Of the process: serve, router or worker.
+        role: Role of the process: serve, router or worker.
     """
-    # Times of creation double the number of series and answer no question we have.
+    # Creation times would double the number of series, and nobody needs them.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -54,28 +54,28 @@ def make_registry(role: str) -> CollectorRegistry:
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs no requests."""
+    """A handler that does not log requests."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its parent's name)
         """Logs nothing."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with a thread for each of a few connections, none of which lasts long.
+    """A server with a thread for each connection, and limits of their number and duration.
 
-    A connection that says nothing, or reads nothing, is closed after CONNECTION_SECONDS. If there
-    are MAX_CONNECTIONS and a new one comes, the oldest is closed, so that nobody keeps Prometheus
-    out.
+    A connection is closed after CONNECTION_SECONDS, also if its client sends or reads nothing.
+    Above MAX_CONNECTIONS, the oldest one is closed, so that nobody can keep Prometheus out.
     """
 
     daemon_threads = True
-    # Connections that wait to be accepted: with the usual 5, a flood has others wait for seconds.
+    # Connections that may wait to be accepted; with the default of 5, others wait seconds in a
+    # flood.
     request_queue_size = 128
 
     def __init__(self, *args: Any) -> None:
         """Starts without connections."""
-        # Connections with the time at which they came, oldest first.
-        self._came: dict[socket.socket, float] = {}
+        # Connections with their start times, oldest first.
+        self._started: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(*args)
 
@@ -85,39 +85,40 @@ class _Server(ThreadingMixIn, WSGIServer):
             return super().get_request()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                # It stays to be accepted: without a pause, this would try again all the time.
+                # The connection stays in the queue; without a pause, this would retry in a busy
+                # loop.
                 time.sleep(NO_DESCRIPTOR_PAUSE)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handles a connection in a thread of its own."""
         with self._lock:
-            for oldest in list(self._came)[: len(self._came) + 1 - MAX_CONNECTIONS]:
+            for oldest in list(self._started)[: len(self._started) + 1 - MAX_CONNECTIONS]:
                 self._end(oldest)
-            self._came[request] = time.monotonic()
+            self._started[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Closes a connection that was handled."""
+        """Closes a handled connection."""
         with self._lock:
-            self._came.pop(request, None)
+            self._started.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Ends connections that have taken too long; called twice a second."""
+        """Ends connections over the time limit; called twice a second."""
         now = time.monotonic()
         with self._lock:
-            for connection, came in list(self._came.items()):
-                if now - came > CONNECTION_SECONDS:
+            for connection, started in list(self._started.items()):
+                if now - started > CONNECTION_SECONDS:
                     self._end(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs what went wrong with a connection."""
+        """Logs the error of a connection."""
         log.warning("metrics not served", peer=str(client_address), exc_info=sys.exception())
 
     def _end(self, connection: socket.socket) -> None:
         """Ends a connection; its thread, which reads or writes, then closes it."""
-        del self._came[connection]
+        del self._started[connection]
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -127,7 +128,7 @@ def serve_metrics(registry: CollectorRegistry, address: str) -> Iterator[int]:
     """Serves /metrics over HTTP in a thread; yields the port.
 
     Raises:
-        StartupError: The address is in use or is not one.
+        StartupError: The address is in use or invalid.
     """
     host, port = split_address(address, option="metrics-listen")
     try:

@@ -1,4 +1,4 @@
-"""Metrics of workers that come and go, and of what happens to runs between them."""
+"""Metrics of the fleet: workers, lost workers, and runs that continue on other workers."""
 
 from enum import StrEnum
 
@@ -13,21 +13,18 @@ class Recycling(StrEnum):
 
 
 class FleetMetrics:
-    """The metrics that a router's fleet makes.
+    """The metrics of a router's fleet; the help of each says what it counts.
 
     Attributes:
-        workers: That answer.
-        workers_lost: By reason: the connection broke (lost), it fell silent (hung), or it was
-            stopped (draining).
-        runs_resumed: By model and reason: the worker's connection broke (lost), it fell silent
-            (hung), or it gave the run back (draining).
-        deadly_requests: By model: workers died of them.
-        workers_recycled: By result: a fresh process has taken the worker's place (replaced), or
-            could not (given_up).
+        workers: Gauge of connected workers.
+        workers_lost: Counter by reason: lost, hung or draining.
+        runs_resumed: Counter by model and reason: lost, hung or draining.
+        deadly_requests: Counter by model.
+        workers_recycled: Counter by result, see `Recycling`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers them."""
+        """Registers the metrics."""
         self.workers = Gauge(
             "shaperouter_workers", "Worker processes that answer the router.", registry=registry
         )

@@ -1,7 +1,7 @@
-"""Structured logs on standard error: JSON for machines, lines for people on a terminal.
+"""Structured logs on standard error: JSON for programs, plain lines on a terminal.
 
-What libraries log, Python's warnings and exceptions that nobody catches become lines of the same
-form, so that a program can read every line that a process writes.
+Logs of libraries, Python's warnings and uncaught exceptions have the same form, so that a program
+can read every line of a process.
 """
 
 import logging
@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """How a process logs, which processes of its own take over.
+    """Settings of a process's logs, which its child processes inherit.
 
     Attributes:
-        level: Least level shown: debug, info, warning or error.
-        format: `auto` is console on a terminal, and json elsewhere.
-        fields: What every line says besides, whichever thread writes it.
+        level: Minimum level: debug, info, warning or error.
+        format: `auto` means console on a terminal and json elsewhere.
+        fields: Fields that every line has.
     """
 
     level: str = "info"
@@ -36,12 +36,12 @@ class LogSettings:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-# Logging is of the process, and so is how it was set up: None before that.
+# Logging is global to the process, and so are its settings; None before they are set.
 _settings: LogSettings | None = None
 
 
 def log_settings() -> LogSettings:
-    """How this process logs."""
+    """The settings of this process's logs."""
     return _settings or LogSettings()
 
 
@@ -65,9 +65,9 @@ def configure_logs(settings: LogSettings) -> None:
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # Writes a line at once, so that none of a library comes in between.
+        # Writes a line in one call, so that lines of libraries cannot split it.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        # A late change of level, as tests make, reaches loggers that modules hold.
+        # A later change of the level, e.g. by tests, must reach the loggers of modules.
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -77,9 +77,9 @@ def configure_logs(settings: LogSettings) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
-    # Of what libraries say, only warnings concern whoever runs this.
+    # Below warnings, the logs of libraries do not concern operators.
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
-    # For loggers that pass nothing on to the root, and have no handler.
+    # For loggers without a handler that do not propagate to the root.
     logging.lastResort = handler
     logging.captureWarnings(True)
     adopt_loggers()
@@ -89,11 +89,11 @@ def configure_logs(settings: LogSettings) -> None:
 
 
 def adopt_loggers() -> None:
-    """Replaces the handlers that libraries gave their own loggers by ours.
+    """Replaces the handlers that libraries added to their loggers with ours.
 
-    Call it after importing a library that does so: Transformers and huggingface_hub.
+    Call it after importing such a library: Transformers and huggingface_hub.
     """
-    # A copy: other threads may make loggers meanwhile.
+    # A copy, because other threads may create loggers meanwhile.
     for logger in list(logging.root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger) and logger.handlers:
             logger.handlers.clear()

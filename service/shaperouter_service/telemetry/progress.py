@@ -1,13 +1,13 @@
-"""When things happen to a sequence, as the router sees them."""
+"""Times of a sequence's tokens and stalls, as the router sees them."""
 
 import time
 
 
 class SequenceProgress:
-    """One sequence of a request, on the monotonic clock in seconds."""
+    """The progress of one sequence, in seconds on the monotonic clock."""
 
     def __init__(self) -> None:
-        """Nothing has happened yet."""
+        """Starts before the first token."""
         self._first_token: float | None = None
         self._newest_token = 0.0
         self._stalled_since: float | None = None
@@ -15,12 +15,12 @@ class SequenceProgress:
         self._stalled_later = 0.0
 
     def stalls(self) -> None:
-        """It waits for a compilation from now on."""
+        """Starts a stall: the sequence waits for a compilation."""
         self.resumes()
         self._stalled_since = time.monotonic()
 
     def resumes(self) -> None:
-        """It waits no more, if it did."""
+        """Ends the stall, if there is one."""
         if self._stalled_since is not None:
             stalled = time.monotonic() - self._stalled_since
             self._stalled_since = None
@@ -30,7 +30,7 @@ class SequenceProgress:
                 self._stalled_later += stalled
 
     def tokens(self) -> float | None:
-        """New tokens have come: returns the seconds since the last, None for the first."""
+        """Notes new tokens; returns the seconds since the last ones, None for the first."""
         self.resumes()
         now = time.monotonic()
         since = None if self._first_token is None else now - self._newest_token
@@ -41,12 +41,12 @@ class SequenceProgress:
 
     @property
     def stall_seconds(self) -> float:
-        """Waiting for compilations, those left out that it still waits for."""
+        """Total time of the stalls that have ended."""
         return self._stalled_first + self._stalled_later
 
     @property
     def decode_seconds(self) -> float:
-        """From its first token to its last, stalls left out; 0 before."""
+        """Time from the first token to the newest one, without stalls; 0 before the first."""
         if self._first_token is None:
             return 0.0
         return self._newest_token - self._first_token - self._stalled_later

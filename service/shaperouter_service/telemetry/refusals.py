@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from shaperouter_service.errors import ServiceError
 
-# The reason of errors that a worker of another version answered with.
+# Label of reasons that only a worker of another version knows.
 OTHER = "OTHER"
 
 
@@ -12,15 +12,15 @@ def _reasons(kind: type[ServiceError]) -> set[str]:
     return {getattr(kind, "reason", OTHER)}.union(*map(_reasons, kind.__subclasses__()))
 
 
-# Every reason there is: a closed label.
+# All reasons, so that the label has a closed set of values.
 REASONS = frozenset({*_reasons(ServiceError), "MISSING_TOKEN", "UNKNOWN_TOKEN"})
 
 
 class RefusalMetrics:
-    """The metric of refused calls, for one router."""
+    """The metric of one router's refused calls."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers it."""
+        """Registers the metric."""
         self._refused = Counter(
             "shaperouter_refused_calls",
             "Calls that ended with an error of the service, by the error's reason.",
@@ -31,5 +31,5 @@ class RefusalMetrics:
             self._refused.labels(reason)
 
     def refused(self, reason: str) -> None:
-        """A call was refused."""
+        """Counts a refused call."""
         self._refused.labels(reason if reason in REASONS else OTHER).inc()

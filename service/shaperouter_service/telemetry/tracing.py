@@ -1,21 +1,21 @@
-"""Traces of requests, with OpenTelemetry, if they are asked for; else everything here is idle.
+"""Traces of requests with OpenTelemetry; does nothing unless tracing is on.
 
-A call brings its caller's span in the metadata `traceparent` (W3C Trace Context), a router's span
-of the request is its child, and the worker's span of each run that of the router's: one trace, from
-the application to the device. The spans and their attributes:
+The metadata `traceparent` of a call contains its caller's span (W3C Trace Context). The router's
+span of the request is its child, and the worker's span of each run is a child of the router's. So
+one trace leads from the application to the device. The spans and their attributes:
 
 ======================= ====================================================================
-span                    what it tells
+span                    attributes and events
 ======================= ====================================================================
 a method's full name    a request: model, tokens, client, how it ended; with the events `route`
                         (each decision), `stall` and `first token`
-run                     it on a worker, from its arrival there to its end; with an event `chunk` for
-                        each time that it got tokens
+run                     a run on a worker, from its arrival to its end; with an event `chunk` for
+                        each chunk of tokens
 queue, stall, prefill,  parts of a run
 decode
 ======================= ====================================================================
 
-Where traces go, and which are kept, say OpenTelemetry's own variables
+OpenTelemetry's own variables set where traces go and which are kept
 (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …).
 """
 
@@ -37,22 +37,21 @@ TracingChoice = Literal["off", "otlp"]
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
 NONE: Attributes = {}
 
-# Seconds for the last spans to leave when a process ends.
+# Time limit in seconds to send the last spans when a process ends.
 FLUSH = 2.0
 
 _provider: "TracerProvider | None" = None
-# Each call is a task with a context of its own. What a call brings: its method, and OpenTelemetry's
-# context of its caller.
+# Each call is a task with its own context: its method, and the OpenTelemetry context of its caller.
 _incoming: ContextVar[tuple[str, Any]] = ContextVar("incoming", default=("", None))
-# The span of the request or run that this is part of.
+# The span of the current request or run.
 _current: ContextVar["Span | None"] = ContextVar("span", default=None)
 
 
 def configure_tracing(choice: TracingChoice, *, role: str) -> None:
-    """Has requests traced from now on, if they are to be.
+    """Starts tracing, unless it is off.
 
     Raises:
-        StartupError: What it takes is not installed.
+        StartupError: The packages for tracing are not installed.
     """
     if choice == "off":
         return
@@ -67,21 +66,21 @@ def configure_tracing(choice: TracingChoice, *, role: str) -> None:
 
 
 def trace_to(processor: "SpanProcessor", *, role: str) -> None:
-    """Has spans go to a processor."""
+    """Starts tracing to a span processor."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    global _provider  # noqa: PLW0603 (tracing is of the process, as logging is)
+    global _provider  # noqa: PLW0603 (tracing is global to the process)
     attributes = {"service.version": __version__}
     if "OTEL_SERVICE_NAME" not in os.environ:
         attributes["service.name"] = f"shaperouter-{role}"
-    # At the end of the process spans are sent by `end_tracing`, as long as there is a loop.
+    # `end_tracing` sends the last spans, while the event loop still runs.
     _provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
     _provider.add_span_processor(processor)
 
 
 def end_tracing() -> None:
-    """Sends what was not sent yet, and traces no more."""
+    """Sends the remaining spans and stops tracing."""
     global _provider  # noqa: PLW0603
     if _provider is not None:
         _provider.force_flush(int(FLUSH * 1000))
@@ -101,33 +100,33 @@ def receive(method: str, headers: Iterable[tuple[str, str | bytes]]) -> None:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier = {key: value for key, value in headers if isinstance(value, str)}
-    # In an empty context: what this process does by itself is no parent of a call.
+    # Based on an empty context, because spans of this process are no parents of a call.
     _incoming.set((method, TraceContextTextMapPropagator().extract(carrier, Context())))
 
 
 class Span:
-    """What happens to a request or a run; does nothing where nothing is traced."""
+    """The span of a request or a run; does nothing if it is not traced."""
 
     def __init__(self, span: Any = None) -> None:
-        """Takes OpenTelemetry's span, if there is one."""
+        """Wraps OpenTelemetry's span, if there is one."""
         self._span = span if span is not None and span.is_recording() else None
 
     def __bool__(self) -> bool:
-        """Whether anything is kept of it."""
+        """Whether the span is recorded."""
         return self._span is not None
 
     def set(self, attributes: Attributes) -> None:
-        """Says something of all of it."""
+        """Sets attributes of the span."""
         if self._span is not None:
             self._span.set_attributes(attributes)
 
     def event(self, name: str, attributes: Attributes = NONE) -> None:
-        """Something happens now."""
+        """Adds an event at the current time."""
         if self._span is not None:
             self._span.add_event(name, attributes)
 
     def part(self, name: str, start: float, end: float, attributes: Attributes = NONE) -> None:
-        """Something has taken from one time on the monotonic clock to another."""
+        """Adds a child span between two times of the monotonic clock."""
         if self._span is None or _provider is None:
             return
         tracer = _provider.get_tracer(__name__)
@@ -140,7 +139,7 @@ class Span:
         part.end(_wall_clock(end))
 
     def end(self, *, error: str = "") -> None:
-        """It has ended: well, or with an error."""
+        """Ends the span, with an error if one is given."""
         if self._span is None:
             return
         if error:
@@ -150,16 +149,16 @@ class Span:
         self._span.end()
 
     def context(self) -> Any:
-        """OpenTelemetry's context of what is a part of it."""
+        """The OpenTelemetry context for children of the span."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
-        # In an empty one: nothing else is a parent of it.
+        # Based on an empty context, so that no other span becomes a parent.
         return Context() if self._span is None else set_span_in_context(self._span, Context())
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """By which a log's line or an exemplar points to it; empty where nothing is kept."""
+        """Ids for log lines and exemplars that refer to the span; empty if it is not recorded."""
         if self._span is None:
             return {}
         context = self._span.get_span_context()
@@ -167,19 +166,19 @@ class Span:
 
     @property
     def exemplar(self) -> dict[str, str] | None:
-        """What a histogram's observation points to it by; None where nothing is kept."""
+        """Labels of an exemplar that refers to the span; None if it is not recorded."""
         return dict(self.ids) or None
 
 
 def start_span(
     name: str = "", attributes: Attributes = NONE, *, start: float | None = None
 ) -> Span:
-    """Starts the span of what the current call asks for, which is then the current one.
+    """Starts the span of the current call's request or run, which becomes the current span.
 
     Args:
-        name: Of the span; the call's method if it is empty.
-        attributes: Of the span.
-        start: When it began, on the monotonic clock; now without it.
+        name: Name of the span; if empty, the call's method.
+        attributes: Attributes of the span.
+        start: Start on the monotonic clock; None means now.
     """
     if _provider is None:
         return Span()
@@ -200,7 +199,7 @@ def start_span(
 
 
 def outgoing_metadata() -> tuple[tuple[str, str], ...] | None:
-    """What a call to a worker brings of the current span."""
+    """Metadata that passes the current span to a worker."""
     span = _current.get()
     if _provider is None or not span:
         return None
@@ -212,7 +211,7 @@ def outgoing_metadata() -> tuple[tuple[str, str], ...] | None:
 
 
 def add_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Has a log's line point to the current span; a processor of structlog."""
+    """Adds the ids of the current span to a log line; a processor of structlog."""
     if span := _current.get():
         event.update(span.ids)
     return event

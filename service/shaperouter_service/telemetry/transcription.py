@@ -1,17 +1,17 @@
-"""How much was transcribed, and how fast."""
+"""Metrics of transcriptions: length of recordings and speed."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# Seconds of work for a second of sound: from a tiny model on a GPU to one that is left behind by
-# who speaks.
+# Buckets in seconds of work per second of sound, from a tiny model on a GPU to a model that is
+# slower than speech.
 _FACTOR_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 5)
 
 
 class TranscriptionMetrics:
-    """The metrics that are made of transcriptions, for one router."""
+    """The metrics of one router's transcriptions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers them."""
+        """Registers the metrics."""
         self._audio = Counter(
             "shaperouter_audio_seconds",
             "Length of the recordings that were transcribed completely, in seconds.",
@@ -29,7 +29,7 @@ class TranscriptionMetrics:
         )
 
     def ended(self, model: str, audio_seconds: float, seconds: float) -> None:
-        """A recording was transcribed to its end.
+        """Counts a recording that was transcribed completely.
 
         Args:
             model: Name of the model.

@@ -1,8 +1,8 @@
-"""Metrics of graphs and lanes, made of the snapshots that workers send.
+"""Metrics of graphs and lanes, from the snapshots of workers.
 
-Whoever owns a pod's metrics gets every snapshot: the router of `serve` for its local workers, a
-worker on its own for itself. Counts in a snapshot are a process's own; here they are summed over
-the processes there have been, so that a counter never falls when a worker is replaced.
+The router of `serve` shows the metrics of its local workers, and a single worker shows its own. The
+counts of a snapshot are those of one process. They are summed over all processes so far, so that no
+counter falls when a worker is replaced.
 """
 
 import copy
@@ -35,7 +35,7 @@ _START_PHASES = [field.name for field in fields(StartTimes)]
 
 _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 
-# Cold graphs are not counted: they are every signature of the ladders that is nothing else.
+# Cold graphs are not counted: every other signature of the ladders is cold.
 _STATES = [state for state in GraphState if state is not GraphState.COLD]
 
 
@@ -69,7 +69,7 @@ class _Counts:
 
 @dataclass
 class _GraphTotals:
-    """The counts of one signature."""
+    """The counts of one signature, summed over processes."""
 
     traces: int = 0
     compiles: int = 0
@@ -92,7 +92,7 @@ _Labels = tuple[str, ...]
 
 @dataclass
 class _Totals:
-    """What processes have counted, summed, by the labels of the metrics."""
+    """The counts of all processes, summed, by labels."""
 
     graphs: dict[_Labels, _GraphTotals] = field(default_factory=lambda: defaultdict(_GraphTotals))
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
@@ -121,7 +121,7 @@ class WorkerMetrics(Collector):
     """Collects the metrics of workers from their snapshots. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers itself."""
+        """Registers this collector."""
         self._lock = threading.Lock()
         # The newest snapshot of each process, and what those counted that have successors.
         self._newest: dict[WorkerId, Snapshot] = {}
@@ -130,7 +130,7 @@ class WorkerMetrics(Collector):
         registry.register(self)
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Takes in what a worker says of itself."""
+        """Takes a worker's newest snapshot."""
         with self._lock:
             worker = snapshot.worker_id
             if worker not in self._newest:
@@ -145,16 +145,16 @@ class WorkerMetrics(Collector):
                 self._ended.add(self._newest.pop(known))
 
     def lose(self, worker: WorkerId) -> None:
-        """A worker is gone: it has no slots and no graphs any more; what it did stays counted."""
+        """Removes a lost worker from the gauges; its counts stay in the counters."""
         with self._lock:
             self._connected.discard(worker)
 
     def describe(self) -> Iterable[Metric]:
-        """Names the metrics without collecting them."""
+        """Yields the metrics without values."""
         return _collect(_Totals(), {})
 
     def collect(self) -> Iterable[Metric]:
-        """Makes the metrics."""
+        """Yields the metrics."""
         with self._lock:
             totals = copy.deepcopy(self._ended)
             for snapshot in self._newest.values():

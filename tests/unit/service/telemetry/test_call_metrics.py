@@ -1,4 +1,4 @@
-"""Metrics of gRPC calls: every method's, however they end."""
+"""Metrics of gRPC calls, by method and status code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def count(router: Router, what: str, method: str, code: str = "", kind: str = "u
     return router.registry.get_sample_value(f"grpc_server_{what}", labels) or 0
 
 
-def test_calls_are_counted_by_method_and_by_how_they_end(play: Play) -> None:
+def test_calls_are_counted_by_method_and_code(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await router.generate()
         await router.error(router.generate(model="another"))
@@ -41,7 +41,7 @@ def test_calls_are_counted_by_method_and_by_how_they_end(play: Play) -> None:
     play(scenario)
 
 
-def test_every_way_to_end_is_counted_from_zero(play: Play) -> None:
+def test_counts_of_all_codes_start_at_zero(play: Play) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         labels = {"grpc_type": "unary", "grpc_service": GENERATION, "grpc_method": "Generate"}
         for code in grpc.StatusCode:
@@ -52,7 +52,7 @@ def test_every_way_to_end_is_counted_from_zero(play: Play) -> None:
     play(scenario)
 
 
-def test_a_cancelled_call_is_counted_as_one(play: Play) -> None:
+def test_a_cancelled_call_is_counted_as_cancelled(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)
         call = asyncio.ensure_future(router.generate())
@@ -64,7 +64,7 @@ def test_a_cancelled_call_is_counted_as_one(play: Play) -> None:
     play(scenario)
 
 
-def test_a_call_that_may_not_be_made_is_counted(play: Play, tmp_path: Path) -> None:
+def test_a_refused_call_is_counted(play: Play, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("[clients]")
 

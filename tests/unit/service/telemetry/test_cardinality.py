@@ -60,7 +60,7 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
     }
 
 
-def test_no_label_has_a_value_of_a_callers_choice(play: Play, tmp_path: Path) -> None:
+def test_callers_cannot_choose_values_of_labels(play: Play, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     entries = [f'[clients.{name}]\nsha256 = ["{token_digest(name)}"]\n' for name in CLIENTS]
     tokens.write_text("".join(entries) + "max_requests = 1\n")
@@ -109,7 +109,7 @@ def test_no_label_has_a_value_of_a_callers_choice(play: Play, tmp_path: Path) ->
     play(scenario, settings={"tokens": tokens})
 
 
-def test_every_metric_says_what_it_is_in_its_help(play: Play) -> None:
+def test_every_metric_has_a_help(play: Play) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         for family in router.registry.collect():
             assert family.documentation.endswith("."), family.name
@@ -120,7 +120,7 @@ def test_every_metric_says_what_it_is_in_its_help(play: Play) -> None:
     play(scenario)
 
 
-def test_a_process_says_its_version_and_role() -> None:
+def test_a_metric_has_version_and_role() -> None:
     registry: CollectorRegistry = make_registry("router")
     (info,) = (family for family in registry.collect() if family.name == "shaperouter_build")
     (sample,) = info.samples

@@ -1,4 +1,4 @@
-"""A service that logs in JSON writes nothing else, whatever goes wrong."""
+"""A service that logs in JSON writes only JSON, even on errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUTER = ("router", "--metrics-listen=127.0.0.1:0", "--worker=127.0.0.1:1")
 
 
 @pytest.mark.parametrize("option", ["--listen", "--metrics-listen", "--health-listen"])
-def test_a_port_in_use_is_told_in_json_alone(option: str) -> None:
+def test_a_port_in_use_is_logged_in_json_only(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         address = f"127.0.0.1:{holder.getsockname()[1]}"
         process = daemon(
@@ -35,7 +35,7 @@ def test_a_port_in_use_is_told_in_json_alone(option: str) -> None:
     assert lines[-1]["error"].startswith(f"{option[2:]}: cannot listen on {address}")
 
 
-def test_connections_that_speak_no_tls_leave_no_line_that_is_not_json(tmp_path: Path) -> None:
+def test_connections_without_tls_log_only_json(tmp_path: Path) -> None:
     cert, key = Authority(tmp_path).issue()
     router = Daemon(*ROUTER, "--listen=127.0.0.1:0", f"--tls-cert={cert}", f"--tls-key={key}")
     try:
@@ -62,7 +62,7 @@ def test_connections_that_speak_no_tls_leave_no_line_that_is_not_json(tmp_path: 
     assert not router.events("not a log line")
 
 
-def test_a_start_that_fails_is_told_in_words_to_people() -> None:
+def test_on_a_terminal_a_failed_start_prints_plain_text() -> None:
     process: subprocess.Popen[str] = daemon(*ROUTER, "--listen=nowhere", "--log-format=console")
     _, output = process.communicate(timeout=TIMEOUT)
     assert output.splitlines()[-1].startswith("shaperouterd: listen: must be HOST:PORT")

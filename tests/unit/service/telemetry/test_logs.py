@@ -1,4 +1,4 @@
-"""Logs: every line that a process writes has one form, whoever writes it."""
+"""Logs: every line of a process has the same form."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def logged(level: str = "info") -> list[dict[str, Any]]:
     return [json.loads(line) for line in process.stderr.splitlines()]
 
 
-def test_everything_a_process_says_is_a_line_of_json() -> None:
+def test_every_line_of_a_process_is_json() -> None:
     lines = logged()
     said = [(line["level"], line["event"], line.get("logger")) for line in lines]
     assert said[:4] == [
@@ -96,7 +96,7 @@ def test_everything_a_process_says_is_a_line_of_json() -> None:
     assert "ValueError: at the end" in lines[8]["exception"]
 
 
-def test_the_level_holds_for_libraries_too() -> None:
+def test_the_level_applies_to_libraries() -> None:
     assert {line["level"] for line in logged("error")} == {"error", "critical"}
 
 
@@ -119,7 +119,7 @@ def colored(**variables: str) -> bool:
     return b"\x1b[" in text
 
 
-def test_colours_are_for_terminals() -> None:
+def test_a_terminal_gets_colours() -> None:
     plain = dict.fromkeys(("NO_COLOR", "FORCE_COLOR"), "")
     assert colored(**plain)
     assert not colored(**plain | {"NO_COLOR": "1"})

@@ -1,4 +1,4 @@
-"""Serving /metrics: connections that say nothing cost little, and keep nobody out."""
+"""The server of /metrics: silent connections cost little and do not block others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_closed(connection: socket.socket) -> bool:
     return connection.recv(1) == b""
 
 
-def test_metrics_are_served_in_the_form_asked_for(port: int) -> None:
+def test_metrics_are_served_in_the_requested_format(port: int) -> None:
     assert b"things_total 0.0" in request(port)[2]
     status, headers, body = request(port, headers=OPEN_METRICS)
     assert status == http.client.OK
@@ -64,7 +64,7 @@ def test_other_methods_are_refused(port: int) -> None:
     assert request(port, "POST")[0] == http.client.METHOD_NOT_ALLOWED
 
 
-def test_silent_connections_have_few_threads_and_keep_nobody_out(port: int) -> None:
+def test_silent_connections_do_not_block_a_scrape(port: int) -> None:
     before = threading.active_count()
     with silent(port, 10 * MAX_CONNECTIONS) as connections:
         assert b"things_total" in request(port)[2]
@@ -73,7 +73,7 @@ def test_silent_connections_have_few_threads_and_keep_nobody_out(port: int) -> N
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost: a", b"\r"])
-def test_a_connection_that_asks_for_nothing_is_closed(
+def test_a_silent_connection_is_closed(
     port: int, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(exposition, "CONNECTION_SECONDS", 0.0)
@@ -84,7 +84,7 @@ def test_a_connection_that_asks_for_nothing_is_closed(
         wait_until(lambda: threading.active_count() == before)
 
 
-def test_an_address_in_use_is_told(port: int) -> None:
+def test_an_address_in_use_is_a_startup_error(port: int) -> None:
     with (
         pytest.raises(StartupError, match=rf"metrics-listen: cannot listen on 127.0.0.1:{port}"),
         serve_metrics(CollectorRegistry(), f"127.0.0.1:{port}"),

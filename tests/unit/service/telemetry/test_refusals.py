@@ -1,4 +1,4 @@
-"""Refused calls: each has an id, which its error and its line in the log tell."""
+"""Refused calls: each has an id, which its error and its log line contain."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(line: Any, error: aio.AioRpcError, detail: Detail) -> None:
     ("metadata", "reason"),
     [((), "MISSING_TOKEN"), ((("authorization", "Bearer wrong"),), "UNKNOWN_TOKEN")],
 )
-def test_a_call_without_a_known_token_is_told(
+def test_a_call_with_an_unknown_token_is_logged(
     play: Play, tokens: Path, detail: Detail, metadata: tuple[tuple[str, str], ...], reason: str
 ) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
@@ -76,7 +76,7 @@ def test_a_call_without_a_known_token_is_told(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_a_call_beyond_a_clients_limit_is_told_with_the_client(
+def test_a_call_over_a_clients_limit_is_logged_with_the_client(
     play: Play, tokens: Path, detail: Detail
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -95,7 +95,7 @@ def test_a_call_beyond_a_clients_limit_is_told_with_the_client(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_what_only_operators_may_is_told_with_the_client(
+def test_a_call_only_for_operators_is_logged_with_the_client(
     play: Play, tokens: Path, detail: Detail
 ) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
@@ -123,7 +123,7 @@ def test_an_invalid_request_has_one_line(play: Play, detail: Detail) -> None:
     play(scenario)
 
 
-def test_bytes_that_are_no_message_are_told(play: Play, detail: Detail) -> None:
+def test_bytes_that_are_no_message_are_logged(play: Play, detail: Detail) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         generate: Any = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
         with capture_logs() as logs:
@@ -135,7 +135,7 @@ def test_bytes_that_are_no_message_are_told(play: Play, detail: Detail) -> None:
     play(scenario)
 
 
-def test_an_unknown_model_is_told_by_every_service(play: Play, detail: Detail) -> None:
+def test_every_service_logs_an_unknown_model(play: Play, detail: Detail) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         for call, request in (
             (router.generation.Generate, generation_pb2.GenerateRequest(model="another")),
@@ -151,7 +151,7 @@ def test_an_unknown_model_is_told_by_every_service(play: Play, detail: Detail) -
     play(scenario)
 
 
-def test_a_defect_has_the_calls_id(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_logged_with_the_calls_id(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def describe(*_: Any) -> None:
         raise ValueError("a defect")
 
@@ -169,7 +169,7 @@ def test_a_defect_has_the_calls_id(play: Play, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("kind", ["request", "call refused"])
-def test_a_flood_of_refused_calls_leaves_few_lines_and_their_number(
+def test_a_flood_of_refused_calls_logs_few_lines_and_a_count(
     play: Play, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     calls, burst = 30, 5
@@ -188,11 +188,11 @@ def test_a_flood_of_refused_calls_leaves_few_lines_and_their_number(
                 await router.error(call())
             summaries: list[Any] = []
 
-            def all_told() -> bool:
+            def all_logged() -> bool:
                 summaries[:] = [line for line in logs if line["event"].endswith("not logged")]
                 return sum(line["count"] for line in summaries) == calls - burst
 
-            await wait_until(all_told)
+            await wait_until(all_logged)
         assert [line["event"] for line in lines(logs)] == [kind] * burst
         assert set(summaries[0]["by_code"]) == {"NOT_FOUND"}
         assert router.metric("refused_calls_total", reason="UNKNOWN_MODEL") == calls
@@ -200,7 +200,7 @@ def test_a_flood_of_refused_calls_leaves_few_lines_and_their_number(
     play(scenario)
 
 
-def test_what_a_flood_left_out_is_told_when_the_router_stops(
+def test_the_count_of_a_flood_is_logged_when_the_router_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(refusal_log, "BURST", 1)

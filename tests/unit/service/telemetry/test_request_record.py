@@ -143,7 +143,7 @@ def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
     assert measured.value("requests_total", code="CANCELLED") == 1
 
 
-def test_what_a_rate_is_taken_of_is_there_before_the_first_event(measured: Measured) -> None:
+def test_counters_exist_before_the_first_event(measured: Measured) -> None:
     for code in Code:
         assert measured.value("requests_total", code=code.name) == 0
     for name in ("time_to_first_token_seconds_count", "generation_tokens_total"):
@@ -242,7 +242,7 @@ def test_queue_time_is_the_workers(measured: Measured, lines: Lines) -> None:
     assert measured.value("request_queue_time_seconds_sum") == 0.25
 
 
-def test_a_queue_time_that_no_worker_told_is_not_counted(measured: Measured, lines: Lines) -> None:
+def test_an_unreported_queue_time_is_not_counted(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
         record.completed(**completion())
     assert not measured.value("request_queue_time_seconds_count")

@@ -1,4 +1,4 @@
-"""Traces: a request's span, what it points to, and what points to it."""
+"""Traces: spans of requests and runs, and their ids in logs and exemplars."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ async def generate(router: Router, traceparent: str | None = TRACEPARENT, **fiel
 GENERATE = "shaperouter.v1.GenerationService/Generate"
 
 
-def test_a_request_is_a_child_of_its_callers_span_and_its_run_a_child_of_the_request(
-    play: Play, spans: Spans
-) -> None:
+def test_spans_of_caller_request_and_run_form_one_trace(play: Play, spans: Spans) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.stall())
         response = await generate(router)
@@ -76,14 +74,14 @@ def test_a_request_is_a_child_of_its_callers_span_and_its_run_a_child_of_the_req
         assert route["shaperouter.worker"] == "worker-0"
         assert route["shaperouter.graphs"] == ("tiny prefill 1x64", "tiny decode 1x64")
         assert span.attributes is not None
-        told = {
+        expected = {
             "gen_ai.request.model": "tiny",
             "gen_ai.usage.input_tokens": 2,
             "gen_ai.usage.output_tokens": 3,
             "rpc.grpc.status_code": 0,
             "shaperouter.request_id": response.completion.request_id,
         }
-        assert told.items() <= dict(span.attributes).items()
+        assert expected.items() <= dict(span.attributes).items()
 
     play(scenario)
 
@@ -91,7 +89,7 @@ def test_a_request_is_a_child_of_its_callers_span_and_its_run_a_child_of_the_req
 @pytest.mark.parametrize(
     "traceparent", [None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"]
 )
-def test_a_request_whose_caller_brings_no_span_begins_a_trace(
+def test_a_request_without_a_callers_span_starts_a_trace(
     play: Play, spans: Spans, traceparent: str | None
 ) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
@@ -104,7 +102,7 @@ def test_a_request_whose_caller_brings_no_span_begins_a_trace(
     play(scenario)
 
 
-def test_what_its_caller_does_not_keep_is_not_kept(play: Play, spans: Spans) -> None:
+def test_a_trace_that_the_caller_does_not_sample_is_not_recorded(play: Play, spans: Spans) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await generate(router, TRACEPARENT[:-1] + "0")
         assert not spans.named(GENERATE)
@@ -113,7 +111,7 @@ def test_what_its_caller_does_not_keep_is_not_kept(play: Play, spans: Spans) -> 
     play(scenario)
 
 
-def test_a_request_that_fails_says_why(play: Play, spans: Spans) -> None:
+def test_the_span_of_a_failed_request_has_the_error(play: Play, spans: Spans) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         await router.error(generate(router, model="another"))
         (span,) = spans.named(GENERATE)
@@ -123,7 +121,7 @@ def test_a_request_that_fails_says_why(play: Play, spans: Spans) -> None:
     play(scenario)
 
 
-def test_lines_of_the_log_point_to_the_span(
+def test_log_lines_have_the_ids_of_the_span(
     play: Play, spans: Spans, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
@@ -138,7 +136,7 @@ def test_lines_of_the_log_point_to_the_span(
 
 
 @pytest.mark.usefixtures("spans")
-def test_latencies_have_exemplars_that_point_to_the_span() -> None:
+def test_exemplars_of_latencies_have_the_ids_of_the_span() -> None:
     registry = CollectorRegistry()
 
     def call() -> Mapping[str, str]:
@@ -156,7 +154,7 @@ def test_latencies_have_exemplars_that_point_to_the_span() -> None:
         assert sum(exemplar in line for line in lines) == 1
 
 
-def test_nothing_is_traced_unless_it_is_asked_for(play: Play) -> None:
+def test_tracing_is_off_by_default(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await generate(router)
         assert "traceparent" not in worker.metadata[0]
@@ -164,7 +162,7 @@ def test_nothing_is_traced_unless_it_is_asked_for(play: Play) -> None:
     play(scenario)
 
 
-def test_without_what_it_takes_tracing_is_refused_with_what_to_install(
+def test_missing_packages_for_tracing_are_a_startup_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real_import = builtins.__import__
@@ -183,7 +181,7 @@ def test_without_what_it_takes_tracing_is_refused_with_what_to_install(
     tracing.configure_tracing("off", role="router")
 
 
-def test_what_is_traced_later_than_it_came_begins_when_it_came(spans: Spans) -> None:
+def test_a_span_can_start_in_the_past(spans: Spans) -> None:
     came = time.monotonic() - 60
     run = tracing.start_span("run", start=came)
     run.part("queue", came, came + 1)

@@ -1,4 +1,4 @@
-"""Metrics made of workers' snapshots."""
+"""Metrics from the snapshots of workers."""
 
 import dataclasses
 from collections import Counter
@@ -171,7 +171,7 @@ def test_snapshots_of_one_process_replace_each_other(scraped: Scraped) -> None:
     assert scraped.value("shaperouter_stalls_total") == 2
 
 
-def test_counts_of_a_new_incarnation_are_added_to_the_old(scraped: Scraped) -> None:
+def test_counts_of_a_restarted_worker_are_added(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(traces=1)))
     scraped.metrics.lose(WorkerId("worker-0", "1"))
     scraped.metrics.observe(snapshot(graph(traces=1), incarnation="2"))
@@ -219,7 +219,7 @@ def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
     assert [key for key in counters if replaced.get(key, 0) < before[key]] == []
 
 
-def test_gauges_of_a_lost_worker_go(scraped: Scraped) -> None:
+def test_a_lost_worker_is_removed_from_the_gauges(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph()))
     scraped.metrics.observe(snapshot(graph(), worker="worker-1"))
     scraped.metrics.lose(WorkerId("worker-0", "1"))
@@ -331,7 +331,7 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
     }
 
 
-def test_weights_are_told_by_their_type_and_by_what_multiplies_by_them(scraped: Scraped) -> None:
+def test_weights_are_labelled_by_data_type_and_kernels(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(worker="worker-0"))
     scraped.metrics.observe(snapshot(worker="worker-1", kernels=""))
     name, labels = "shaperouter_weight_bytes", {"model": "gpt2", "dtype": "int8"}
@@ -339,7 +339,7 @@ def test_weights_are_told_by_their_type_and_by_what_multiplies_by_them(scraped: 
     assert scraped.value(name, **labels, kernels="none") == 500
 
 
-def test_the_start_of_a_worker_is_told_by_phase_as_far_as_it_has_come(scraped: Scraped) -> None:
+def test_the_startup_phases_that_have_ended_are_shown(scraped: Scraped) -> None:
     start = StartTimes(import_seconds=3.5, weights_seconds=0.25)
     scraped.metrics.observe(snapshot(start=start))
     name = "shaperouter_startup_seconds"
