@@ -34,6 +34,7 @@ from shaperouter_service.generation import limits
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.generation.preparation import prepare
+from shaperouter_service.wire.generation import generation_from_message
 from shaperouter_service.worker.config import HANG_TIMEOUT
 from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Event
@@ -303,7 +304,7 @@ def _run(bench: Bench, requests: Sequence[Request]) -> None:
     for request in requests:
         model = bench.engine.model(request.model)
         # There are no texts to tokenize; only stop strings need a tokenizer, and not yet.
-        prepared = asyncio.run(prepare(request, model, None))
+        prepared = asyncio.run(prepare(generation_from_message(request), model, None))
         for message in prepared.runs("search", "search", reads_along=True):
             check(message, model)
             events: queue.SimpleQueue[Event] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.text import ClientTokenizer
-from shaperouter_service.wire.inputs import GenerateAny
+from shaperouter_service.wire.generation import GenerateAny, generation_from_message
 from shaperouter_service.wire.options import options_from_message
 
 MODEL = ServedModel(
@@ -66,7 +66,7 @@ class Letters:
 
 def prepared(request: GenerateAny, model: ServedModel = MODEL) -> PreparedRequest:
     tokenizer = cast("ClientTokenizer", Letters()) if model.tokenizer else None
-    return asyncio.run(prepare(request, model, tokenizer))
+    return asyncio.run(prepare(generation_from_message(request), model, tokenizer))
 
 
 def violations(request: GenerateAny, model: ServedModel = MODEL) -> Sequence[Violation]:

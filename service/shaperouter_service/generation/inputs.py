@@ -1,6 +1,6 @@
 """Validation of what a model reads: its source, and the prompt that it continues."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.errors import Violation
@@ -28,6 +28,18 @@ class Input:
     text: str | None
     ids_field: str
     token_ids: Sequence[int] | None
+
+    async def tokens(
+        self, encode: Callable[[str], Awaitable[Sequence[int]]] | None
+    ) -> tuple[str, Sequence[int]]:
+        """Returns the field that was given, and its tokens.
+
+        Args:
+            encode: Tokenizes a text; None without a tokenizer.
+        """
+        if encode and self.text is not None:
+            return self.text_field, await encode(self.text)
+        return f"{self.ids_field}.ids", self.token_ids or ()
 
 
 def input_violations(given: Input, model: ModelFacts) -> Iterator[Violation]:

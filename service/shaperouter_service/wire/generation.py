@@ -1,5 +1,8 @@
 """Generations and their messages."""
 
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.generation.events import (
     Completed,
@@ -9,14 +12,31 @@ from shaperouter_service.generation.events import (
     GenerationEvent,
     SequenceEnd,
 )
+from shaperouter_service.generation.inputs import Input
+from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import Stalled
 from shaperouter_service.wire.decisions import decision_to_message
+from shaperouter_service.wire.options import options_from_message
 from shaperouter_service.wire.run_events import (
     FINISH_REASON_TO_MESSAGE,
     graph_use_to_message,
     logprobs_to_message,
     stall_to_message,
 )
+
+GenerateAny: TypeAlias = generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest
+
+
+def generation_from_message(message: GenerateAny) -> GenerationRequest:
+    """The request of a message."""
+    return GenerationRequest(
+        model=message.model,
+        input=_input(message, "text", "token_ids"),
+        decoder_input=_input(message, "decoder_text", "decoder_token_ids"),
+        options=options_from_message(message.options),
+        explain=message.explain,
+        reads_along=isinstance(message, generation_pb2.GenerateStreamRequest),
+    )
 
 
 def generation_event_to_message(event: GenerationEvent) -> generation_pb2.GenerateStreamResponse:
@@ -57,6 +77,14 @@ def generation_to_message(generation: Generation) -> generation_pb2.GenerateResp
         ],
         completion=_completion_to_message(generation.completion),
     )
+
+
+def _input(message: GenerateAny, text_field: Any, ids_field: Any) -> Input:
+    text: str | None = getattr(message, text_field) if message.HasField(text_field) else None
+    ids: Sequence[int] | None = None
+    if message.HasField(ids_field):
+        ids = getattr(message, ids_field).ids
+    return Input(text_field=text_field, text=text, ids_field=ids_field, token_ids=ids)
 
 
 def _end_to_message(end: SequenceEnd) -> generation_pb2.SequenceEnd:

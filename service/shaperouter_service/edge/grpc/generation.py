@@ -8,7 +8,11 @@ from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from shaperouter_service.edge.grpc.calls import current_call, with_header
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.generation.service import GenerationService
-from shaperouter_service.wire.generation import generation_event_to_message, generation_to_message
+from shaperouter_service.wire.generation import (
+    generation_event_to_message,
+    generation_from_message,
+    generation_to_message,
+)
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
@@ -22,15 +26,15 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: Any
     ) -> generation_pb2.GenerateResponse:
         """Answers once, when the generation has ended."""
-        events = with_header(self._service.generate(request, current_call()), context)
-        async with contextlib.aclosing(events):
-            return generation_to_message(await collected(events))
+        events = self._service.generate(generation_from_message(request), current_call())
+        async with contextlib.aclosing(with_header(events, context)) as answers:
+            return generation_to_message(await collected(answers))
 
     async def GenerateStream(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateStreamRequest, context: Any
     ) -> AsyncIterator[generation_pb2.GenerateStreamResponse]:
         """Answers as tokens are generated."""
-        events = with_header(self._service.generate(request, current_call()), context)
-        async with contextlib.aclosing(events):
-            async for event in events:
+        events = self._service.generate(generation_from_message(request), current_call())
+        async with contextlib.aclosing(with_header(events, context)) as answers:
+            async for event in answers:
                 yield generation_event_to_message(event)

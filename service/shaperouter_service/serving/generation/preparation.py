@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.contradictions import contradictions
@@ -16,6 +15,7 @@ from shaperouter_service.generation.inputs import (
 )
 from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.resolution import Resolved, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.generation.validation import (
@@ -26,14 +26,6 @@ from shaperouter_service.generation.validation import (
 )
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.text import ClientTokenizer, search_stop_violations
-from shaperouter_service.wire.inputs import (
-    GenerateAny,
-    decoder_input_from_message,
-    input_from_message,
-)
-from shaperouter_service.wire.options import (
-    options_from_message,
-)
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
 # are generated again.
@@ -96,7 +88,7 @@ class PreparedRequest:
 
 
 async def prepare(
-    request: GenerateAny, model: ServedModel, tokenizer: ClientTokenizer | None
+    request: GenerationRequest, model: ServedModel, tokenizer: ClientTokenizer | None
 ) -> PreparedRequest:
     """Validates a request, tokenizes it and resolves its options.
 
@@ -109,7 +101,7 @@ async def prepare(
         InvalidRequestError: It is invalid; contains all violations.
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
-    facts, given = ModelFacts.of(model), options_from_message(request.options)
+    facts, given = ModelFacts.of(model), request.options
     wrong_options = list(option_violations(given, facts))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
@@ -151,49 +143,38 @@ async def prepare(
 
 
 async def _prompt(
-    request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
+    request: GenerationRequest, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
     wrong = [
-        *input_violations(input_from_message(request), facts),
-        *decoder_input_violations(decoder_input_from_message(request), facts),
+        *input_violations(request.input, facts),
+        *decoder_input_violations(request.decoder_input, facts),
     ]
     if wrong:
         return (), wrong
-    field, prompt = await _input(request, tokenizer)
+    field, prompt = await request.input.tokens(tokenizer.encode if tokenizer else None)
     return prompt, list(prompt_violations(facts, field, prompt))
 
 
 async def _source(
-    request: GenerateAny, facts: ModelFacts, tokenizer: ClientTokenizer | None
+    request: GenerationRequest, facts: ModelFacts, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    if wrong := list(input_violations(input_from_message(request), facts)):
+    if wrong := list(input_violations(request.input, facts)):
         return (), wrong
-    field, source = await _input(request, tokenizer)
+    field, source = await request.input.tokens(tokenizer.encode if tokenizer else None)
     return source, list(source_violations(facts, field, source))
 
 
-async def _input(
-    request: GenerateAny, tokenizer: ClientTokenizer | None
-) -> tuple[str, Sequence[int]]:
-    """The field that was set, of text and token ids, and its tokens."""
-    if tokenizer and request.HasField("text"):
-        return "text", await tokenizer.encode(request.text)
-    return "token_ids.ids", request.token_ids.ids
-
-
 async def _decoder_prompt(
-    request: GenerateAny,
+    request: GenerationRequest,
     model: ServedModel,
     facts: ModelFacts,
     tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
     """Returns a decoder's prompt, with the start token first in any case."""
-    if wrong := list(decoder_input_violations(decoder_input_from_message(request), facts)):
+    if wrong := list(decoder_input_violations(request.decoder_input, facts)):
         return (), wrong
-    prompt: Sequence[int] = request.decoder_token_ids.ids
-    field = "decoder_token_ids.ids"
-    if tokenizer and request.HasField("decoder_text"):
-        field, prompt = "decoder_text", await tokenizer.encode_plain(request.decoder_text)
+    encode = tokenizer.encode_plain if tokenizer else None
+    field, prompt = await request.decoder_input.tokens(encode)
     # A list that is too long is refused anyway and need not be copied.
     start = model.decoder_start_token_id
     if start is not None and len(prompt) <= model.max_length and prompt[:1] != [start]:
@@ -216,13 +197,13 @@ def sequence_seed(seed: int, sequence: int) -> int:
 
 
 def _echo(
-    request: GenerateAny,
+    request: GenerationRequest,
     facts: ModelFacts,
     prompt: Sequence[int],
     tokenizer: ClientTokenizer | None,
 ) -> Delta:
-    field: Any = "decoder_text" if facts.has_encoder else "text"
-    text = getattr(request, field)
-    if tokenizer and not request.HasField(field):
-        text = tokenizer.decode(prompt)
+    given = request.decoder_input if facts.has_encoder else request.input
+    text = given.text
+    if text is None:
+        text = tokenizer.decode(prompt) if tokenizer else ""
     return Delta(sequence=0, text=text, token_ids=prompt)

@@ -3,10 +3,10 @@
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent
+from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import Stalled
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import Signature
@@ -23,7 +23,6 @@ from shaperouter_service.serving.models import takes_text
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
-from shaperouter_service.wire.inputs import GenerateAny
 
 
 class GenerationService:
@@ -50,7 +49,7 @@ class GenerationService:
         self._recorder = recorder
 
     async def generate(
-        self, request: GenerateAny, call: Call
+        self, request: GenerationRequest, call: Call
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yields the events of a generation; closing the generator cancels its runs.
 
@@ -64,15 +63,14 @@ class GenerationService:
             record.waits(name)
             prepared = await self._prepare(request, name, call, record)
             record.prompt(len(prepared.source) + len(prepared.prompt))
-            streamed = isinstance(request, generation_pb2.GenerateStreamRequest)
-            runs = prepared.runs(call.request_id, call.client, reads_along=streamed)
+            runs = prepared.runs(call.request_id, call.client, reads_along=request.reads_along)
             events = self._run(prepared, runs, call, record)
             async with contextlib.aclosing(events):
                 async for event in events:
                     yield event
 
     async def _prepare(
-        self, request: GenerateAny, name: str, call: Call, record: RequestRecord
+        self, request: GenerationRequest, name: str, call: Call, record: RequestRecord
     ) -> PreparedRequest:
         """Validates a request and resolves every default.
 

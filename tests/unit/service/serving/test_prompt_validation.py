@@ -12,6 +12,7 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.text import ClientTokenizer
+from shaperouter_service.wire.generation import generation_from_message
 
 # Request, field that is blamed, what the description must hold: the limit and the value.
 PROMPT_VIOLATIONS: list[tuple[str, generation_pb2.GenerateRequest, str, list[str]]] = [
@@ -57,7 +58,11 @@ def test_text_that_gives_no_token_is_told() -> None:
             return []
 
     with pytest.raises(InvalidRequestError, match="text: must not be empty, got 0 tokens"):
-        asyncio.run(prepare(with_text("x"), MODEL, cast("ClientTokenizer", Nothing())))
+        asyncio.run(
+            prepare(
+                generation_from_message(with_text("x")), MODEL, cast("ClientTokenizer", Nothing())
+            )
+        )
 
 
 def test_text_of_tokens_that_the_model_does_not_have_is_told() -> None:
@@ -66,7 +71,11 @@ def test_text_of_tokens_that_the_model_does_not_have_is_told() -> None:
             return [1, 100, 101]
 
     with pytest.raises(InvalidRequestError, match=r"vocab_size of tiny - 1\), got 100"):
-        asyncio.run(prepare(with_text("x"), MODEL, cast("ClientTokenizer", Larger())))
+        asyncio.run(
+            prepare(
+                generation_from_message(with_text("x")), MODEL, cast("ClientTokenizer", Larger())
+            )
+        )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from shaperouter_service.serving.transcription.options import (
     resolve_transcription,
 )
 from shaperouter_service.text import ClientTokenizer, Tokenizer, load_tokenizer
-from shaperouter_service.wire.inputs import GenerateAny
+from shaperouter_service.wire.generation import GenerateAny, generation_from_message
 from shaperouter_service.wire.transcription import transcription_options_from_message
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def test_a_text_over_the_limit_is_refused_without_tokenizing_it(
 
 def refused(request: GenerateAny, model: ServedModel) -> Sequence[Any]:
     with pytest.raises(InvalidRequestError) as error:
-        asyncio.run(prepare(request, model, cast("ClientTokenizer", Unasked())))
+        asyncio.run(
+            prepare(generation_from_message(request), model, cast("ClientTokenizer", Unasked()))
+        )
     return error.value.violations
 
 
@@ -108,13 +110,19 @@ def refused(request: GenerateAny, model: ServedModel) -> Sequence[Any]:
 )
 def test_a_text_at_the_limit_is_tokenized(make: Any, model: ServedModel, limit: int) -> None:
     request = make(" " * limit)
-    assert asyncio.run(prepare(request, model, cast("ClientTokenizer", Short()))).prompt
+    assert asyncio.run(
+        prepare(generation_from_message(request), model, cast("ClientTokenizer", Short()))
+    ).prompt
 
 
 def test_the_limit_is_of_characters_and_not_of_bytes() -> None:
     assert len("東".encode()) > 1
     assert asyncio.run(
-        prepare(prompt("東" * LONGEST_PROMPT), MODEL, cast("ClientTokenizer", Short()))
+        prepare(
+            generation_from_message(prompt("東" * LONGEST_PROMPT)),
+            MODEL,
+            cast("ClientTokenizer", Short()),
+        )
     ).prompt
 
 
