@@ -1,9 +1,9 @@
 """Shaperouter's service: a router for requests, and workers that run compiled graphs.
 
-How a request is served, package by package:
+How a request is served, room by room:
 
-1. `generation` validates the options; a violation names the field, the limit and the value.
-2. `text` tokenizes the prompt.
+1. A door of `edge` translates the message, and `serving` authenticates the call and applies limits.
+2. `generation` validates the options, and `text` tokenizes the prompt.
 3. `routing` computes the signatures that the request needs and finds, in the catalog, the worker
    and the graphs that finish it first.
 4. `fleet` sends it to the worker and streams back the worker's responses.
@@ -12,8 +12,8 @@ How a request is served, package by package:
    the forward pass of a model family from `models`.
 7. `text` converts tokens back to text, and `telemetry` records what happened.
 
-Only `worker`, `graphs`, `decoding` and `models` import TensorFlow, and only worker processes
-import those.
+Only `worker`, `graphs`, `decoding`, `models` and `kernels` import TensorFlow, and only worker
+processes import those.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The `shaperouterd` command. Its subcommands are in `commands`."""
+"""The entry point of `shaperouterd`, whose commands are in `commands`."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _interrupted(*_: Any) -> NoReturn:
-    """Ends a command that is not serving yet, or that does one piece of work."""
+    """Ends a command that is not serving (yet)."""
     # Not with Python's standard error, which the interrupted code may be writing to.
     os.write(2, b"shaperouterd: interrupted\n")
     raise SystemExit(EXIT_INTERRUPTED)

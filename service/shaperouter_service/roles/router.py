@@ -64,21 +64,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RouterConfig:
-    """What a router needs to know.
+    """Settings of a router.
 
     Attributes:
-        models: The models it serves; it reads their tokenizers.
+        models: The served models, whose tokenizers it reads.
         listen: Address of the gRPC server.
         metrics_listen: Address of /metrics.
-        grace: Seconds that running requests have to finish when the service stops.
-        max_queue_seconds: Longest that a request may be expected to wait for a slot.
-        max_calls: Maximum of generations and transcriptions that it handles at a time.
-        max_recording_memory: Maximum bytes that recordings take at a time.
-        own_workers: The workers are this process's own, so their metrics are, too.
-        health_listen: Address of a server for health alone; None is without.
-        tls: What the gRPC server shows and asks; None speaks plain text.
-        tokens: File of the clients that may call; None lets all call.
-        worker_tls: What is asked of workers; None speaks plain text with them.
+        grace: Seconds that running requests get to finish when the service stops.
+        max_queue_seconds: Maximum expected wait for a slot.
+        max_calls: Maximum number of generations and transcriptions in progress.
+        max_recording_memory: Maximum bytes of all recordings.
+        own_workers: Whether the workers are child processes, whose metrics this process shows.
+        health_listen: Address of the health server; None means no such server.
+        tls: TLS settings of the gRPC server; None means plain text.
+        tokens: File of the clients that may call; None means that anyone may.
+        worker_tls: TLS settings for workers; None means plain text.
     """
 
     models: Sequence[ModelSource]
@@ -103,12 +103,12 @@ async def run_router(
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        config: What to serve where.
-        workers: Addresses of the workers; a name stands for all addresses it has.
-        processes: Theirs, where they are this process's own, and are stopped after it.
+        config: Settings of the router.
+        workers: Addresses of workers; a host name stands for all of its addresses.
+        processes: The workers' processes, if they are child processes.
 
     Raises:
-        StartupError: A port, a tokenizer, or a file of certificates or tokens is unusable.
+        StartupError: A port, a tokenizer, a certificate or the file of tokens is unusable.
     """
     raise_descriptor_limit()
     stop = stop_signal()
@@ -164,7 +164,7 @@ async def run_router(
             discovered(fleet, workers),
             compiling(fleet),
             spent_budgets,
-            # Our own workers have names of our own.
+            # Local workers get distinct names.
             contextlib.nullcontext() if processes else telling_shared_names(fleet),
             stopped_at_end(server, admission, grace=config.grace),
         ):
@@ -211,7 +211,7 @@ def _authentication(config: RouterConfig, metrics: AccessMetrics) -> Authenticat
 
 
 def _max_message_bytes(models: Sequence[ModelSource]) -> int:
-    """What gRPC lets through: a large message takes twice its size, if only to refuse it."""
+    """Maximum size of a message: gRPC needs twice the size of a large one even to refuse it."""
     if any(may_transcribe(model.directory) for model in models):
         return MAX_MESSAGE_BYTES
     return MAX_TEXT_REQUEST_BYTES
@@ -227,7 +227,7 @@ def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | Non
 
 @contextlib.asynccontextmanager
 async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterator[None]:
-    """Says inside of the context whether every model has a worker, and not ready at its end."""
+    """Reports inside the context whether every model has a worker, and not ready at its end."""
 
     async def follow() -> None:
         was_ready = False

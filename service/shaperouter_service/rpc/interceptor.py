@@ -62,14 +62,14 @@ class ErrorInterceptor(aio.ServerInterceptor):
 
 
 class ParsingInterceptor(aio.ServerInterceptor):
-    """Parses messages after all other interceptors have let the call in."""
+    """Parses messages after all other interceptors have admitted the call."""
 
     def __init__(self, requests: Mapping[str, type[Message]], max_bytes: Mapping[str, int]) -> None:
-        """Takes what is known of methods by their paths, `/package.Service/Method`.
+        """Takes facts about methods by their paths, `/package.Service/Method`.
 
         Args:
-            requests: The request type of each.
-            max_bytes: Maximum bytes of a request, of those that take less than gRPC lets through.
+            requests: Request types.
+            max_bytes: Maximum bytes of a request, if lower than gRPC's limit.
         """
         self._requests = requests
         self._max_bytes = max_bytes

@@ -1,4 +1,4 @@
-"""Making gRPC servers, alike for router and worker."""
+"""Creating, binding and stopping the gRPC servers of routers and workers."""
 
 import asyncio
 import contextlib
@@ -23,26 +23,24 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import max_connections
 
-# gRPC's own default, said aloud: recordings come in pieces, and prompts are far below it.
+# gRPC's default, made explicit: recordings arrive in pieces, and prompts are far smaller.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
-# Seconds after which a caller's connection is told to make its next calls on a new one; gRPC adds
-# or takes a tenth. What runs on it goes on. A new connection goes where routers are now: so callers
-# find those that were added, and leave those that are about to go before these take no more
-# requests. It is longer than the 30 s for which gRPC keeps what a name stood for, or callers might
-# come back.
+# Seconds after which a caller is asked to use a new connection for its next calls; gRPC varies this
+# by a tenth. Running calls continue on the old one. A new connection resolves the name again, so
+# callers find added routers and leave those that are about to stop. It is longer than the 30 s for
+# which gRPC caches a name, or callers might return to the same router.
 CONNECTION_AGE = 40.0
 
-# Calls of a method that may wait to be let in or refused: some 5 kB each, and taken at a thousand a
-# second or so. And the seconds for which they may: deadlines end them sooner.
+# Maximum calls of a method that wait to be admitted or refused, at about 5 kB each and a thousand
+# per second, and their maximum wait in seconds, which deadlines shorten.
 MAX_PENDING_CALLS = 100_000
 MAX_PENDING_SECONDS = 3600
 
-# Seconds that a new connection has to say what it is; gRPC's default is two minutes.
+# Time limit of a new connection's handshake in seconds; gRPC's default is two minutes.
 HANDSHAKE_TIMEOUT = 20.0
 
-# Seconds for the last words of calls that have ended to leave, and for calls that are no work to be
-# told to end.
+# Seconds to send the last messages of ended calls, and to end calls that are not work.
 FLUSH = 1.0
 
 
@@ -55,19 +53,19 @@ def make_server(
     max_bytes: Mapping[str, int] = MappingProxyType({}),
     connection_age: float | None = None,
 ) -> aio.Server:
-    """Makes a server that turns the errors of these services into statuses.
+    """Creates a server, which turns errors of its services into statuses.
 
     Args:
-        services: What it serves.
-        within: What calls are handled in, before anything of them is parsed; may refuse them.
-        outer: What sees calls first, and how they end.
-        max_message_bytes: Maximum bytes of any message: what is above is refused unread, by gRPC.
+        services: The services that it will serve.
+        within: Returns the context manager around a call, which may refuse it before parsing.
+        outer: Interceptors that see calls first and see how they end.
+        max_message_bytes: Maximum bytes of any message; gRPC refuses larger ones unread.
         max_bytes: Maximum bytes of a request, by the full name of its service, where that is less:
             what is above is read, and refused without parsing it.
-        connection_age: Seconds after which connections are renewed; None leaves them as they are.
+        connection_age: Seconds after which connections are renewed; None means never.
     """
     age = [("grpc.max_connection_age_ms", int(connection_age * 1000))] if connection_age else []
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_ours)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_callers_cannot_cause)
     requests: dict[str, type[Message]] = {
         f"/{service.full_name}/{method.name}": GetMessageClass(method.input_type)
         for service in services
@@ -82,28 +80,26 @@ def make_server(
     return aio.server(
         interceptors=[
             *outer,
-            # What the next ones raise becomes a status.
+            # Turns errors of the next ones into statuses.
             ErrorInterceptor(within),
             ParsingInterceptor(requests, limits),
         ],
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
-            # A second process on the same port would take half of the calls.
+            # Otherwise a second process on the same port would get half of the calls.
             ("grpc.so_reuseport", 0),
-            # Who waits long for a first token may well ask whether we are still there.
+            # Callers that wait long for a first token may ping.
             ("grpc.http2.min_ping_interval_without_data_ms", int(MIN_PING_INTERVAL * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", int(CALLER_PING_INTERVAL * 1000)),
-            # What gRPC goes by; grpc.keepalive_timeout_ms leaves it at a minute.
+            # The option that has an effect; with grpc.keepalive_timeout_ms it stays a minute.
             ("grpc.http2.ping_timeout_ms", int(CALLER_PING_TIMEOUT * 1000)),
-            # A call waits here until the event loop takes it, which then lets it in or refuses it.
-            # gRPC's own limits are a thousand calls and 30 s, and end what is beyond as CANCELLED,
-            # without a word that programs could act on.
+            # A call waits here until the event loop admits or refuses it. Above gRPC's default
+            # limits, a thousand calls and 30 s, calls would end as CANCELLED without details.
             ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
             ("grpc.server_max_unrequested_time_in_server", MAX_PENDING_SECONDS),
-            # Beyond this, connections are closed at once: without descriptors, no worker could be
-            # replaced.
+            # Further connections are closed at once, because replacing a worker needs descriptors.
             ("grpc.max_allowed_incoming_connections", max_connections()),
             ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_TIMEOUT * 1000)),
             *age,
@@ -111,12 +107,11 @@ def make_server(
     )
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether what gRPC logs is something else than what any caller can have it log.
+def _callers_cannot_cause(record: logging.LogRecord) -> bool:
+    """Whether a log line of gRPC is one that callers cannot cause.
 
-    A connection that ended while a call wrote to it: the call ends like others that their callers
-    cancel. Metadata that is no UTF-8: it is read as Latin-1, and the line would show it, be it a
-    token.
+    Callers can break a connection while a call writes to it; the call then ends as cancelled. They
+    can also send metadata that is not UTF-8, which the line would show, even if it is a token.
     """
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (aio.InternalError, UnicodeDecodeError))
@@ -128,8 +123,8 @@ async def stopped_at_end(
 ) -> AsyncIterator[None]:
     """Stops a server at the end of the context.
 
-    After a normal end, work that was let in has `grace` seconds to finish, and new work is refused
-    with a status that says so; after an exception, there is no time for either.
+    After a normal end, admitted work has `grace` seconds to finish, and new work is refused
+    with an error. After an exception, the server stops at once.
     """
     try:
         yield
@@ -151,13 +146,13 @@ def listen(
     """Binds a server and returns the port, 0 for a Unix socket.
 
     Args:
-        server: What is bound.
+        server: The server.
         address: HOST:PORT or unix:PATH.
-        tls: What it shows and asks; None speaks plain text.
-        option: That the address comes from.
+        tls: TLS settings of the server; None means plain text.
+        option: Name of the option with the address, for errors.
 
     Raises:
-        StartupError: The address is in use or is not one, or a file of `tls` cannot be used.
+        StartupError: The address is in use or invalid, or a file of `tls` cannot be used.
     """
     if not address.startswith(("unix:", "unix-abstract:")):
         split_address(address, option=option)

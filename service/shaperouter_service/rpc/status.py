@@ -1,4 +1,4 @@
-"""Errors to gRPC statuses with `google.rpc` details, and back."""
+"""Conversion of errors to gRPC statuses with `google.rpc` details, and back."""
 
 from typing import Any, NoReturn
 
@@ -48,7 +48,7 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
 
 
 def from_call(error: aio.AioRpcError) -> RelayedError:
-    """The error of a call to a worker."""
+    """Converts the error of a call to a worker."""
     code = Code(error.code().value[0])
     status = rpc_status.from_call(error)
     if status is None:
@@ -71,12 +71,12 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
 
 
 def reason_of(error: aio.AioRpcError) -> str:
-    """The constant of a call's ErrorInfo; empty if the error is not one of ours."""
+    """The reason in a call's ErrorInfo; empty if the error is not from this service."""
     return from_call(error).reason
 
 
 def request_id_of(context: aio.ServicerContext[Any, Any]) -> str:
-    """The id that a call tells in its trailing metadata; empty if it tells none."""
+    """The request id in a call's trailing metadata; empty if there is none."""
     return str(dict(context.trailing_metadata() or ()).get(REQUEST_ID_KEY, ""))
 
 
@@ -85,6 +85,6 @@ async def abort(context: aio.ServicerContext[Any, Any], error: ServiceError) -> 
     status = to_status(error, request_id_of(context))
     metadata = (*(context.trailing_metadata() or ()), (_DETAILS_KEY, status.SerializeToString()))
     if error.deadly:
-        # Tells gRPC's own retries to stop; people and their programs still may.
+        # Stops gRPC's automatic retries; callers may still retry.
         metadata = (*metadata, ("grpc-retry-pushback-ms", "-1"))
     await context.abort(_GRPC_CODES[error.code], status.message, metadata)
