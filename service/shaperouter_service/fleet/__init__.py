@@ -4,10 +4,10 @@ from shaperouter_service.fleet.compiling import compiling
 from shaperouter_service.fleet.discovery import discovered
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.link import WorkerLink
-from shaperouter_service.fleet.names import telling_shared_names
 from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.fleet.processes import WorkerProcesses
-from shaperouter_service.fleet.recycling import recycling, telling_spent_budgets
+from shaperouter_service.fleet.recycling import recycling, warning_of_spent_budgets
+from shaperouter_service.fleet.shared_names import warning_of_shared_names
 from shaperouter_service.fleet.supervisor import WorkerProcess, spawning
 
 __all__ = [
@@ -20,6 +20,6 @@ __all__ = [
     "discovered",
     "recycling",
     "spawning",
-    "telling_shared_names",
-    "telling_spent_budgets",
+    "warning_of_shared_names",
+    "warning_of_spent_budgets",
 ]

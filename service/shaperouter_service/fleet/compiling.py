@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 
 from shaperouter_service.errors import ServiceError
+from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
-from shaperouter_service.fleet.rounds import one_round
 from shaperouter_service.routing.policy import compile_requests
 from shaperouter_service.routing.signatures import Signature
 
@@ -31,7 +31,7 @@ async def compiling(fleet: Fleet) -> AsyncIterator[None]:
 
 async def _follow(fleet: Fleet) -> None:
     async for _ in fleet.changes():
-        with one_round("compiling"):
+        with survive_errors("compiling"):
             wanted = compile_requests(fleet.catalog.views().values(), time.monotonic())
             for worker, signatures in wanted.items():
                 await _ask(fleet, worker, signatures)
@@ -40,7 +40,7 @@ async def _follow(fleet: Fleet) -> None:
 
 async def _ask(fleet: Fleet, worker: str, signatures: Sequence[Signature]) -> None:
     try:
-        refused = await fleet.want(worker, signatures)
+        refused = await fleet.request_compile(worker, signatures)
     except ServiceError as error:
         # The next check requests it again while it is worth it.
         log.warning("worker could not be asked to compile", worker=worker, reason=str(error))

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from shaperouter_service.fleet.rounds import one_round
+from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.rpc.addresses import split_address
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ async def discovered(
     async def follow() -> None:
         unresolved: set[str] = set()
         while True:
-            with one_round("discovery"):
+            with survive_errors("discovery"):
                 for worker, (host, port) in names.items():
                     try:
                         found[worker] = sorted(_joined(ip, port) for ip in await resolve(host))

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
 # Timeout in seconds of a request for graphs, which a worker answers at once.
-WANT_TIMEOUT = 10.0
+COMPILE_REQUEST_TIMEOUT = 10.0
 
 # When a process dies, its runs end without a reason, at the same moment as the Watch stream. So a
 # run waits this many seconds for the Watch stream to give a reason.
@@ -116,7 +116,7 @@ class WorkerLink:
         # How the watched process ends.
         self._verdict: asyncio.Future[Loss] | None = None
         # The latest error since the worker could last be watched.
-        self._told_reasons: set[str] = set()
+        self._logged_reasons: set[str] = set()
         # Pause before the next attempt if this one fails.
         self._retry_seconds = FIRST_RETRY
 
@@ -129,7 +129,7 @@ class WorkerLink:
         """Follows the worker's state until cancelled, over any number of its restarts."""
         while True:
             verdict = self._verdict = asyncio.get_running_loop().create_future()
-            loss = await self._watch_life()
+            loss = await self._watch_process()
             verdict.set_result(loss)
             self._on_lost(self, loss)
             if loss is Loss.DRAINING:
@@ -152,7 +152,7 @@ class WorkerLink:
             self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
             await before.close()
 
-    async def _watch_life(self) -> Loss:
+    async def _watch_process(self) -> Loss:
         # With TLS, a failed connection may mean that nothing listens, or that a certificate was
         # refused. Waiting does not help against the latter, so it must be reported.
         wait = self._tls is None
@@ -166,7 +166,7 @@ class WorkerLink:
                 self._on_heard(self.address)
                 self._on_snapshot(self, snapshot_from_message(message))
                 self._retry_seconds = FIRST_RETRY
-                self._told_reasons.clear()
+                self._logged_reasons.clear()
                 message = await _unless_silent(call.read())
         except TimeoutError:
             log.warning("worker silent", address=self.address)
@@ -174,8 +174,8 @@ class WorkerLink:
         except aio.AioRpcError as error:
             reason = error.details() or ""
             # Log each error once: a worker that was absent may return and refuse the certificate.
-            if reason not in self._told_reasons:
-                self._told_reasons.add(reason)
+            if reason not in self._logged_reasons:
+                self._logged_reasons.add(reason)
                 log.warning("worker lost", address=self.address, reason=reason)
             return Loss.DRAINING if self._draining else Loss.LOST
         # A worker's invalid message must not end the watching, which would hide the worker for
@@ -241,11 +241,11 @@ class WorkerLink:
             del self._runs[call]
             call.cancel()
 
-    async def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
+    async def request_compile(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Requests graphs from the worker without waiting for them.
 
         Args:
-            signatures: The graphs, in order of worth.
+            signatures: The graphs, in order of priority.
 
         Returns:
             The graphs that it will not make, with the reason.
@@ -256,7 +256,7 @@ class WorkerLink:
         """
         request = worker_pb2.WantRequest(signatures=map(signature_to_message, signatures))
         try:
-            response = await self._stub.Want(request, timeout=WANT_TIMEOUT)
+            response = await self._stub.Want(request, timeout=COMPILE_REQUEST_TIMEOUT)
         except aio.AioRpcError as error:
             if error.code() in {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}:
                 raise WorkerLostError(self.address) from error

@@ -49,14 +49,14 @@ class OverloadGuard:
                 del self._waiting[lane]
 
     def check(
-        self, client: str, option: Option, *, least_share: float, seconds_left: float | None
+        self, client: str, option: Option, *, min_share: float, seconds_left: float | None
     ) -> None:
         """Admits a request or raises an error.
 
         Args:
             client: The client.
             option: The best option to serve the request.
-            least_share: Fraction of its tokens that must be generated before it can end.
+            min_share: Fraction of its tokens that must be generated before it can end.
             seconds_left: Seconds until its deadline, if it has one.
 
         Raises:
@@ -68,7 +68,7 @@ class OverloadGuard:
         model, wait = option.decode.model, self._expected_wait(client, option)
         if wait > self._limit:
             raise OverloadedError(model, wait, self._limit)
-        device = option.prefill_seconds + least_share * option.decode_seconds
+        device = option.prefill_seconds + min_share * option.decode_seconds
         needed = wait + option.stall_seconds + device
         if seconds_left is not None and CERTAIN * needed > seconds_left:
             raise DeadlineTooShortError(

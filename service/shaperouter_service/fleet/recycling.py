@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import structlog
 
 from shaperouter_service.errors import ServiceError, StoppingError
+from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.processes import WorkerProcesses
-from shaperouter_service.fleet.rounds import one_round
 from shaperouter_service.fleet.supervisor import WorkerProcess, reason_of_end
 from shaperouter_service.routing.policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
@@ -102,27 +102,27 @@ async def recycling(
 
 
 @contextlib.asynccontextmanager
-async def telling_spent_budgets(fleet: Fleet) -> AsyncIterator[None]:
+async def warning_of_spent_budgets(fleet: Fleet) -> AsyncIterator[None]:
     """Logs inside the context which workers need a restart that this process cannot do."""
-    task = asyncio.create_task(_tell_spent_budgets(fleet))
+    task = asyncio.create_task(_warn_of_spent_budgets(fleet))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _tell_spent_budgets(fleet: Fleet) -> None:
-    told: set[WorkerId] = set()
+async def _warn_of_spent_budgets(fleet: Fleet) -> None:
+    warned: set[WorkerId] = set()
     async for _ in fleet.changes():
-        with one_round("telling spent budgets"):
+        with survive_errors("telling spent budgets"):
             views = fleet.catalog.views()
-            told &= views.keys()
-            for life, view in views.items():
-                if life not in told and successor_graphs(view):
-                    told.add(life)
+            warned &= views.keys()
+            for worker, view in views.items():
+                if worker not in warned and successor_graphs(view):
+                    warned.add(worker)
                     log.warning(
                         "worker's budget is spent on graphs that save nothing: restart the worker",
-                        worker=life.name,
+                        worker=worker.name,
                         graphs=len(_ready(view)),
                         worth_making=len(successor_graphs(view)),
                     )
@@ -145,16 +145,16 @@ class _Recycler:
         """Follows the fleet until the service stops."""
         async for _ in self._fleet.changes():
             # The service is stopping: there are no more changes.
-            with one_round("recycling"), contextlib.suppress(StoppingError):
+            with survive_errors("recycling"), contextlib.suppress(StoppingError):
                 await self._recycle_one()
             await asyncio.sleep(INTERVAL)
 
     async def _recycle_one(self) -> None:
         """Recycles the first worker that is worth it, if any."""
-        for life, view in self._catalog.views().items():
-            graphs = [] if self._is_paused(life.name) else successor_graphs(view)
+        for worker, view in self._catalog.views().items():
+            graphs = [] if self._is_paused(worker.name) else successor_graphs(view)
             if graphs:
-                await self._recycle(life.name, view, graphs)
+                await self._recycle(worker.name, view, graphs)
                 return
 
     async def _recycle(self, name: str, worker: WorkerView, graphs: Sequence[Signature]) -> None:
@@ -217,11 +217,11 @@ class _Recycler:
         """
         try:
             async with asyncio.timeout(WARM_LIMIT):
-                life = await self._when(lambda: self._warm_life(address))
+                successor = await self._when(lambda: self._warm_successor(address))
         except TimeoutError as error:
             raise _GivenUpError(f"its successor was not ready after {WARM_LIMIT:g} s") from error
         try:
-            refused = await self._fleet.want_of(life, graphs)
+            refused = await self._fleet.request_compile_of(successor, graphs)
         except ServiceError as error:
             reason = f"its successor could not be asked to compile: {error}"
             raise _NotAskedError(reason) from error
@@ -229,8 +229,8 @@ class _Recycler:
             raise _no_room(*next(iter(refused.items())))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAKE_LIMIT):
-                await self._when(lambda: self._having_made(life, graphs))
-        view = self._catalog.view(life)
+                await self._when(lambda: self._having_made(successor, graphs))
+        view = self._catalog.view(successor)
         if view is None:
             raise _GivenUpError("its successor stopped reporting")
         return view
@@ -246,14 +246,14 @@ class _Recycler:
                 return found
         raise StoppingError
 
-    def _warm_life(self, address: str) -> WorkerId | None:
-        life = self._fleet.life_at(address)
-        view = self._catalog.view(life) if life else None
-        return life if view and view.warm else None
+    def _warm_successor(self, address: str) -> WorkerId | None:
+        successor = self._fleet.incarnation_at(address)
+        view = self._catalog.view(successor) if successor else None
+        return successor if view and view.warm else None
 
-    def _having_made(self, life: WorkerId, graphs: Sequence[Signature]) -> WorkerView | None:
+    def _having_made(self, successor: WorkerId, graphs: Sequence[Signature]) -> WorkerView | None:
         # A worker that is silent for a moment may return.
-        view = self._catalog.view(life)
+        view = self._catalog.view(successor)
         if view is None:
             return None
         for graph in graphs:

@@ -20,8 +20,8 @@ from shaperouter_service.fleet import (
     compiling,
     discovered,
     recycling,
-    telling_shared_names,
-    telling_spent_budgets,
+    warning_of_shared_names,
+    warning_of_spent_budgets,
 )
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.roles.exposure import warn_of_public_server
@@ -131,7 +131,7 @@ async def run_router(
     spent_budgets = (
         recycling(fleet, processes, fleet_metrics, grace=config.grace)
         if processes
-        else telling_spent_budgets(fleet)
+        else warning_of_spent_budgets(fleet)
     )
     admission = Admission()
     gate = Gate(
@@ -165,7 +165,7 @@ async def run_router(
             compiling(fleet),
             spent_budgets,
             # Local workers get distinct names.
-            contextlib.nullcontext() if processes else telling_shared_names(fleet),
+            contextlib.nullcontext() if processes else warning_of_shared_names(fleet),
             stopped_at_end(server, admission, grace=config.grace),
         ):
             port = listen(server, config.listen, tls=config.tls)

@@ -144,8 +144,8 @@ async def run_events(
     growing = writers[0]
     options = run.options
     may_end = growing.may_be_stopped or options["eos_token_ids"]
-    least_tokens = max(1, options["min_new_tokens"]) if may_end else options["max_new_tokens"]
-    events = fleet.run(run, deadline, least_tokens=least_tokens, on_route=record.routed)
+    min_tokens = max(1, options["min_new_tokens"]) if may_end else options["max_new_tokens"]
+    events = fleet.run(run, deadline, min_tokens=min_tokens, on_route=record.routed)
     async with contextlib.aclosing(events):
         async for worker, event in events:
             record.worker = worker

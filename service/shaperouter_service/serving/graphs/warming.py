@@ -54,7 +54,7 @@ class Warming:
 
     async def _ask(self, worker: str, wanted: Sequence[Signature]) -> None:
         try:
-            refused: Mapping[Signature, str] = await self._fleet.want(worker, wanted)
+            refused: Mapping[Signature, str] = await self._fleet.request_compile(worker, wanted)
         except WorkerLostError:
             refused = dict.fromkeys(wanted, f"{worker} was lost")
         except ServiceError as error:

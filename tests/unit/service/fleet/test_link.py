@@ -108,7 +108,7 @@ def test_a_wish_under_way_when_the_connection_is_closed_is_lost_and_cancels_nobo
     worker.before_wish = worker.hold
 
     async def scenario(connection: WorkerLink) -> None:
-        wish = asyncio.create_task(connection.want([]))
+        wish = asyncio.create_task(connection.request_compile([]))
         await until(lambda: bool(worker.wanted))
         await connection.close()
         with pytest.raises(WorkerLostError):

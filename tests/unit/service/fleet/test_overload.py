@@ -27,10 +27,10 @@ def check(
     client: str,
     at: Option,
     *,
-    least_share: float = 1.0,
+    min_share: float = 1.0,
     seconds_left: float | None = None,
 ) -> None:
-    guard.check(client, at, least_share=least_share, seconds_left=seconds_left)
+    guard.check(client, at, min_share=min_share, seconds_left=seconds_left)
 
 
 def admits(guard: OverloadGuard, client: str, queue: float) -> bool:
@@ -110,7 +110,7 @@ def test_a_deadline_is_held_against_the_wait_that_is_the_clients_own() -> None:
 
 def test_a_request_that_may_end_early_needs_time_for_its_first_tokens_alone() -> None:
     guard, long = OverloadGuard(LIMIT), option(decoding=100.0)
-    check(guard, "a", long, least_share=0.01, seconds_left=2.0)
+    check(guard, "a", long, min_share=0.01, seconds_left=2.0)
     with pytest.raises(DeadlineTooShortError):
         check(guard, "a", long, seconds_left=2.0)
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
-from shaperouter_service.fleet import Fleet, OverloadGuard, names, telling_shared_names
+from shaperouter_service.fleet import Fleet, OverloadGuard, shared_names, warning_of_shared_names
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
@@ -36,9 +36,9 @@ def play(sockets: Path, scenario: Scenario, *worker_names: str) -> list[Any]:
         ]
         for worker in workers:
             await worker.start()
-        async with asyncio.timeout(PATIENCE), fleet.connected(), telling_shared_names(fleet):
+        async with asyncio.timeout(PATIENCE), fleet.connected(), warning_of_shared_names(fleet):
             fleet.set_addresses([worker.address for worker in workers])
-            await wait_until(lambda: len(fleet.lives()) == len(workers))
+            await wait_until(lambda: len(fleet.incarnations()) == len(workers))
             await scenario(workers, lines)
         for worker in workers:
             await worker.kill()
@@ -59,7 +59,7 @@ async def all_tell_again(workers: list[FakeWorker], _: list[Any]) -> None:
 def test_workers_with_the_same_name_are_logged_once_with_their_addresses(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "SETTLED", 0.0)
+    monkeypatch.setattr(shared_names, "SETTLED", 0.0)
 
     async def scenario(workers: list[FakeWorker], lines: list[Any]) -> None:
         await wait_until(lambda: any(line["event"] == EVENT for line in lines))
@@ -77,5 +77,5 @@ def test_a_quick_replacement_of_a_worker_is_not_logged(sockets: Path) -> None:
 def test_workers_with_different_names_are_not_logged(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "SETTLED", 0.0)
+    monkeypatch.setattr(shared_names, "SETTLED", 0.0)
     assert play(sockets, all_tell_again, "box:1", "box:2") == []

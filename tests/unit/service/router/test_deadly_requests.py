@@ -14,7 +14,7 @@ from harness.holding import TOKENS, busy, hold_after
 from harness.logs import capture_logs
 from harness.router import read_events
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.fleet.journey import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
+from shaperouter_service.fleet.run_attempts import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker, Step

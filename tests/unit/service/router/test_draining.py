@@ -9,7 +9,7 @@ from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
 from shaperouter_service.errors import Code, RelayedError, StoppingError
-from shaperouter_service.fleet.journey import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
+from shaperouter_service.fleet.run_attempts import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

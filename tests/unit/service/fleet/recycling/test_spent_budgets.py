@@ -9,7 +9,7 @@ from typing import Any
 from harness.local_workers import Local
 from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
-from shaperouter_service.fleet import telling_spent_budgets
+from shaperouter_service.fleet import warning_of_spent_budgets
 
 
 def test_a_router_says_once_of_each_life_that_a_restart_would_help(sockets: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_router_says_once_of_each_life_that_a_restart_would_help(sockets: Path
         async with (
             asyncio.timeout(PATIENCE),
             local.running(1),
-            telling_spent_budgets(local.fleet),
+            warning_of_spent_budgets(local.fleet),
         ):
             (first,) = local.started
             for _ in range(3):

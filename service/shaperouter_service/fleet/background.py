@@ -1,4 +1,4 @@
-"""Iterations of loops that follow the fleet for as long as the service runs."""
+"""Background loops, which follow the fleet for as long as the service runs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextlib.contextmanager
-def one_round(loop: str) -> Iterator[None]:
+def survive_errors(loop: str) -> Iterator[None]:
     """Logs an iteration's exception and continues the loop, whose end nobody would notice.
 
     Args:

@@ -28,7 +28,7 @@ LOSSES_OF_SUSPECTS = 2
 LOSSES_OF_CAUSES = 2
 
 
-class Journey:
+class RunAttempts:
     """One run, from its first worker to its last.
 
     It can continue on any worker, because a token depends only on the request, the tokens before it
@@ -42,13 +42,13 @@ class Journey:
         lost_isolated: Those among them on which it was alone on the device.
         worker: The worker on which it was last interrupted.
         loss: Why it was interrupted; None if it was not.
-        told: Whether its next worker has been logged.
+        is_logged: Whether its next worker has been logged.
         refusals: Refusals of workers without room for it.
         stalled_on: The graph whose compilation it waits for; None if it waits for none.
     """
 
     def __init__(self, request: RunRequest) -> None:
-        """Begins a journey."""
+        """Starts without attempts."""
         self.request = request
         self.token_ids: list[int] = []
         self.ended = False
@@ -56,13 +56,13 @@ class Journey:
         self.lost_isolated = 0
         self.worker = ""
         self.loss: Loss | None = None
-        self.told = False
+        self.is_logged = False
         self.refusals: dict[WorkerId, RelayedError] = {}
         self.stalled_on: Signature | None = None
         self._tokens_before = 0
         self._is_isolated = False
 
-    def ask(self) -> Ask:
+    def remaining(self) -> Ask:
         """The remaining work, for routing."""
         request, made = self.request, len(self.token_ids)
         sound = request.sound
@@ -97,7 +97,7 @@ class Journey:
         """Whether it kills workers."""
         return self.lost_isolated >= LOSSES_OF_CAUSES
 
-    def rest(self, option: Option) -> RunRequest:
+    def next_request(self, option: Option) -> RunRequest:
         """The remaining work as a request to a worker, in the chosen lane."""
         return dataclasses.replace(
             self.request,
@@ -107,7 +107,7 @@ class Journey:
             suspect=self.is_suspect,
         )
 
-    def got(self, event: RunEvent) -> None:
+    def record(self, event: RunEvent) -> None:
         """Records a worker's event."""
         # A suspect is isolated until its next event.
         self._is_isolated = isinstance(event, Isolated)
@@ -116,7 +116,7 @@ class Journey:
         if isinstance(event, NewTokens):
             self.token_ids += event.token_ids
 
-    def refused(self, worker: WorkerId, error: RelayedError) -> None:
+    def record_refusal(self, worker: WorkerId, error: RelayedError) -> None:
         """Records that a worker has no room for it."""
         self.refusals[worker] = error
 
@@ -126,9 +126,9 @@ class Journey:
         self.refusals.clear()
         return last
 
-    def interrupted(self, worker: str, loss: Loss) -> None:
+    def record_loss(self, worker: str, loss: Loss) -> None:
         """Records that it cannot stay on a worker."""
-        self.worker, self.loss, self.told = worker, loss, False
+        self.worker, self.loss, self.is_logged = worker, loss, False
         self.stalled_on = None
         if len(self.token_ids) > self._tokens_before:
             self.lost_here = self.lost_isolated = 0
@@ -139,7 +139,7 @@ class Journey:
         self._is_isolated = False
         self._tokens_before = len(self.token_ids)
 
-    def end(self) -> RunCompletion | None:
+    def completion(self) -> RunCompletion | None:
         """The end of a run whose worker was lost after its last token.
 
         It lacks what only the worker knew. None if there is more to generate.

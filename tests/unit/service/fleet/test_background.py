@@ -17,7 +17,7 @@ from shaperouter_service.fleet import (
     discovered,
     discovery,
     recycling,
-    telling_spent_budgets,
+    warning_of_spent_budgets,
 )
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -47,7 +47,7 @@ def recycles(fleet: Any) -> AbstractAsyncContextManager[None]:
     return recycling(fleet, nothing, nothing, grace=0.0)
 
 
-@pytest.mark.parametrize("follows", [compiling, recycles, telling_spent_budgets])
+@pytest.mark.parametrize("follows", [compiling, recycles, warning_of_spent_budgets])
 def test_what_goes_wrong_in_a_round_is_told_and_the_next_round_comes(
     follows: Callable[[Any], AbstractAsyncContextManager[None]],
     until: Until,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, option
-from shaperouter_service.fleet.journey import Journey
 from shaperouter_service.fleet.link import Loss
+from shaperouter_service.fleet.run_attempts import RunAttempts
 from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import (
     FinishReason,
@@ -23,7 +23,7 @@ EOS = 999
 NEW_TOKENS = 12
 
 # What a worker gives before it is lost, in tokens, often none, and how it is.
-lives = st.lists(
+losses = st.lists(
     st.tuples(st.just(0) | st.integers(0, NEW_TOKENS), st.sampled_from(Loss)), max_size=12
 )
 
@@ -56,13 +56,13 @@ def lost_at_the_end(lived: list[tuple[int, Loss]]) -> int:
     return count
 
 
-@given(lives=lives, end=st.none() | st.integers(0, NEW_TOKENS - 1))
+@given(losses=losses, end=st.none() | st.integers(0, NEW_TOKENS - 1))
 def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_missing(
-    lives: list[tuple[int, Loss]], end: int | None
+    losses: list[tuple[int, Loss]], end: int | None
 ) -> None:
-    journey, expected = Journey(request()), tokens_until(end)
-    for count, loss in lives:
-        rest = journey.rest(option())
+    attempts, expected = RunAttempts(request()), tokens_until(end)
+    for count, loss in losses:
+        rest = attempts.next_request(option())
         there = len(rest.generated_token_ids)
         assert list(rest.generated_token_ids) == expected[:there]
         assert rest.resumed == (there > 0)
@@ -71,32 +71,32 @@ def test_every_worker_gets_the_request_with_the_tokens_there_are_until_none_is_m
         )
         assert unchanged == request()
         for token in expected[there:][:count]:
-            journey.got(NewTokens([token]))
-        journey.interrupted("w", loss)
-        if journey.end():
-            assert journey.token_ids == expected
+            attempts.record(NewTokens([token]))
+        attempts.record_loss("w", loss)
+        if attempts.completion():
+            assert attempts.token_ids == expected
             return
-    assert journey.token_ids == expected[: len(journey.token_ids)]
-    assert len(journey.token_ids) < len(expected)
+    assert attempts.token_ids == expected[: len(attempts.token_ids)]
+    assert len(attempts.token_ids) < len(expected)
 
 
-@given(lives=lives)
-def test_losses_are_counted_for_the_token_they_happened_at(lives: list[tuple[int, Loss]]) -> None:
-    journey, expected = Journey(request()), tokens_until(None)
+@given(losses=losses)
+def test_losses_are_counted_for_the_token_they_happened_at(losses: list[tuple[int, Loss]]) -> None:
+    attempts, expected = RunAttempts(request()), tokens_until(None)
     lived: list[tuple[int, Loss]] = []
-    for count, loss in lives:
-        new = expected[len(journey.token_ids) :][:count]
-        journey.got(NewTokens(new))
-        journey.interrupted("w", loss)
+    for count, loss in losses:
+        new = expected[len(attempts.token_ids) :][:count]
+        attempts.record(NewTokens(new))
+        attempts.record_loss("w", loss)
         lived.append((len(new), loss))
-        assert journey.lost_here == lost_at_the_end(lived)
+        assert attempts.lost_here == lost_at_the_end(lived)
 
 
 def test_a_run_of_which_only_the_word_of_the_end_was_lost_has_ended() -> None:
-    journey = Journey(request())
-    journey.got(NewTokens([5, EOS]))
-    journey.interrupted("w", Loss.LOST)
-    end = journey.end()
+    attempts = RunAttempts(request())
+    attempts.record(NewTokens([5, EOS]))
+    attempts.record_loss("w", Loss.LOST)
+    end = attempts.completion()
     assert end is not None
     assert end.finish_reason is FinishReason.EOS
 
@@ -106,26 +106,26 @@ def token(token_id: int) -> NewTokens:
 
 
 def test_a_run_is_a_suspect_after_two_losses_at_a_token_until_it_gets_further() -> None:
-    journey, suspected = Journey(request()), []
+    attempts, suspected = RunAttempts(request()), []
     for _ in range(3):
-        suspected.append(journey.rest(option()).suspect)
-        journey.interrupted("w", Loss.LOST)
-    journey.got(token(0))
-    journey.interrupted("w", Loss.LOST)
-    suspected.append(journey.rest(option()).suspect)
+        suspected.append(attempts.next_request(option()).suspect)
+        attempts.record_loss("w", Loss.LOST)
+    attempts.record(token(0))
+    attempts.record_loss("w", Loss.LOST)
+    suspected.append(attempts.next_request(option()).suspect)
     assert suspected == [False, False, True, False]
 
 
 @pytest.mark.parametrize("loss", [Loss.LOST, Loss.HUNG])
 def test_a_run_that_two_workers_were_lost_with_in_isolation_is_the_cause(loss: Loss) -> None:
-    journey, caused = Journey(request()), []
+    attempts, caused = RunAttempts(request()), []
     for _ in range(2):
-        journey.interrupted("w", loss)
+        attempts.record_loss("w", loss)
     for _ in range(2):
-        caused.append(journey.is_cause)
-        journey.got(Isolated())
-        journey.interrupted("w", loss)
-    assert [*caused, journey.is_cause] == [False, False, True]
+        caused.append(attempts.is_cause)
+        attempts.record(Isolated())
+        attempts.record_loss("w", loss)
+    assert [*caused, attempts.is_cause] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -139,37 +139,37 @@ def test_a_run_that_two_workers_were_lost_with_in_isolation_is_the_cause(loss: L
 def test_what_ends_an_isolation_clears_a_run_of_what_comes_later(
     event: RunEvent,
 ) -> None:
-    journey = Journey(request())
+    attempts = RunAttempts(request())
     for _ in range(5):
-        journey.got(Isolated())
-        journey.got(event)
-        journey.interrupted("w", Loss.LOST)
-    assert not journey.is_cause
+        attempts.record(Isolated())
+        attempts.record(event)
+        attempts.record_loss("w", Loss.LOST)
+    assert not attempts.is_cause
 
 
-@given(lives=lives)
-def test_a_run_that_was_never_isolated_is_never_the_cause(lives: list[tuple[int, Loss]]) -> None:
-    journey = Journey(request())
-    for made, loss in lives:
+@given(losses=losses)
+def test_a_run_that_was_never_isolated_is_never_the_cause(losses: list[tuple[int, Loss]]) -> None:
+    attempts = RunAttempts(request())
+    for made, loss in losses:
         for token_id in range(made):
-            journey.got(token(token_id))
-        journey.interrupted("w", loss)
-        assert not journey.is_cause
+            attempts.record(token(token_id))
+        attempts.record_loss("w", loss)
+        assert not attempts.is_cause
 
 
 @pytest.mark.parametrize("loss", Loss)
 def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss: Loss) -> None:
-    journey = Journey(request(num_beams=4))
-    assert not journey.rest(option()).resumed
-    journey.interrupted("w", loss)
+    attempts = RunAttempts(request(num_beams=4))
+    assert not attempts.next_request(option()).resumed
+    attempts.record_loss("w", loss)
     # Who drains gives back what has none.
-    assert journey.rest(option()).resumed == (loss is not Loss.DRAINING)
+    assert attempts.next_request(option()).resumed == (loss is not Loss.DRAINING)
 
 
 def test_what_is_left_of_a_run_has_its_source_and_the_tokens_there_are() -> None:
-    journey = Journey(dataclasses.replace(request(), source_token_ids=[5, 6, 7]))
-    journey.got(NewTokens([8, 9]))
-    ask = journey.ask()
+    attempts = RunAttempts(dataclasses.replace(request(), source_token_ids=[5, 6, 7]))
+    attempts.record(NewTokens([8, 9]))
+    ask = attempts.remaining()
     assert (ask.source_tokens, ask.prompt_tokens, ask.new_tokens) == (3, 5, NEW_TOKENS - 2)
-    rest = journey.rest(option())
+    rest = attempts.next_request(option())
     assert (list(rest.source_token_ids), list(rest.generated_token_ids)) == ([5, 6, 7], [8, 9])

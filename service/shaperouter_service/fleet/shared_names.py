@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 
+from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
-from shaperouter_service.fleet.rounds import one_round
 
 log = structlog.get_logger(__name__)
 
@@ -18,27 +18,27 @@ SETTLED = 30.0
 
 
 @contextlib.asynccontextmanager
-async def telling_shared_names(fleet: Fleet) -> AsyncIterator[None]:
+async def warning_of_shared_names(fleet: Fleet) -> AsyncIterator[None]:
     """Logs inside the context which workers share a name, once for each name."""
-    task = asyncio.create_task(_tell(fleet))
+    task = asyncio.create_task(_warn(fleet))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _tell(fleet: Fleet) -> None:
+async def _warn(fleet: Fleet) -> None:
     loop = asyncio.get_running_loop()
     since: dict[str, float] = {}
-    told: set[str] = set()
+    warned: set[str] = set()
     async for _ in fleet.changes():
-        with one_round("telling shared names"):
+        with survive_errors("telling shared names"):
             shared = _shared_names(fleet)
             since = {name: since.get(name, loop.time()) for name in shared}
-            told &= shared.keys()
+            warned &= shared.keys()
             for name, addresses in shared.items():
-                if name not in told and loop.time() - since[name] >= SETTLED:
-                    told.add(name)
+                if name not in warned and loop.time() - since[name] >= SETTLED:
+                    warned.add(name)
                     log.warning(
                         "workers share a name: only one is given requests; set --name of each",
                         worker=name,
@@ -49,8 +49,8 @@ async def _tell(fleet: Fleet) -> None:
 def _shared_names(fleet: Fleet) -> Mapping[str, Sequence[str]]:
     """Addresses of the warm processes of each name that has several."""
     addresses = defaultdict(list)
-    for life, address in fleet.lives().items():
-        view = fleet.catalog.view(life)
+    for worker, address in fleet.incarnations().items():
+        view = fleet.catalog.view(worker)
         if view is not None and view.warm:
-            addresses[life.name].append(address)
+            addresses[worker.name].append(address)
     return {name: sorted(found) for name, found in addresses.items() if len(found) > 1}

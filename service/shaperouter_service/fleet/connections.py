@@ -1,0 +1,159 @@
+"""A router's connections to its workers, whose snapshots fill the catalog."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import structlog
+
+from shaperouter_service.fleet.link import Loss, WorkerLink
+from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.routing.snapshots import Snapshot, WorkerId
+from shaperouter_service.rpc.tls import WorkerTls
+from shaperouter_service.telemetry.fleet import FleetMetrics
+from shaperouter_service.telemetry.workers import WorkerMetrics
+
+log = structlog.get_logger(__name__)
+
+
+class Connections:
+    """Connections to the workers at changing addresses. Only the event loop may use it.
+
+    Attributes:
+        catalog: The state of the workers.
+        changes_ended: Whether the service is stopping; see `end_changes`.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        metrics: FleetMetrics,
+        worker_metrics: WorkerMetrics | None,
+        on_heard: Callable[[str], None],
+        tls: WorkerTls | None,
+    ) -> None:
+        """Starts without workers; see `Fleet`."""
+        self.catalog = catalog
+        self.changes_ended = False
+        self._metrics = metrics
+        self._worker_metrics = worker_metrics
+        self._on_heard = on_heard
+        self._tls = tls
+        self._changed = asyncio.Event()
+        self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
+        # Workers at addresses that are currently listed; others are followed until they end.
+        self._listed: set[WorkerLink] = set()
+        # Workers that answer.
+        self._workers: dict[WorkerLink, WorkerId] = {}
+        self._ignored: set[WorkerLink] = set()
+        for loss in Loss:
+            metrics.workers_lost.labels(loss)
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Follows the workers inside the context."""
+        try:
+            yield
+        finally:
+            tasks = list(self._watching.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Sets the addresses of the workers.
+
+        A worker whose address is no longer listed serves for as long as it answers.
+        """
+        known = {link.address: link for link in self._watching}
+        self._listed = {
+            known.get(address) or self._connect(address) for address in dict.fromkeys(addresses)
+        }
+        self._drop_idle_links()
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
+        while not self.changes_ended:
+            changed = self._changed
+            yield
+            await changed.wait()
+
+    def end_changes(self) -> None:
+        """Ends all streams of changes, which would otherwise delay a stop forever."""
+        self.changes_ended = True
+        self._notify()
+
+    def incarnations(self) -> dict[WorkerId, str]:
+        """Addresses of all running worker processes."""
+        return {worker: link.address for link, worker in self._workers.items()}
+
+    def incarnation_at(self, address: str) -> WorkerId | None:
+        """The worker process that answers at an address; None if there is none."""
+        found = (worker for link, worker in self._workers.items() if link.address == address)
+        return next(found, None)
+
+    def _connect(self, address: str) -> WorkerLink:
+        link = WorkerLink(
+            address,
+            on_heard=self._on_heard,
+            on_snapshot=self._on_snapshot,
+            on_lost=self._on_lost,
+            tls=self._tls,
+        )
+
+        async def watch() -> None:
+            try:
+                await link.watch()
+            finally:
+                await link.close()
+
+        self._watching[link] = asyncio.create_task(watch())
+        return link
+
+    def _drop_idle_links(self) -> None:
+        """Drops idle workers whose addresses have disappeared."""
+        for link in set(self._watching) - self._listed - set(self._workers):
+            if not link.running:
+                self._watching.pop(link).cancel()
+                self._ignored.discard(link)
+                log.info("worker removed", address=link.address)
+
+    def _on_snapshot(self, link: WorkerLink, snapshot: Snapshot) -> None:
+        worker = snapshot.worker_id
+        if any(known == worker and other is not link for other, known in self._workers.items()):
+            if link not in self._ignored:
+                self._ignored.add(link)
+                log.info(
+                    "second address of a worker ignored", worker=worker.name, address=link.address
+                )
+            return
+        self._ignored.discard(link)
+        if self._workers.get(link) != worker:
+            if link in self._workers:
+                self._on_lost(link, Loss.LOST)
+            log.info(
+                "worker connected", worker=worker.name, device=snapshot.device, address=link.address
+            )
+        self._workers[link] = worker
+        self._metrics.workers.set(len(self._workers))
+        self.catalog.update(snapshot)
+        if self._worker_metrics:
+            self._worker_metrics.observe(snapshot)
+        self._notify()
+
+    def _on_lost(self, link: WorkerLink, loss: Loss) -> None:
+        worker = self._workers.pop(link, None)
+        if worker is not None:
+            self._metrics.workers.set(len(self._workers))
+            self._metrics.workers_lost.labels(loss).inc()
+            self.catalog.lose(worker)
+            if self._worker_metrics:
+                self._worker_metrics.lose(worker)
+            self._notify()
+        self._drop_idle_links()
+
+    def _notify(self) -> None:
+        # Present waiters hold the old event; later ones wait for the new one.
+        self._changed.set()
+        self._changed = asyncio.Event()
