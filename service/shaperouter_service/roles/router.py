@@ -142,7 +142,7 @@ async def run_router(
     )
     warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
-        # Files that cannot be used are told now, not with the first worker.
+        # Reports unusable files now instead of at the first worker.
         config.worker_tls.credentials()
     health = Health()
     # Ports first: one that is taken is found out before anything slow is done.

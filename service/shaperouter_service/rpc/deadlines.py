@@ -1,23 +1,23 @@
-"""How long before its deadline a call that waits is ended with the reason.
+"""The margin before a deadline in which a waiting call is ended with a reason.
 
-When a deadline passes, gRPC ends the call at every hop by its own clock, and says only that. So
-what waits for something is ended a moment earlier, by whoever knows what it waits for.
+When a deadline passes, gRPC ends the call at every hop by its own clock and without a reason. So a
+waiting call is ended a moment earlier, by the process that knows what the call waits for.
 """
 
-# Seconds before a deadline, and the largest share of the time that a call has: enough for the
-# reason to arrive before the caller's own clock ends the call without one.
-MARGIN, LARGEST_SHARE = 0.1, 0.1
+# The margin in seconds, and its maximum share of the remaining time: enough for the reason to
+# arrive before the caller's clock ends the call.
+MARGIN, MAX_SHARE = 0.1, 0.1
 
-# What a worker takes of both. It knows more than its router, and so speaks first; while it traces
-# its first graphs, which holds up its interpreter, the router has to speak for it.
-OF_WORKERS = 1.5
+# Margins of a worker. It answers before its router because it knows more. The router answers for it
+# while the worker's interpreter is blocked by tracing its first graphs.
+WORKER_MARGINS = 1.5
 
 
 def seconds_to_wait(seconds_left: float, margins: float = 1.0) -> float:
-    """Seconds that a call may wait from now on.
+    """Seconds that a call may wait.
 
     Args:
-        seconds_left: Until its deadline.
-        margins: How many of them to leave.
+        seconds_left: Seconds until its deadline.
+        margins: Number of margins to leave before the deadline.
     """
-    return seconds_left - margins * min(MARGIN, LARGEST_SHARE * max(0.0, seconds_left))
+    return seconds_left - margins * min(MARGIN, MAX_SHARE * max(0.0, seconds_left))

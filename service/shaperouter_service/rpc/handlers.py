@@ -87,5 +87,5 @@ def _behaviour(handler: Any) -> Any:
 
 def _make(handler: Any, call: Any, deserializer: Any) -> Handler:
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
-    made: Handler = make(call, deserializer, handler.response_serializer)
-    return made
+    wrapped: Handler = make(call, deserializer, handler.response_serializer)
+    return wrapped

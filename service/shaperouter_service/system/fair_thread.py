@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, kw_only=True)
 class _Job:
-    """A place in the queue.
+    """A job in the queue.
 
     Attributes:
         size: Size of the work, in characters of text or in blocks of sound.

@@ -132,9 +132,9 @@ def serve_metrics(registry: CollectorRegistry, address: str) -> Iterator[int]:
     """
     host, port = split_address(address, option="metrics-listen")
     try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server_class: type[_Server] = type("Server", (_Server,), {"address_family": family})
-        server = make_server(str(place[0]), port, make_wsgi_app(registry), server_class, _Handler)
+        server = make_server(str(target[0]), port, make_wsgi_app(registry), server_class, _Handler)
     except OSError as error:
         raise StartupError(
             f"metrics-listen: cannot listen on {address}: {error.strerror}"

@@ -172,7 +172,7 @@ def _collect(totals: _Totals, connected: Mapping[WorkerId, Snapshot]) -> Iterato
     yield from _device_seconds(totals.device_seconds)
     yield from _padding(totals.padding)
     yield from _gauges(connected.values())
-    # A successor beside its worker has graphs and memory already, but serves nobody yet.
+    # A successor beside its worker has graphs and memory already, but serves no requests yet.
     yield _slots(connected[worker] for worker in active_workers(connected).values())
 
 
@@ -250,11 +250,11 @@ def _gauges(connected: Collection[Snapshot]) -> Iterator[Metric]:
         graphs.add_metric([state.value], found)
     yield graphs
 
-    most = sum(worker.budget.max_graphs for worker in connected)
+    limit = sum(worker.budget.max_graphs for worker in connected)
     yield GaugeMetricFamily(
         "shaperouter_graphs_limit",
         "Maximum number of graphs of all workers together (--max-graphs).",
-        most,
+        limit,
     )
     room = sum(worker.budget.room for worker in connected)
     yield GaugeMetricFamily(

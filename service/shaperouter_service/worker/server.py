@@ -19,7 +19,7 @@ from shaperouter_service.generation.run_events import (
 )
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.snapshots import Snapshot
-from shaperouter_service.rpc.deadlines import OF_WORKERS, seconds_to_wait
+from shaperouter_service.rpc.deadlines import WORKER_MARGINS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.speech.transcription.alignment import token_positions
 from shaperouter_service.wire.run_events import run_event_to_message
@@ -125,7 +125,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         trace = RunTrace(run, request.model)
         error = ""
         left = context.time_remaining()
-        until = None if left is None else loop.time() + seconds_to_wait(left, OF_WORKERS)
+        until = None if left is None else loop.time() + seconds_to_wait(left, WORKER_MARGINS)
         try:
             while True:
                 try:

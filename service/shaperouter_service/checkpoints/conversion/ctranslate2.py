@@ -101,7 +101,7 @@ def read_weights(path: Path) -> Weights:
     """Maps a model.bin into memory.
 
     Raises:
-        StartupError: It cannot be read, is damaged, or is of another version.
+        StartupError: The file cannot be read, is damaged, or is of another version.
     """
     try:
         with path.open("rb") as file:
@@ -121,7 +121,7 @@ def read_weights(path: Path) -> Weights:
 
 
 class _Reader:
-    """Reads one value after the other."""
+    """Reads values in sequence."""
 
     def __init__(self, path: Path, content: memoryview) -> None:
         self._path, self._content, self._position = path, content, 0

@@ -59,17 +59,17 @@ def convert_directory(source: Path, target: Path) -> None:
             f"{source}: has no weights to convert: expected {PYTORCH}, {PYTORCH_INDEX}, or "
             f"{CTRANSLATE2} of CTranslate2"
         )
-    with _complete_or_absent(target) as made:
-        convert(source, made)
+    with _complete_or_absent(target) as output:
+        convert(source, output)
 
 
-def _convert_pytorch(source: Path, made: Path) -> None:
+def _convert_pytorch(source: Path, output: Path) -> None:
     ties = read_json(source / CONFIG).get("tie_word_embeddings") is not False
-    _save_tensors(made, _pytorch_tensors(source, skip_copies=ties))
+    _save_tensors(output, _pytorch_tensors(source, skip_copies=ties))
     for pattern in COPIED:
         for path in source.glob(pattern):
             if path.name != PYTORCH_INDEX:
-                shutil.copyfile(path, made / path.name)
+                shutil.copyfile(path, output / path.name)
 
 
 def _pytorch_tensors(source: Path, *, skip_copies: bool) -> dict[str, np.ndarray]:
@@ -96,7 +96,7 @@ def _distinct(state: StateDict) -> Iterator[tuple[str, Layout]]:
             yield name, layout
 
 
-def _convert_ctranslate2(source: Path, made: Path) -> None:
+def _convert_ctranslate2(source: Path, output: Path) -> None:
     if not (source / TOKENIZER).is_file():
         raise StartupError(
             f"{source}: has no {TOKENIZER}; copy it from the checkpoint that was converted to "
@@ -114,18 +114,18 @@ def _convert_ctranslate2(source: Path, made: Path) -> None:
         "tokenizer_config.json": whisper.tokenizer_config(special),
     }
     for name, content in contents.items():
-        (made / name).write_text(
+        (output / name).write_text(
             json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8"
         )
-    shutil.copyfile(source / TOKENIZER, made / TOKENIZER)
-    _save_tensors(made, dict(whisper.tensors(weights)))
+    shutil.copyfile(source / TOKENIZER, output / TOKENIZER)
+    _save_tensors(output, dict(whisper.tensors(weights)))
 
 
-def _save_tensors(made: Path, tensors: dict[str, np.ndarray]) -> None:
-    file = made / "model.safetensors"
+def _save_tensors(output: Path, tensors: dict[str, np.ndarray]) -> None:
+    file = output / "model.safetensors"
     save_file(tensors, file, metadata={"format": "pt"})
     # safetensors makes the file readable only for its owner.
-    file.chmod(made.stat().st_mode & 0o666)
+    file.chmod(output.stat().st_mode & 0o666)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _complete_or_absent(target: Path) -> Iterator[Path]:
     """Yields a new directory beside the target, which becomes the target unless an error occurs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
-        made = Path(folder) / "made"
-        made.mkdir()
-        yield made
-        made.rename(target)
+        output = Path(folder) / "output"
+        output.mkdir()
+        yield output
+        output.rename(target)

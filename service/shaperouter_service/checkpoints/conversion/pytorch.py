@@ -112,7 +112,7 @@ class StateDict:
         dtype = STORAGES[layout.storage.kind]
         try:
             raw = self.raw(layout.storage)
-        # Of a damaged archive, zipfile raises what it likes: also RuntimeError and EOFError.
+        # For a damaged archive, zipfile raises many errors, also RuntimeError and EOFError.
         except Exception as error:
             raise _unreadable(self.path, error) from error
         if len(raw) != layout.storage.size * dtype.itemsize:
@@ -132,10 +132,10 @@ class StateDict:
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """Opens a file in which `torch.save` wrote a state dict; no tensor is read yet.
+    """Opens a state dict that `torch.save` wrote, without reading tensors.
 
     Raises:
-        StartupError: It cannot be read, is damaged, or holds something else than tensors.
+        StartupError: The file cannot be read, is damaged, or contains other objects than tensors.
     """
     try:
         state, raw = (_open_archive if zipfile.is_zipfile(path) else _open_legacy)(path)
@@ -145,7 +145,7 @@ def read_state_dict(path: Path) -> StateDict:
             if not isinstance(name, str) or not isinstance(layout, Layout):
                 raise TypeError(f"{name!r} is not a tensor")
             layout.check()
-    # A damaged pickle fails in whatever way its bytes happen to spell.
+    # A damaged pickle can raise any error.
     except Exception as error:
         raise _unreadable(path, error) from error
     return StateDict(path=path, layouts=state, raw=raw)
@@ -176,27 +176,27 @@ def _open_legacy(path: Path) -> tuple[Any, Callable[[Storage], bytes]]:
             raise ValueError("its numbers are not little-endian")
         unpickler = _Unpickler(file)
         state = unpickler.load()
-        places = {}
+        offsets = {}
         for key in _Unpickler(file).load():
             storage = unpickler.storages[key]
             size = int.from_bytes(file.read(8), "little")
             if size != storage.size:
                 raise ValueError(f"storage {key} must have {storage.size} numbers, got {size}")
-            places[key] = file.tell()
+            offsets[key] = file.tell()
             file.seek(size * STORAGES[storage.kind].itemsize, io.SEEK_CUR)
 
     def raw(storage: Storage) -> bytes:
         with path.open("rb") as file:
-            file.seek(places[storage.key])
+            file.seek(offsets[storage.key])
             return file.read(storage.size * STORAGES[storage.kind].itemsize)
 
     return state, raw
 
 
 def _skip_attributes(unpickler: Any) -> None:
-    """Sets no attributes of an object: a file could replace the check of a layout.
+    """Ignores attributes of objects, because a file could replace the check of a layout.
 
-    PyTorch gives a state dict one, `_metadata`, which nothing here needs.
+    PyTorch's state dicts have the attribute `_metadata`, which is not needed here.
     """
     unpickler.stack.pop()
 
@@ -204,11 +204,11 @@ def _skip_attributes(unpickler: Any) -> None:
 class _Unpickler(pickle._Unpickler):
     """Builds a state dict of `Layout`s; any name but those of a state dict is an error.
 
-    It is Python's, and not the one in C, which takes memory for as many objects as a damaged file
-    claims to have.
+    Uses Python's unpickler, because the one in C allocates memory for as many objects as a damaged
+    file claims to have.
 
     Attributes:
-        storages: Those that tensors refer to, by key.
+        storages: Storages of the tensors, by key.
     """
 
     dispatch: ClassVar = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _skip_attributes}
@@ -225,7 +225,7 @@ class _Unpickler(pickle._Unpickler):
         return _NAMES[module, name]
 
     def persistent_load(self, reference: Any) -> Storage:
-        # Behind these, the older layout has None, or what part of another storage this one is.
+        # Then the older layout has None, or describes a view of another storage.
         tag, kind, key, _device, size, *view = reference
         if tag != "storage" or kind not in STORAGES or not isinstance(key, str) or any(view):
             raise pickle.UnpicklingError(f"{reference!r} is no storage")
@@ -236,7 +236,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _rebuild_tensor(storage: Storage, offset: int, shape: Any, strides: Any, *_: object) -> Layout:
-    """What PyTorch's function of that name makes, without its gradients and hooks."""
+    """Replaces PyTorch's function of this name, without gradients and hooks."""
     if not isinstance(storage, Storage):
         raise pickle.UnpicklingError("a tensor has no storage")
     return Layout(storage=storage, offset=offset, shape=tuple(shape), strides=tuple(strides))
