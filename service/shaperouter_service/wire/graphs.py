@@ -1,11 +1,18 @@
 """Reports about graphs and their messages."""
 
 from collections.abc import Mapping
+from itertools import islice
 
 from shaperouter.v1 import graph_pb2
+from shaperouter_service.generation.limits import MAX_WARM_SIGNATURES
 from shaperouter_service.routing.snapshots import GraphReport, Histogram
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
+from shaperouter_service.routing.warm_request import RequestedGraph, WarmRequest
+from shaperouter_service.wire.signatures import (
+    kind_from_message,
+    signature_from_message,
+    signature_to_message,
+)
 
 _STATE_TO_MESSAGE: Mapping[GraphState, graph_pb2.GraphState] = {
     GraphState.COLD: graph_pb2.GRAPH_STATE_COLD,
@@ -16,6 +23,26 @@ _STATE_TO_MESSAGE: Mapping[GraphState, graph_pb2.GraphState] = {
     GraphState.FAILED: graph_pb2.GRAPH_STATE_FAILED,
 }
 _STATE_FROM_MESSAGE = {message: state for state, message in _STATE_TO_MESSAGE.items()}
+
+
+def warm_request_from_message(message: graph_pb2.WarmGraphsRequest) -> WarmRequest:
+    """The request of a message; an unknown kind of graph stays, to be refused."""
+    return WarmRequest(
+        count=len(message.signatures),
+        graphs=[
+            RequestedGraph(
+                model=signature.model,
+                kind=kind_from_message(signature.kind),
+                beams=signature.beams,
+                rows=signature.rows,
+                length=signature.length,
+            )
+            # A message has room for 500,000.
+            for signature in islice(message.signatures, MAX_WARM_SIGNATURES)
+        ],
+        workers=message.workers,
+        all_workers=message.all_workers,
+    )
 
 
 def graph_to_message(graph: GraphReport) -> graph_pb2.Graph:

@@ -11,7 +11,14 @@ _KIND_TO_MESSAGE: Mapping[GraphKind, signature_pb2.GraphKind] = {
     GraphKind.DECODE: signature_pb2.GRAPH_KIND_DECODE,
     GraphKind.ALIGN: signature_pb2.GRAPH_KIND_ALIGN,
 }
-_KIND_FROM_MESSAGE = {message: kind for kind, message in _KIND_TO_MESSAGE.items()}
+_KIND_FROM_MESSAGE: Mapping[int, GraphKind] = {
+    message: kind for kind, message in _KIND_TO_MESSAGE.items()
+}
+
+
+def kind_from_message(kind: int) -> GraphKind | int:
+    """The kind of graph of a number; the number itself if it is unknown."""
+    return _KIND_FROM_MESSAGE.get(kind, kind)
 
 
 def signature_to_message(signature: Signature) -> signature_pb2.Signature:

@@ -7,7 +7,7 @@ from typing import Any
 from shaperouter.v1 import graph_pb2, graph_pb2_grpc
 from shaperouter_service.edge.grpc.calls import current_call
 from shaperouter_service.serving.graphs.graphs import Graphs
-from shaperouter_service.wire.graphs import graph_to_message
+from shaperouter_service.wire.graphs import graph_to_message, warm_request_from_message
 
 
 class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
@@ -39,7 +39,8 @@ class GraphServicer(graph_pb2_grpc.GraphServiceServicer):
         self, request: graph_pb2.WarmGraphsRequest, context: Any
     ) -> AsyncIterator[graph_pb2.WarmGraphsResponse]:
         """Makes graphs ready and reports progress until each is ready or has failed."""
-        async with contextlib.aclosing(self._graphs.warm(request, current_call())) as states:
+        asked = warm_request_from_message(request)
+        async with contextlib.aclosing(self._graphs.warm(asked, current_call())) as states:
             async for graphs in states:
                 yield graph_pb2.WarmGraphsResponse(graphs=map(graph_to_message, graphs))
 

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from shaperouter.v1 import graph_pb2, signature_pb2
 from shaperouter_service.errors import (
     InvalidRequestError,
     ModelLoadingError,
@@ -17,14 +16,15 @@ from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.wire.signatures import signature_from_message
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.warm_request import RequestedGraph, WarmRequest
 
-_KINDS = {number: name for name, number in signature_pb2.GraphKind.items() if number}
+# In the order in which errors list them.
+_KINDS = (GraphKind.PREFILL, GraphKind.DECODE, GraphKind.ENCODE, GraphKind.ALIGN)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wish:
+class CompileRequest:
     """One graph on one worker.
 
     Attributes:
@@ -36,7 +36,7 @@ class Wish:
     worker: str
 
 
-def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wish]:
+def compile_requests(request: WarmRequest, catalog: Catalog) -> list[CompileRequest]:
     """The requested graphs, in the order of the request's signatures.
 
     Args:
@@ -48,31 +48,36 @@ def wishes_of(request: graph_pb2.WarmGraphsRequest, catalog: Catalog) -> list[Wi
         UnknownModelError: The service has no such model.
         ModelLoadingError: No worker has loaded the model.
     """
-    count = len(request.signatures)
-    if not 1 <= count <= MAX_WARM_SIGNATURES:
-        description = f"must have from 1 to {MAX_WARM_SIGNATURES} signatures, got {count}"
+    if not 1 <= request.count <= MAX_WARM_SIGNATURES:
+        description = f"must have from 1 to {MAX_WARM_SIGNATURES} signatures, got {request.count}"
         raise InvalidRequestError(Violation(field="signatures", description=description))
     # Each pair once: computing the kinds needs all ladders, and there may be 1000 signatures.
-    pairs = dict.fromkeys((message.model, message.kind) for message in request.signatures)
+    pairs = dict.fromkeys((graph.model, graph.kind) for graph in request.graphs)
     model_of = {pair: _model(*pair, catalog) for pair in pairs}
-    models = [model_of[message.model, message.kind] for message in request.signatures]
+    models = [model_of[graph.model, graph.kind] for graph in request.graphs]
     ladders = {name: _ladders(name, catalog) for name in models}
     able = {name: sorted({worker.name for worker in catalog.workers(name)}) for name in ladders}
     violations = [
-        *islice(_signature_violations(request.signatures, models, ladders), MOST_OF_A_LIST),
+        *islice(_signature_violations(request.graphs, models, ladders), MOST_OF_A_LIST),
         *islice(_worker_violations(request, able), MOST_OF_A_LIST),
     ]
     if violations:
         raise InvalidRequestError(*violations)
-    wishes = []
-    for message, model in zip(request.signatures, models, strict=True):
-        signature = dataclasses.replace(signature_from_message(message), model=model)
+    requests = []
+    for graph, model in zip(request.graphs, models, strict=True):
+        signature = Signature(
+            model=model,
+            kind=GraphKind(str(graph.kind)),
+            beams=graph.beams,
+            rows=graph.rows,
+            length=graph.length,
+        )
         if request.workers or request.all_workers:
             workers = request.workers or able[model]
         else:
             workers = [named(signature, able[model])]
-        wishes += [Wish(signature=signature, worker=worker) for worker in workers]
-    return wishes
+        requests += [CompileRequest(signature=signature, worker=worker) for worker in workers]
+    return requests
 
 
 def _ladders(name: str, catalog: Catalog) -> Ladders:
@@ -82,33 +87,36 @@ def _ladders(name: str, catalog: Catalog) -> Ladders:
     return model.ladders
 
 
-def _model(name: str, kind: int, catalog: Catalog) -> str:
+def _model(name: str, kind: GraphKind | int, catalog: Catalog) -> str:
     """The model of a signature: the named one, or the only one that has graphs of its kind."""
 
     def has_kind(model: ServedModel) -> bool:
         return kind in _kinds(model.ladders)
 
-    call = f"have graphs of kind {_KINDS.get(kind, kind)}"
+    call = f"have graphs of kind {_shown(kind)}"
     return catalog.resolve(name, serves=has_kind, call=call)
 
 
-def _kinds(ladders: Ladders) -> dict[int, str]:
-    """The kinds of graphs of a model with these ladders, with their names."""
-    kinds = dict(_KINDS)
-    if ladders.encoder is None:
-        del kinds[signature_pb2.GRAPH_KIND_ENCODE]
-    if not ladders.aligns:
-        del kinds[signature_pb2.GRAPH_KIND_ALIGN]
-    return kinds
+def _kinds(ladders: Ladders) -> list[GraphKind]:
+    """The kinds of graphs of a model with these ladders."""
+    missing = {
+        GraphKind.ENCODE: ladders.encoder is None,
+        GraphKind.ALIGN: not ladders.aligns,
+    }
+    return [kind for kind in _KINDS if not missing.get(kind)]
+
+
+def _shown(kind: GraphKind | int) -> str:
+    return f"GRAPH_KIND_{kind.name}" if isinstance(kind, GraphKind) else str(kind)
 
 
 def _signature_violations(
-    signatures: Iterable[signature_pb2.Signature],
+    graphs: Iterable[RequestedGraph],
     models: Iterable[str],
     ladders: Mapping[str, Ladders],
 ) -> Iterator[Violation]:
-    for index, (message, model) in enumerate(zip(signatures, models, strict=True)):
-        for field, value, rungs, ladder in _dimensions(message, ladders[model]):
+    for index, (graph, model) in enumerate(zip(graphs, models, strict=True)):
+        for field, value, rungs, ladder in _dimensions(graph, ladders[model]):
             if value not in rungs:
                 allowed = ", ".join(map(str, rungs))
                 yield Violation(
@@ -120,41 +128,40 @@ def _signature_violations(
 
 
 def _dimensions(
-    message: signature_pb2.Signature, ladders: Ladders
+    graph: RequestedGraph, ladders: Ladders
 ) -> Iterator[tuple[str, object, Sequence[object], str]]:
     """Each dimension with its field, value, allowed values and name, in order of dependence."""
-    kinds = _kinds(ladders)
-    kind = _KINDS.get(message.kind, message.kind)
-    yield "kind", kind, tuple(kinds.values()), "kinds of graphs"
-    if message.kind == signature_pb2.GRAPH_KIND_ENCODE:
-        yield "beams", message.beams, (1,), "beam width of encode"
+    kinds = tuple(map(_shown, _kinds(ladders)))
+    yield "kind", _shown(graph.kind), kinds, "kinds of graphs"
+    if graph.kind is GraphKind.ENCODE:
+        yield "beams", graph.beams, (1,), "beam width of encode"
         lengths = ladders.encoder.lengths.rungs if ladders.encoder else ()
-        yield "length", message.length, lengths, "lengths of encode"
-        rows = ladders.sources_together(message.length).rungs
-        yield "rows", message.rows, rows, f"rows of encode of length {message.length}"
+        yield "length", graph.length, lengths, "lengths of encode"
+        rows = ladders.sources_together(graph.length).rungs
+        yield "rows", graph.rows, rows, f"rows of encode of length {graph.length}"
         return
-    if message.kind == signature_pb2.GRAPH_KIND_ALIGN:
-        yield "beams", message.beams, (1,), "beam width of align"
+    if graph.kind is GraphKind.ALIGN:
+        yield "beams", graph.beams, (1,), "beam width of align"
         aligned = ladders.encoder and ladders.encoder.align_lengths
-        yield "length", message.length, aligned.rungs if aligned else (), "lengths of align"
-        yield "rows", message.rows, (1,), "rows of align"
+        yield "length", graph.length, aligned.rungs if aligned else (), "lengths of align"
+        yield "rows", graph.rows, (1,), "rows of align"
         return
-    if message.kind == signature_pb2.GRAPH_KIND_PREFILL:
-        yield "beams", message.beams, (1,), "beam width of prefill"
-        yield "length", message.length, ladders.prefill_lengths.rungs, "lengths of prefill"
-        rows = ladders.prompts_together(message.length).rungs
-        yield "rows", message.rows, rows, f"rows of prefill of length {message.length}"
+    if graph.kind is GraphKind.PREFILL:
+        yield "beams", graph.beams, (1,), "beam width of prefill"
+        yield "length", graph.length, ladders.prefill_lengths.rungs, "lengths of prefill"
+        rows = ladders.prompts_together(graph.length).rungs
+        yield "rows", graph.rows, rows, f"rows of prefill of length {graph.length}"
         return
     widths = tuple(lane.beams for lane in ladders.lanes)
-    yield "beams", message.beams, widths, "beam widths of decode"
-    lane = ladders.lane(message.beams)
+    yield "beams", graph.beams, widths, "beam widths of decode"
+    lane = ladders.lane(graph.beams)
     of = f"of decode beams {lane.beams}"
-    yield "rows", message.rows, lane.decode_rows.rungs, f"rows {of}"
-    yield "length", message.length, lane.decode_lengths.rungs, f"lengths {of}"
+    yield "rows", graph.rows, lane.decode_rows.rungs, f"rows {of}"
+    yield "length", graph.length, lane.decode_lengths.rungs, f"lengths {of}"
 
 
 def _worker_violations(
-    request: graph_pb2.WarmGraphsRequest, able: Mapping[str, Sequence[str]]
+    request: WarmRequest, able: Mapping[str, Sequence[str]]
 ) -> Iterator[Violation]:
     if request.workers and request.all_workers:
         yield Violation(field="all_workers", description="must not be set together with workers")

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection
 
-from shaperouter.v1 import graph_pb2
 from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.snapshots import GraphReport
 from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.warm_request import WarmRequest
 from shaperouter_service.serving.call import Call
-from shaperouter_service.serving.graphs.compile_requests import wishes_of
+from shaperouter_service.serving.graphs.compile_requests import compile_requests
 from shaperouter_service.serving.graphs.warming import ENDS, Warming
 
 # Minimum seconds between two answers of a stream: fresh enough for people, however many workers.
@@ -69,7 +69,7 @@ class Graphs:
                 yield
 
     async def warm(
-        self, request: graph_pb2.WarmGraphsRequest, call: Call
+        self, request: WarmRequest, call: Call
     ) -> AsyncGenerator[list[GraphReport], None]:
         """Makes graphs ready and yields their progress until each is ready or has failed.
 
@@ -81,7 +81,7 @@ class Graphs:
             StoppingError: The service stops before the end.
         """
         with self._streams.admitted(call.client):
-            warming = Warming(self._fleet, wishes_of(request, self._catalog))
+            warming = Warming(self._fleet, compile_requests(request, self._catalog))
             await warming.ask()
             async for _ in self._updates():
                 graphs = warming.graphs()

@@ -9,7 +9,7 @@ from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import GraphReport
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.serving.graphs.compile_requests import Wish
+from shaperouter_service.serving.graphs.compile_requests import CompileRequest
 
 ENDS = {GraphState.READY, GraphState.FAILED}
 
@@ -21,36 +21,36 @@ class Warming:
     The compilations continue even if nobody waits for them any more.
     """
 
-    def __init__(self, fleet: Fleet, wishes: Sequence[Wish]) -> None:
+    def __init__(self, fleet: Fleet, requests: Sequence[CompileRequest]) -> None:
         """Records the state before anything is requested; `ask` sends the requests.
 
         Args:
             fleet: The workers.
-            wishes: The requested graphs, on workers that are connected.
+            requests: The requested graphs, on workers that are connected.
         """
         self._fleet = fleet
-        self._wishes = wishes
+        self._requests = requests
         self._incarnations = self._incarnations_now()
         # A graph that failed or was refused earlier is tried again; only a new failure ends it.
         self._before = self._known()
-        self._reasons: dict[Wish, str] = {}  # why a graph will not be made
+        self._reasons: dict[CompileRequest, str] = {}  # why a graph will not be made
 
     async def ask(self) -> None:
         """Requests the graphs from the workers, all of them even if the caller is cancelled."""
         by_worker: dict[str, list[Signature]] = {}
-        for wish in dict.fromkeys(self._wishes):  # each once
-            by_worker.setdefault(wish.worker, []).append(wish.signature)
+        for request in dict.fromkeys(self._requests):  # each once
+            by_worker.setdefault(request.worker, []).append(request.signature)
         asking = (self._ask(worker, wanted) for worker, wanted in by_worker.items())
         await asyncio.shield(asyncio.gather(*asking))
 
     def graphs(self) -> list[GraphReport]:
         """The present state of the graphs, one for each request, in order."""
         incarnations = self._incarnations_now()
-        for wish in self._wishes:
-            if incarnations.get(wish.worker) != self._incarnations.get(wish.worker):
-                self._reasons.setdefault(wish, f"{wish.worker} was lost")
+        for request in self._requests:
+            if incarnations.get(request.worker) != self._incarnations.get(request.worker):
+                self._reasons.setdefault(request, f"{request.worker} was lost")
         known = self._known()
-        return [self._graph(wish, known) for wish in self._wishes]
+        return [self._graph(request, known) for request in self._requests]
 
     async def _ask(self, worker: str, wanted: Sequence[Signature]) -> None:
         try:
@@ -60,26 +60,30 @@ class Warming:
         except ServiceError as error:
             refused = dict.fromkeys(wanted, str(error))
         for signature, reason in refused.items():
-            self._reasons[Wish(signature=signature, worker=worker)] = reason
+            self._reasons[CompileRequest(signature=signature, worker=worker)] = reason
 
-    def _graph(self, wish: Wish, known: Mapping[Wish, GraphReport]) -> GraphReport:
+    def _graph(
+        self, request: CompileRequest, known: Mapping[CompileRequest, GraphReport]
+    ) -> GraphReport:
         # Queued until the worker's snapshots show it.
-        graph = GraphReport(signature=wish.signature, worker=wish.worker, state=GraphState.QUEUED)
-        if reason := self._reasons.get(wish):
+        graph = GraphReport(
+            signature=request.signature, worker=request.worker, state=GraphState.QUEUED
+        )
+        if reason := self._reasons.get(request):
             return dataclasses.replace(graph, state=GraphState.FAILED, error=reason)
-        if wish not in known or self._is_still_to_begin(known[wish], wish):
+        if request not in known or self._is_still_to_begin(known[request], request):
             return graph
-        graph = known[wish]
+        graph = known[request]
         if graph.state is GraphState.COLD:
             return dataclasses.replace(graph, state=GraphState.FAILED)
         return graph
 
-    def _is_still_to_begin(self, graph: GraphReport, wish: Wish) -> bool:
+    def _is_still_to_begin(self, graph: GraphReport, request: CompileRequest) -> bool:
         """Whether the worker's snapshot is from before it accepted the graph."""
         never_made = GraphReport(
-            signature=wish.signature, worker=wish.worker, state=GraphState.COLD
+            signature=request.signature, worker=request.worker, state=GraphState.COLD
         )
-        before = self._before.get(wish, never_made)
+        before = self._before.get(request, never_made)
         if graph.state is GraphState.FAILED:
             return graph.failures == before.failures and not graph.retry_seconds
         if graph.state is GraphState.COLD:
@@ -90,9 +94,9 @@ class Warming:
             )
         return False
 
-    def _known(self) -> dict[Wish, GraphReport]:
+    def _known(self) -> dict[CompileRequest, GraphReport]:
         return {
-            Wish(signature=graph.signature, worker=graph.worker): graph
+            CompileRequest(signature=graph.signature, worker=graph.worker): graph
             for graph in self._fleet.catalog.graphs()
         }
 
