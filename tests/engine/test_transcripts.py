@@ -235,7 +235,7 @@ def request(golden: GoldenSounds, **changes: Any) -> RunRequest:
 
 
 def sound(golden: GoldenSounds) -> Sound:
-    return Sound(numbers=golden.sound(0).tobytes(), positions=golden.places)
+    return Sound(samples=golden.sound(0).tobytes(), positions=golden.places)
 
 
 def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds) -> None:

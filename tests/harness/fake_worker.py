@@ -10,11 +10,11 @@ from typing import Any
 
 from grpc import aio
 
-from harness.default_options import default_options
+from harness.cuttable_socket import Wire, cuttable
+from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import (
     generation_pb2,
     graph_pb2,
-    model_pb2,
     signature_pb2,
     worker_pb2,
     worker_pb2_grpc,
@@ -25,9 +25,6 @@ from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.wire.ladders import ladders_from_message
 from shaperouter_service.wire.signatures import signature_to_message
-
-VOCAB_SIZE = 320
-MAX_LENGTH, SLOTS = 64, 4
 
 Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
 
@@ -66,7 +63,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.isolates = True  # suspects; they never get that far otherwise
         self.warm = True
         self.told = 0  # snapshots
-        self.models = [self._model(name) for name in models]
+        self.models = [describe_model(name) for name in models]
         self.graphs: list[graph_pb2.Graph] = []
         self.budget = worker_pb2.CompileBudget(
             mode=worker_pb2.COMPILE_MODE_LAZY, room=100, max_graphs=100, threads=1
@@ -196,7 +193,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         await server.start()
         self.draining = False
         self._stack.push_async_callback(server.stop, None)
-        self._wire = await self._stack.enter_async_context(_cuttable(self._path, inner))
+        self._wire = await self._stack.enter_async_context(cuttable(self._path, inner))
 
     async def kill(self) -> None:
         """Cuts every connection without a word, as SIGKILL does."""
@@ -225,7 +222,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def also_at(self, address: Path) -> str:
         """Serves at another address, too, and returns that."""
         inner = self._path.with_suffix(f".{self.incarnation}")
-        await self._stack.enter_async_context(_cuttable(address, inner))
+        await self._stack.enter_async_context(cuttable(address, inner))
         return f"unix:{address}"
 
     async def drain(self) -> None:
@@ -373,35 +370,6 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 part.logprobs.extend(self.logprobs(part.token_ids, options.logprobs))
         return told
 
-    @staticmethod
-    def _model(name: str) -> model_pb2.Model:
-        return model_pb2.Model(
-            name=name,
-            family="gpt2",
-            kind=model_pb2.MODEL_KIND_DECODER,
-            vocab_size=VOCAB_SIZE,
-            max_length=MAX_LENGTH,
-            default_options=default_options(max_new_tokens=MAX_LENGTH, eos_token_ids=[0]),
-            dtype="float32",
-            weight_bytes=1_000_000,
-            kv_cache_bytes_per_token=100,
-            slots=SLOTS,
-            ladders=model_pb2.Ladders(
-                prefill_lengths=[16, 24, 40, MAX_LENGTH],
-                lanes=[
-                    model_pb2.LaneLadders(
-                        beams=beams,
-                        decode_rows=[1, 2, SLOTS],
-                        decode_lengths=[16, 32, beams * MAX_LENGTH],
-                    )
-                    for beams in (1, 4)
-                ],
-                prefill_rows=[1, 2],
-                prefill_batch_tokens=MAX_LENGTH,
-                prefill_piece=MAX_LENGTH,
-            ),
-        )
-
 
 def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2.RunResponse:
     """A step with these of its tokens."""
@@ -410,44 +378,3 @@ def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2
     if told.HasField("tokens"):
         told.tokens.token_ids[:] = new
     return told
-
-
-class Wire:
-    """What a worker's connections go through; what is sent while it is not `open` waits."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.open.set()
-
-
-@contextlib.asynccontextmanager
-async def _cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
-    """Forwards a Unix socket to another; at its end, all connections are aborted."""
-    wire = Wire()
-    writers: set[asyncio.StreamWriter] = set()
-    forwarding: set[asyncio.Task[None]] = set()
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                await wire.open.wait()
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(inner)
-        writers.update((writer, inner_writer))
-        for source, target in ((reader, inner_writer), (inner_reader, writer)):
-            forwarding.add(asyncio.create_task(pump(source, target)))
-
-    server = await asyncio.start_unix_server(forward, outer)
-    try:
-        yield wire
-    finally:
-        wire.open.set()
-        server.close()
-        outer.unlink()  # noqa: ASYNC240 (one call to a local file system, in a test)
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.gather(*forwarding)

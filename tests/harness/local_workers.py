@@ -11,8 +11,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from harness.fake_model import SLOTS
 from harness.fake_process import FakeProcess, FakeProcesses
-from harness.fake_worker import SLOTS, FakeWorker
+from harness.fake_worker import FakeWorker
 from harness.router import wait_until
 from shaperouter.v1 import graph_pb2, signature_pb2
 from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerProcesses

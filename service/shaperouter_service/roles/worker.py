@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import structlog
 
-from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.graphs import memory_bytes
@@ -30,7 +29,7 @@ from shaperouter_service.telemetry.tracing import end_tracing, receive
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
-from shaperouter_service.worker.server import Changes, WorkerServicer
+from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +80,6 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     raise_descriptor_limit()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
-    service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
     admission = Admission()
 
     @contextlib.contextmanager
@@ -93,7 +91,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     health = Health()
     warn_of_public_worker(config.listen, tls=config.tls)
     with _metrics(config.metrics_listen) as metrics, claimed(config.listen):
-        server = make_server([service], within)
+        server = make_server([SERVICE], within)
         async with (
             serving_health(health, config.health_listen),
             stopped_at_end(server, admission, grace=config.grace),
@@ -114,7 +112,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
             )
             _log_memory(config.engine.max_memory_bytes)
             servicer = WorkerServicer(engine, changes, config.name)
-            worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+            servicer.add_to(server)
             async with _observed(servicer, metrics, health), _recorded(engine):
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)

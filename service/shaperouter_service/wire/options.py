@@ -73,7 +73,7 @@ def run_options_from_message(message: worker_pb2.RunOptions) -> Resolved:
         options["logprobs"] = None
     if not message.early_stopping:
         options["early_stopping"] = EarlyStopping.HEURISTIC
-    options["biases"] = [(tuple(bias.token_ids), bias.bias) for bias in message.biases]
+    options["biases"] = tuple((tuple(bias.token_ids), bias.bias) for bias in message.biases)
     return options
 
 

@@ -1,4 +1,4 @@
-"""From a router's request to a run: checked, and with everything that the device needs."""
+"""Conversion of a router's request to a run: checked, and with the inputs of the device."""
 
 import hashlib
 import time
@@ -26,25 +26,25 @@ from shaperouter_service.speech.audio.spectrum import window_source_size
 from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.worker.run import Event, Run, Timings
 
-# How the numbers of a sound travel.
-_NUMBERS = np.dtype("<f4")
+# Data type of the samples in a request.
+_SAMPLES = np.dtype("<f4")
 
 
 def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], None]) -> Run:
-    """The run of a request that was checked.
+    """Builds the run of a checked request.
 
     Args:
-        request: The router's.
-        model: That it is for.
-        emit: Takes what happens to it.
+        request: The router's request.
+        model: The model that runs it.
+        emit: Called with the events of the run.
     """
     options = request.options
     hears = model.transcripts is not None
     source: Any = request.source_token_ids
     source_key, valid_length = b"", 0
     if request.sound is not None:
-        source = np.frombuffer(request.sound.samples, _NUMBERS)
-        # A window is asked about again and again, a text seldom.
+        source = np.frombuffer(request.sound.samples, _SAMPLES)
+        # The same window is read several times, a text seldom.
         source_key = hashlib.blake2b(request.sound.samples, digest_size=16).digest()
         valid_length = request.sound.positions
     return Run(
@@ -56,7 +56,7 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         token_ids=request.token_ids,
         source=source,
         source_key=source_key,
-        # A window is always whole.
+        # A window always has its full length.
         source_length=model.max_source_length if hears else len(source),
         valid_length=valid_length,
         aligns=request.align_after is not None,
@@ -77,9 +77,9 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
 
 
 def check(request: RunRequest, model: ServedModel) -> None:
-    """Refuses what would break the device thread, and with it every other request.
+    """Refuses requests that would break the device thread, and with it every other run.
 
-    Routers check the same and more, but by the limits of whichever worker told them last.
+    Routers check the same and more, but with the limits that another worker may have reported.
 
     Raises:
         InvalidRequestError: The run does not fit this worker's model.
@@ -89,7 +89,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
     hears = model.transcripts is not None
     longest_source = 0 if hears else model.max_source_length
     aligns = request.align_after is not None
-    # What is aligned is whole: nothing comes after it.
+    # An alignment generates no tokens.
     least_new = 0 if aligns else 1
     # Without beam search there is one lane.
     widest = model.ladders.lanes[-1].beams if num_beams > 1 else 1
@@ -148,7 +148,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
                 description=f"must be empty with beam search, got {len(generated)} ids",
             )
         )
-    # Whatever the options, a run ends with its first end token: there is nothing after one.
+    # A run ends with its first end token, whatever its options are.
     if ends := set(generated).intersection(options["eos_token_ids"]):
         raise InvalidRequestError(
             Violation(
@@ -161,10 +161,10 @@ def check(request: RunRequest, model: ServedModel) -> None:
 def _of_transcript(
     request: RunRequest, model: ServedModel, settings: TranscriptSettings
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Fields of a request to hear something, with their values and limits."""
+    """Fields of a request for a transcript, with their values and limits."""
     constraints, tokens = request.constraints or TranscriptConstraints(), len(request.token_ids)
     sound = request.sound or Sound(samples=b"", positions=0)
-    size = window_source_size(settings.window_frames) * _NUMBERS.itemsize
+    size = window_source_size(settings.window_frames) * _SAMPLES.itemsize
     last_token = model.vocab_size - 1
     position = "options.transcript.no_speech_place"
     yield "sound.samples", len(sound.samples), size, size

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from grpc import aio
+
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.decoding import Aligned
 from shaperouter_service.errors import DeadlinePassedError
@@ -37,7 +39,7 @@ WATCH_INTERVAL = 0.2
 
 
 class Changes:
-    """Tells any number of watchers that something has changed, from any thread."""
+    """Notifies any number of watchers of changes, from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wakes watchers on an event loop."""
@@ -51,7 +53,7 @@ class Changes:
             self._loop.call_soon_threadsafe(self._set_all)
 
     def close(self) -> None:
-        """Ends all watching, which tells routers to send nothing more."""
+        """Ends all watching, so that routers send no more runs."""
         self._closed = True
         self._set_all()
 
@@ -74,6 +76,9 @@ class Changes:
             self._watchers.discard(event)
 
 
+SERVICE = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
+
+
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     """See worker.proto."""
 
@@ -81,14 +86,18 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         """Serves an engine.
 
         Args:
-            engine: What computes.
-            changes: Told by the engine.
-            name: Of the worker, stable over restarts.
+            engine: The worker's models, lanes and graphs.
+            changes: The engine's changes.
+            name: Name of the worker, stable over restarts.
         """
         self._engine = engine
         self._changes = changes
         self._name = name
         self._incarnation = uuid.uuid4().hex
+
+    def add_to(self, server: aio.Server) -> None:
+        """Adds the service to a server."""
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
 
     async def Run(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.RunRequest, context: Any
@@ -107,13 +116,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         events: asyncio.Queue[Event] = asyncio.Queue()
 
         def emit(event: Event) -> None:
-            # The loop is gone when the worker is being stopped; so is whoever listened.
+            # The loop has ended if the worker is being stopped, and so has the caller.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         run = make_run(request, model, emit)
         if request.options["stop"]:
-            # In a thread: the tokenizer is loaded when it is first asked for.
+            # In a thread, because the tokenizer is loaded on first use.
             run.stop_tokens = await asyncio.to_thread(
                 self._engine.vocabularies.stop_tokens,
                 request.model,
@@ -154,14 +163,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def Watch(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[worker_pb2.WatchResponse]:
-        """Tells the worker's state, at once and after changes."""
+        """Sends the worker's state at once and after changes."""
         async for snapshot in self.snapshots():
             yield snapshot_to_message(snapshot)
 
     async def Want(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WantRequest, context: Any
     ) -> worker_pb2.WantResponse:
-        """Has graphs made in the background."""
+        """Requests graphs in the background."""
         refused = self._engine.want(map(signature_from_message, request.signatures))
         return worker_pb2.WantResponse(
             refused=[
@@ -179,7 +188,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
 async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletion:
     aligned = None
     if end.aligned is not None:
-        # In a thread: it takes as long as some steps of decoding.
+        # In a thread, because it takes as long as several decoding steps.
         aligned = await asyncio.to_thread(_aligned, request, end.aligned)
     return RunCompletion(
         finish_reason=end.reason,
@@ -194,11 +203,11 @@ async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletio
 
 
 def _aligned(request: RunRequest, aligned: Aligned) -> AlignedTokens:
-    """When the tokens behind the prefix were said, from attention."""
+    """Finds the times of the tokens after the prefix, from attention."""
     if request.align_after is None or request.sound is None:
         raise TypeError("only a sound with a prefix can be aligned")
-    # What is known of a token stands in the row of the one before it.
+    # The row of a token is about the next token.
     first = request.align_after - 1
     positions = token_positions(aligned.scores[:, first:-1], request.sound.positions)
-    # The end token is none that is said.
+    # The last row is about the token after the end token, which does not exist.
     return AlignedTokens(positions.tolist(), aligned.logprobs[first:-1].tolist())

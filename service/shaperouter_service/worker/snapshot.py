@@ -14,7 +14,7 @@ from shaperouter_service.worker.scheduler import LaneScheduler
 def describe_model(
     model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler], *, kernels: str
 ) -> ServedModel:
-    """Describes a model; what only a router knows is left out."""
+    """Describes a model, without what only a router knows."""
     return ServedModel(
         name=model.name,
         family=model.family.name,
@@ -70,7 +70,14 @@ def report_lane(lane: LaneScheduler) -> LaneReport:
 def report_graph(
     graph: Graph, worker: str, *, left_seconds: float, before_ready: bool
 ) -> GraphReport:
-    """Describes a graph; what the table and the worker know of it besides is given."""
+    """Describes a graph.
+
+    Args:
+        graph: The graph.
+        worker: Name of the worker.
+        left_seconds: Expected time until it is ready.
+        before_ready: Whether the worker makes it before it is ready to serve.
+    """
     now = time.monotonic()
     failed = graph.state is GraphState.FAILED
     return GraphReport(
@@ -102,7 +109,7 @@ def report_graph(
 
 
 def report_budget(table: GraphTable) -> BudgetReport:
-    """Describes what may be compiled."""
+    """Describes what the worker may compile."""
     return BudgetReport(
         mode=table.budget.mode,
         room=table.room,

@@ -22,7 +22,8 @@ from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 from tokenizers import decoders, pre_tokenizers, trainers
 
-from harness.fake_worker import SLOTS, VOCAB_SIZE, FakeWorker
+from harness.fake_model import SLOTS, VOCAB_SIZE
+from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
 from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.roles import router as router_role

@@ -12,7 +12,8 @@ import grpc
 from grpc import aio
 from prometheus_client import CollectorRegistry
 
-from harness.fake_worker import SLOTS, FakeWorker
+from harness.fake_model import SLOTS
+from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest

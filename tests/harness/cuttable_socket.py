@@ -1,0 +1,49 @@
+"""A Unix socket in front of another one, whose connections a test can hold or cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+
+class Wire:
+    """What a worker's connections go through; what is sent while it is not `open` waits."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+
+@contextlib.asynccontextmanager
+async def cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
+    """Forwards a Unix socket to another; at its end, all connections are aborted."""
+    wire = Wire()
+    writers: set[asyncio.StreamWriter] = set()
+    forwarding: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await wire.open.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_unix_connection(inner)
+        writers.update((writer, inner_writer))
+        for source, target in ((reader, inner_writer), (inner_reader, writer)):
+            forwarding.add(asyncio.create_task(pump(source, target)))
+
+    server = await asyncio.start_unix_server(forward, outer)
+    try:
+        yield wire
+    finally:
+        wire.open.set()
+        server.close()
+        outer.unlink()  # noqa: ASYNC240 (one call to a local file system, in a test)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*forwarding)
