@@ -1,1 +1,1 @@
-"""What can be asked of a generation: its options and their limits. Pure Python."""
+"""Generations and transcriptions as values: requests, options, limits, events. Pure Python."""

@@ -1,4 +1,4 @@
-"""Log lines of refused calls, which a flood of them cannot multiply."""
+"""Log lines of refused calls, limited so that a flood of calls cannot flood the log."""
 
 import asyncio
 import logging
@@ -14,18 +14,18 @@ from shaperouter_service.telemetry.refusals import RefusalMetrics
 
 log = structlog.get_logger("shaperouter.request")
 
-# What an operator should look at stands out.
+# Levels of the lines that operators should look at; others are informational.
 LEVELS = {
     Code.INTERNAL: logging.ERROR,
     Code.UNAVAILABLE: logging.WARNING,
     Code.RESOURCE_EXHAUSTED: logging.WARNING,
 }
 
-# Lines of refused calls: at most BURST at once and LINES_PER_SECOND on average, some 200 MB a day,
-# since anybody can have any number of calls refused.
+# Maximum lines of refused calls: BURST at once, and LINES_PER_SECOND on average, which is about
+# 200 MB a day. Anybody can have any number of calls refused.
 LINES_PER_SECOND, BURST = 5.0, 100
 
-# Seconds between two lines that tell how many were left out.
+# Seconds between two lines about how many were left out.
 SUMMARY_INTERVAL = 10.0
 
 # Characters of an error in the log: some quote what the caller sent.
@@ -33,14 +33,10 @@ MAX_ERROR_CHARACTERS = 500
 
 
 class RefusalLog:
-    """Tells of refused calls of one router. Belongs to the event loop."""
+    """Logs and counts the refused calls of one router. Only the event loop may use it."""
 
     def __init__(self, metrics: RefusalMetrics) -> None:
-        """Nothing was refused yet.
-
-        Args:
-            metrics: Counts them.
-        """
+        """Starts without refused calls; `metrics` counts them."""
         self._metrics = metrics
         self._lines = float(BURST)
         self._at = time.monotonic()
@@ -48,7 +44,7 @@ class RefusalLog:
         self._summary: asyncio.TimerHandle | None = None
 
     def refused(self, error: ServiceError, call: Call) -> None:
-        """Tells that a call ended with an error."""
+        """Counts a call that ended with an error, and logs it unless that was already done."""
         self._metrics.refused(error.reason)
         if call.logged:
             return
@@ -65,12 +61,12 @@ class RefusalLog:
         self.write(error.code, "call refused", fields)
 
     def write(self, code: Code, event: str, fields: dict[str, Any]) -> None:
-        """Writes a line about a call that was refused, unless there are too many of them.
+        """Writes a line about a refused call, unless there are too many.
 
         Args:
             code: How the call ended.
-            event: Of the line.
-            fields: Likewise.
+            event: Event of the line.
+            fields: Fields of the line.
         """
         now = time.monotonic()
         self._lines = min(BURST, self._lines + (now - self._at) * LINES_PER_SECOND)
@@ -85,7 +81,7 @@ class RefusalLog:
             self._summary = loop.call_later(SUMMARY_INTERVAL, self.summarize)
 
     def summarize(self) -> None:
-        """Tells how many lines were left out since it last told."""
+        """Logs how many lines were left out since the last summary."""
         if self._summary is not None:
             self._summary.cancel()
             self._summary = None

@@ -67,8 +67,7 @@ class RequestRecord:
         self._metrics = metrics
         self._refusals = refusals
         self._span = start_span("", {"shaperouter.request_id": call.request_id})
-        # It waits, if only for workers that tell which model serves a request that names none: an
-        # autoscaler must see it.
+        # Autoscalers must see a request that waits to learn which model serves it.
         self._model = UNKNOWN_MODEL
         metrics.waiting.labels(UNKNOWN_MODEL).inc()
         self._arrived = time.monotonic()
@@ -86,7 +85,7 @@ class RequestRecord:
         return self
 
     def waits(self, model: str) -> None:
-        """Its model is known, and it waits for its first token as one of that model."""
+        """Records which model serves the request; until now it counted as an unknown one."""
         self._metrics.waiting.labels(self._model).dec()
         self._model = model
         self._metrics.waiting.labels(model).inc()
@@ -127,7 +126,7 @@ class RequestRecord:
             fields["route"] = str(self.routes[0].taken)
             fields["route_seconds"] = round(self.route_seconds, 4)
         if self._graphs:
-            # What only the worker knows, and tells at a good end: just what the response says.
+            # Measured by the worker, and known only at a successful end.
             for part in ("queue", "stall", "prefill", "decode"):
                 fields[f"{part}_seconds"] = round(getattr(self._timings, f"{part}_seconds"), 4)
             fields["graphs"] = [str(use.served) for use in self._graphs]
@@ -141,7 +140,7 @@ class RequestRecord:
             self._refusals.write(self._code, "request", fields)
 
     def tokenized(self, *, queue_seconds: float, seconds: float) -> None:
-        """Its texts, if there are any, have been tokenized, or it has ended before."""
+        """Records how long its texts waited and were tokenized; both are 0 without texts."""
         if queue_seconds or seconds:
             self._tokenize_seconds = queue_seconds + seconds
             self._metrics.tokenize_queue_time.labels(self._model).observe(
@@ -150,13 +149,13 @@ class RequestRecord:
             self._metrics.tokenize_time.labels(self._model).observe(seconds, self._span.exemplar)
 
     def prompt(self, tokens: int) -> None:
-        """Its prompt, and its source if there is one, have been tokenized and found good."""
+        """Records the tokens of its prompt and source, which are valid."""
         self._prompt_tokens = tokens
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
         self._pay("prompt", tokens)
 
     def routed(self, decision: Decision) -> None:
-        """A run of it was given to a worker."""
+        """Records that a run was sent to a worker."""
         if self._first_route is None:
             self._first_route = time.monotonic()
         self.routes.append(decision)
@@ -176,12 +175,12 @@ class RequestRecord:
             )
 
     def stalls(self, sequence: int = 0) -> None:
-        """A sequence waits for a compilation from now on."""
+        """Records that a sequence waits for a compilation from now on."""
         self._progress[sequence].stalls()
         self._span.event("stall")
 
     def tokens(self, count: int, sequence: int = 0) -> None:
-        """A sequence has new tokens."""
+        """Records new tokens of a sequence."""
         metrics, model = self._metrics, self._model
         since = self._progress[sequence].tokens()
         if self._first_token is None:
@@ -235,7 +234,7 @@ class RequestRecord:
             self._metrics.client_tokens.labels(quota.name, kind).inc(tokens)
 
     def completed(self, *, worker: str, timings: RunTimings, graphs: Sequence[GraphUse]) -> None:
-        """It has ended well.
+        """Records how the request was served, at its successful end.
 
         Args:
             worker: The worker that ran it.
@@ -251,7 +250,7 @@ class RequestRecord:
             metrics.cover_served.labels(model, use.served.kind, fit).inc(use.calls)
 
     def progress(self, sequence: int) -> SequenceProgress:
-        """What is known of one of its sequences."""
+        """The progress of one of its sequences."""
         return self._progress[sequence]
 
     @property

@@ -3,9 +3,9 @@
 ==================== ============================================================
 event                when
 ==================== ============================================================
-arrived              the router has read the message
+arrived              the router has read the request
 first token          the router has the first token
-end                  the router has said its last word, or the caller has gone
+end                  the router has sent its last event, or the caller has left
 ==================== ============================================================
 
 Time to first token and end-to-end latency are differences of these; queue time is measured by the
@@ -32,12 +32,11 @@ _TOKENIZE_BOUNDS = (
 _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5)
 
 
-# The model of requests that name one which is not served: a closed label, whatever they wrote. No
-# model can have this name.
+# The label of requests whose model is not served, whatever name they gave. No model can have it.
 UNKNOWN_MODEL = "(unknown)"
 
 
-# Whether a graph was no larger than what was asked for.
+# Whether a graph was no larger than requested.
 FITS = TIGHT, LOOSE = "tight", "loose"
 
 
