@@ -1,11 +1,13 @@
-"""Requests get the tokens they get alone, read and run together with others or in pieces."""
+"""Runs get the same tokens alone and with others, with prompts read whole or in pieces."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from harness.device_calls import Call, record_calls
 from harness.engine import GOLDENS, Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
@@ -17,7 +19,7 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import Ended, Phase
 from shaperouter_service.worker.scheduler import LaneScheduler
 
-MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
+MODEL = "gpt2-untied"  # It has no end token, so runs generate all their tokens.
 PIECE = 32
 LENGTH = 128
 # The longest rung is no multiple of the piece.
@@ -68,13 +70,13 @@ def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def whole(kept_compilations: CompileCache) -> Bench:
-    """Prompts are read whole."""
+    """An engine that reads prompts whole."""
     return _bench(LENGTH, [120], rows=[1], beams=[1], compile_cache=kept_compilations)
 
 
 @pytest.fixture
 def lane(bench: Bench) -> LaneScheduler:
-    return bench.engine._lanes[MODEL, 1]
+    return bench.parts.lanes[MODEL, 1]
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def beam_lane(bench: Bench) -> LaneScheduler:
         _graph(bench, GraphKind.DECODE, 2, LENGTH, beams=2),
     ]
     wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
-    return bench.engine._lanes[MODEL, 2]
+    return bench.parts.lanes[MODEL, 2]
 
 
 def _prompt(length: int, first: int = 0) -> list[int]:
@@ -92,12 +94,9 @@ def _prompt(length: int, first: int = 0) -> list[int]:
 
 
 def _together(bench: Bench, lane: LaneScheduler, *requests: dict[str, Any]) -> list[Collected]:
-    """Submits requests that get their slots in the same turn."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane, "_admit", lambda: None)
-        runs = [bench.submit(MODEL, **request) for request in requests]
-    bench.engine._thread.wake()
-    return runs
+    """Submits requests that are admitted in the same turn."""
+    with bench.admission_held(MODEL, lane.beams):
+        return [bench.submit(MODEL, **request) for request in requests]
 
 
 def _alone(bench: Bench, *requests: dict[str, Any]) -> list[list[int]]:
@@ -126,7 +125,7 @@ def _served(run: Collected, kind: GraphKind) -> dict[tuple[int, int], int]:
 
 def _graph(bench: Bench, kind: GraphKind, rows: int, length: int, *, beams: int = 1) -> Graph:
     signature = Signature(model=MODEL, kind=kind, beams=beams, rows=rows, length=length)
-    return bench.engine._graphs.want(signature, urgent=False)
+    return bench.parts.graphs.want(signature, urgent=False)
 
 
 # --- Prompts together ---------------------------------------------------------------------------
@@ -193,35 +192,32 @@ def test_a_prompt_read_in_pieces_gets_the_tokens_of_one_read_whole(
         assert (length, calls) == (length, math.ceil(length / PIECE))
 
 
-class Order:
-    """What a lane does, in order: `piece` for a call of a prefill, `chunk` for one of a decode."""
+def _price_reads(patch: pytest.MonkeyPatch, lane: LaneScheduler, *, seconds: float) -> None:
+    """Makes a lane believe that each piece of a prompt takes this long to read."""
+    read = lane.reader.read
+    patch.setattr(lane.reader, "read", lambda runs: None if read(runs) is None else seconds)
 
-    def __init__(
-        self, lane: LaneScheduler, patch: pytest.MonkeyPatch, *, costs: Callable[[float], float]
-    ) -> None:
-        """`costs` says how long the lane is to think that a piece took."""
-        self.calls: list[tuple[str, set[str]]] = []
-        read, decode = lane.reader._prefill, lane._decode
 
-        def noted_read(prompts: Any) -> float:
-            self.calls.append(("piece", {str(run.token_ids) for run in prompts.runs}))
-            return costs(read(prompts))
+def _while_read(calls: list[Call], one: Collected) -> list[Call]:
+    """The calls from the first piece of a run's prompt to its last."""
+    pieces = [
+        index
+        for index, call in enumerate(calls)
+        if call.signature.kind is GraphKind.PREFILL and one.run in call.runs
+    ]
+    return calls[pieces[0] : pieces[-1] + 1]
 
-        def noted_decode(runs: Any, asked: Signature, graph: Graph, *, share: float) -> None:
-            self.calls.append(("chunk", {str(run.token_ids) for run in runs}))
-            decode(runs, asked, graph, share=share)
 
-        patch.setattr(lane.reader, "_prefill", noted_read)
-        patch.setattr(lane, "_decode", noted_decode)
+def _generated(call: Call, one: Collected) -> int:
+    """Tokens that a run had before a call."""
+    return call.generated[call.runs.index(one.run)]
 
-    def kinds(self, prompt: list[int]) -> list[str]:
-        """The calls from the first piece of a prompt to its last."""
-        pieces = [
-            index
-            for index, (kind, prompts) in enumerate(self.calls)
-            if kind == "piece" and str(prompt) in prompts
-        ]
-        return [kind for kind, _ in self.calls[pieces[0] : pieces[-1] + 1]]
+
+def _kinds(calls: list[Call]) -> list[GraphKind]:
+    return [call.signature.kind for call in calls]
+
+
+PIECE_READ, CHUNK = GraphKind.PREFILL, GraphKind.DECODE
 
 
 def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
@@ -232,15 +228,15 @@ def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
         {"prompt": _prompt(120), "max_new_tokens": 4},
     ]
     alone = _alone(bench, *requests)
-    # A piece that takes next to nothing is paid for by one chunk.
-    order = Order(lane, monkeypatch, costs=lambda seconds: 1e-9)
+    # One chunk is longer than a piece that takes next to no time.
+    _price_reads(monkeypatch, lane, seconds=1e-9)
+    calls = record_calls(monkeypatch)
     stream, late = _together(bench, lane, *requests)
     assert _finish([stream, late]) == alone
-    kinds = order.kinds(_prompt(120))
-    assert kinds == ["piece", "chunk", "piece", "chunk", "piece", "chunk", "piece"]
+    assert _kinds(_while_read(calls, late)) == [*[PIECE_READ, CHUNK] * 3, PIECE_READ]
 
 
-def test_a_prompt_waits_until_streams_have_had_as_long_as_its_last_piece(
+def test_a_prompt_waits_until_streams_have_had_their_share_of_the_device(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [
@@ -248,36 +244,35 @@ def test_a_prompt_waits_until_streams_have_had_as_long_as_its_last_piece(
         {"prompt": _prompt(120), "max_new_tokens": 4},
     ]
     alone = _alone(bench, *requests)
-    order = Order(lane, monkeypatch, costs=lambda seconds: 3600.0)
+    _price_reads(monkeypatch, lane, seconds=3600.0)
+    calls = record_calls(monkeypatch)
     stream, late = _together(bench, lane, *requests)
     assert _finish([stream, late]) == alone
-    kinds = order.kinds(_prompt(120))
+    kinds = _kinds(_while_read(calls, late))
     chunks = len(kinds) - 4
-    assert kinds == ["piece", *["chunk"] * chunks, "piece", "piece", "piece"]
-    # All of the stream's, but for the one after its own prompt.
+    assert kinds == [PIECE_READ, *[CHUNK] * chunks, *[PIECE_READ] * 3]
+    # All chunks of the stream except the one after its own prompt.
     assert chunks == sum(_served(stream, GraphKind.DECODE).values()) - 1
 
 
-def test_a_chunk_between_pieces_has_no_more_steps_than_streams_are_owed(
+def test_a_chunk_between_pieces_has_only_the_steps_that_streams_are_owed(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps_of, between = lane._steps, []
-
-    def counted(runs: Any, graph: Any) -> int:
-        steps = steps_of(runs, graph)
-        if lane._owed_seconds > 0:
-            between.append(steps)
-        return steps
-
-    Order(lane, monkeypatch, costs=lambda seconds: 1e-9)
-    monkeypatch.setattr(lane, "_steps", counted)
-    runs = _together(
+    _price_reads(monkeypatch, lane, seconds=1e-9)
+    calls = record_calls(monkeypatch)
+    stream, late = _together(
         bench,
         lane,
         {"prompt": [5], "max_new_tokens": 120},
         {"prompt": _prompt(120), "max_new_tokens": 4},
     )
-    _finish(runs)
+    _finish([stream, late])
+    chunks = [call for call in calls if call.signature.kind is CHUNK and stream.run in call.runs]
+    steps = {
+        id(chunk): _generated(following, stream) - _generated(chunk, stream)
+        for chunk, following in pairwise(chunks)
+    }
+    between = [steps[id(call)] for call in _while_read(calls, late) if id(call) in steps]
     assert between == [1, 1, 1]
 
 
@@ -287,32 +282,29 @@ def test_a_prompt_does_not_wait_for_streams_that_wait_for_a_compilation(
     stream = bench.submit(MODEL, [1, 2], max_new_tokens=LONG)
     stream.next()
     with monkeypatch.context() as patch:
-        patch.setattr(lane, "_decode_chunk", lambda _: False)
-        patch.setattr(lane, "_owed_seconds", 1e9)
+        patch.setattr(lane, "decode", lambda _: False)
+        patch.setattr(lane, "owed_seconds", 1e9)
         prompt = bench.submit(MODEL, _prompt(16), max_new_tokens=1)
         wait_until(lambda: prompt.run.phase is Phase.DECODE)
-    bench.engine._thread.wake()
+    bench.parts.device.wake()
     _finish([stream, prompt])
 
 
-def test_a_run_cancelled_between_two_pieces_is_read_no_further(
+def test_the_prompt_of_a_cancelled_run_is_read_no_further(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pieces = []
-    read = lane.reader._prefill
+    pieces: list[Call] = []
 
-    def read_and_cancel(prompts: Any) -> float:
-        seconds = read(prompts)
-        pieces.append(prompts.start)
+    def cancel(call: Call) -> None:
+        pieces.append(call)
         if len(pieces) == 2:
-            bench.engine.cancel(prompts.runs[0], MODEL)
-        return seconds
+            bench.engine.cancel(call.runs[0], MODEL)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lane.reader, "_prefill", read_and_cancel)
+        record_calls(patch, cancel)
         run = bench.submit(MODEL, _prompt(120), max_new_tokens=4)
         wait_until(lambda: run.run.cancelled and lane.active_slots == 0)
-    assert pieces == [PIECE, 2 * PIECE]
+    assert _kinds(pieces) == [PIECE_READ] * 2
     assert run.events.empty()
     after = bench.submit(MODEL, _prompt(40), max_new_tokens=4)
     after.wait()
@@ -322,7 +314,7 @@ def test_a_run_cancelled_between_two_pieces_is_read_no_further(
 # --- Batches ------------------------------------------------------------------------------------
 
 
-def test_when_runs_end_the_rest_goes_on_in_fewer_rows(bench: Bench, lane: LaneScheduler) -> None:
+def test_when_runs_end_the_others_continue_in_fewer_rows(bench: Bench, lane: LaneScheduler) -> None:
     requests = [
         {"prompt": [1, 2], "max_new_tokens": 10},
         {"prompt": [3], "max_new_tokens": LONG},
@@ -335,7 +327,7 @@ def test_when_runs_end_the_rest_goes_on_in_fewer_rows(bench: Bench, lane: LaneSc
     assert long.keys() == {(2, LENGTH), (1, LENGTH)}
 
 
-def test_a_run_that_joins_another_changes_neithers_tokens(bench: Bench) -> None:
+def test_a_run_that_joins_another_does_not_change_tokens(bench: Bench) -> None:
     requests = [
         {"prompt": [1, 2], "max_new_tokens": LONG},
         {"prompt": _prompt(20), "max_new_tokens": LONG, "do_sample": True, "seed": 4},
@@ -347,17 +339,16 @@ def test_a_run_that_joins_another_changes_neithers_tokens(bench: Bench) -> None:
     assert _finish([first, second]) == alone
 
 
-def test_caches_are_there_while_something_runs_and_given_back_when_nothing_does(
+def test_caches_exist_only_while_something_runs(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    decode = lane._decode
 
-    def noted(*arguments: Any, **others: Any) -> None:
-        sizes.append(lane.cache_bytes)
-        decode(*arguments, **others)
+    def measure(call: Call) -> None:
+        if call.signature.kind is CHUNK:
+            sizes.append(lane.cache_bytes)
 
-    monkeypatch.setattr(lane, "_decode", noted)
+    record_calls(monkeypatch, measure)
     wait_until(lambda: lane.cache_bytes == 0)
     run = bench.submit(MODEL, [1], max_new_tokens=LONG)
     run.wait()
@@ -365,7 +356,7 @@ def test_caches_are_there_while_something_runs_and_given_back_when_nothing_does(
     assert run.run.batch is None
     family = lane.model.family
     one_row = 2 * family.layers * family.heads * LENGTH * family.head_size * 4
-    # The first chunk is in the turn of the prefill, before which there was nothing.
+    # The first chunk is in the same turn as the prefill, before which there were no caches.
     assert sizes[0] == 0
     assert set(sizes[1:]) == {one_row}
     assert bench.engine.model(MODEL).kv_cache_bytes == 0
@@ -402,7 +393,7 @@ def test_beam_search_and_sampling_run_side_by_side(
     assert {s.beams for _, s in first.run.uses if s.kind is decoding} == {1}
 
 
-def test_beam_searches_share_a_batch_and_part_again(bench: Bench, beam_lane: LaneScheduler) -> None:
+def test_beam_searches_share_a_batch_and_separate(bench: Bench, beam_lane: LaneScheduler) -> None:
     alone = [_hypotheses([bench.submit(MODEL, **request)])[0] for request in BEAMS]
     runs = _together(bench, beam_lane, *BEAMS)
     assert _hypotheses(runs) == alone

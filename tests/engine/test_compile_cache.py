@@ -242,7 +242,7 @@ def test_a_worker_says_by_what_its_section_begins_anew(
                 compile_threads=0,
                 compile_cache=cache,
             )
-        key = bench.engine._sections["tiny"].key
+        key = bench.parts.programs.sections["tiny"].key
         of_another = CacheKey(label=key.label, parts=dict(key.parts) | {part: "another"})
         cache.section(of_another).write("a graph", Part.MODULE, b"", seconds=1.0)
         return [line["changed"] for line in lines if line["event"] == "no cached graph matched"]

@@ -98,7 +98,7 @@ def test_log_probabilities_go_on(benches: dict[str, Bench]) -> None:
 def test_log_probabilities_go_on_to_the_last_bit(benches: dict[str, Bench]) -> None:
     """Prompts of up to 48 tokens are read by a small graph, and what goes on by a large one."""
     bench, prompt = benches["demo"], list(range(40, 88))
-    if not bench.engine._kernels:
+    if not bench.parts.kernels:
         pytest.skip("without the native kernels, XLA's products differ between graphs")
     options: dict[str, Any] = {"max_new_tokens": 12, "logprobs": 2}
     whole = bench.submit("demo", prompt, **options)

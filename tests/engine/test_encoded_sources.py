@@ -1,4 +1,4 @@
-"""What was encoded once is not encoded again for other runs about the same source."""
+"""A source is encoded once for all its runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.worker.encoded_sources import EncodedSources
+from shaperouter_service.worker.reader import EncodedSources
 from shaperouter_service.worker.run import Ended
 
 NAME = "whisper-uneven"
@@ -46,9 +46,7 @@ def case_of(golden: GoldenSounds, recipe: str, sound: int | None = None) -> dict
     )
 
 
-def test_a_source_is_encoded_once_for_all_that_is_asked_of_it(
-    bench: Bench, golden: GoldenSounds
-) -> None:
+def test_a_source_is_encoded_once_for_several_runs(bench: Bench, golden: GoldenSounds) -> None:
     greedy = case_of(golden, "greedy")
     key = b"a source, one run after the other"
     first = golden.submit_case(bench, greedy, source_key=key)
@@ -101,8 +99,8 @@ def test_sources_that_are_not_told_apart_are_encoded_anew(
 def test_memory_of_sources_is_counted(bench: Bench, golden: GoldenSounds) -> None:
     run = golden.submit_case(bench, case_of(golden, "greedy"), source_key=b"a source to count")
     run.wait()
-    lane = bench.engine._lanes[NAME, 1]
-    wait_until(lambda: 0 < lane._encoded.size <= lane.cache_bytes)
+    lane = bench.parts.lanes[NAME, 1]
+    wait_until(lambda: 0 < lane.encoded.size <= lane.cache_bytes)
 
 
 def caches(size: int) -> Any:

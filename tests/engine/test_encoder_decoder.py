@@ -33,35 +33,23 @@ def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
 
 def _made(bench: Bench, kind: GraphKind, *, beams: int = 1) -> list[Graph]:
     """All graphs of a kind and width, ready."""
-    table = bench.engine._graphs
+    table = bench.parts.graphs
     graphs = [
         table.want(signature, urgent=False)
-        for signature in bench.engine._ladders[MODEL].signatures(MODEL)
+        for signature in bench.parts.ladders[MODEL].signatures(MODEL)
         if (signature.kind, signature.beams) == (kind, beams)
     ]
     wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=240)
     return graphs
 
 
-def _only(monkeypatch: pytest.MonkeyPatch, bench: Bench, cover: Graph) -> None:
-    """Makes a graph the only ready one of its kind and width."""
-    table, ready = bench.engine._graphs, bench.engine._graphs.ready
-    its = cover.signature.kind, cover.signature.beams
-    monkeypatch.setattr(
-        table,
-        "ready",
-        lambda model, kind, beams: [cover] if (kind, beams) == its else ready(model, kind, beams),
-    )
-
-
 @pytest.mark.parametrize("kind", [GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE])
 def test_every_graph_gives_the_references_tokens(
-    bench: Bench, golden: Golden, kind: GraphKind, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, golden: Golden, kind: GraphKind
 ) -> None:
-    ladders = bench.engine._ladders[MODEL]
+    ladders = bench.parts.ladders[MODEL]
     for cover in _made(bench, kind):
-        with monkeypatch.context() as patch:
-            _only(patch, bench, cover)
+        with bench.only_ready(cover):
             length = cover.signature.length
             fitting = [
                 case
@@ -122,18 +110,16 @@ def test_what_a_run_reads_is_counted_as_asked_and_as_padded(bench: Bench, golden
     assert run.padded_prompt_tokens == 8 * prefill.calls
 
 
-def test_a_lane_tells_what_of_sources_and_prompts_is_still_to_be_read(
-    bench: Bench, golden: Golden, monkeypatch: pytest.MonkeyPatch
+def test_a_lane_reports_the_sources_and_prompts_still_to_be_read(
+    bench: Bench, golden: Golden
 ) -> None:
     cases = [
         next(case for case in golden.cases if (len(golden.prompt(case)) > 1) is is_longer)
         for is_longer in (False, True)
     ]
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.engine._lanes[MODEL, 1], "_admit", lambda: None)
+    with bench.admission_held(MODEL):
         submitted = [bench.submit_case(golden, case) for case in cases]
         lanes = bench.engine.snapshot("w", "i").lanes
-    bench.engine._thread.wake()
     (lane,) = (lane for lane in lanes if lane.beams == 1)
     assert (lane.backlog_sources, lane.backlog_prompts) == (2, 1)
     assert lane.backlog_source_tokens == sum(len(golden.source(case)) for case in cases)
@@ -142,15 +128,16 @@ def test_a_lane_tells_what_of_sources_and_prompts_is_still_to_be_read(
         assert_equals(collected, case)
 
 
-def test_the_record_tells_sources_and_only_what_prefill_reads(bench: Bench, golden: Golden) -> None:
-    recorder = bench.engine._recorder
-    before = recorder._recent[MODEL]
-    sources, prompts = sum(before.sources.values()), sum(before.prompts.values())
+def test_the_record_has_sources_and_only_prompts_that_prefill_reads(
+    bench: Bench, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, prompts = [], []
+    recorder = bench.parts.recorder
+    monkeypatch.setattr(recorder, "source", lambda _, length: sources.append(length))
+    monkeypatch.setattr(recorder, "prompt", lambda _, tokens: prompts.append(tokens))
     case = next(case for case in golden.cases if len(golden.prompt(case)) == 1)
     assert_equals(bench.submit_case(golden, case), case)
-    after = recorder._recent[MODEL]
-    assert sum(after.sources.values()) == sources + 1
-    assert sum(after.prompts.values()) == prompts
+    assert (sources, prompts) == ([len(golden.source(case))], [])
 
 
 @pytest.mark.parametrize("beams", [1, 3])

@@ -101,31 +101,20 @@ def test_every_decode_cover_gives_the_same_tokens(
         {"token_ids": list(found.token_ids), "finish_reason": found.finish_reason.name.lower()}
         for found in known.hypotheses
     ] or [{"token_ids": known.token_ids, "finish_reason": known.reason.name.lower()}]
-    table, ready = bench.engine._graphs, bench.engine._graphs.ready
     for cover in covers:
-        monkeypatch.setattr(
-            table,
-            "ready",
-            lambda model, kind, beams, c=cover: (
-                [c] if (kind, beams) == _lane(c) else ready(model, kind, beams)
-            ),
-        )
-        # Of the golden cases, the narrowest lanes' shortest graphs cover few.
+        # The shortest graphs of the narrowest lanes cover few of the golden cases.
         cases = [
             case
             for case in [*thorough.cases, *thorough.option_cases, own]
             if _fits(case, cover.signature)
         ]
-        submitted = [(bench.submit_case(thorough, case), case) for case in cases]
-        assert submitted
-        for collected, case in submitted:
-            assert_equals(collected, case)
-            used = {s for _, s in collected.run.uses if s.kind is GraphKind.DECODE}
-            assert used == {cover.signature}
-
-
-def _lane(graph) -> tuple[GraphKind, int]:
-    return graph.signature.kind, graph.signature.beams
+        with bench.only_ready(cover):
+            submitted = [(bench.submit_case(thorough, case), case) for case in cases]
+            assert submitted
+            for collected, case in submitted:
+                assert_equals(collected, case)
+                used = {s for _, s in collected.run.uses if s.kind is GraphKind.DECODE}
+                assert used == {cover.signature}
 
 
 def _fits(case: dict, signature: Signature) -> bool:
@@ -138,23 +127,16 @@ def _fits(case: dict, signature: Signature) -> bool:
 
 
 def test_every_prefill_cover_gives_the_same_tokens(
-    benches: dict[str, Bench], thorough: Golden, monkeypatch: pytest.MonkeyPatch
+    benches: dict[str, Bench], thorough: Golden
 ) -> None:
     bench = benches[thorough.name]
     graphs = bench.make_all_ready(thorough.name, BEAMS)
     covers = [graph for graph in graphs if graph.signature.kind is GraphKind.PREFILL]
     case = min(thorough.cases, key=lambda case: len(case["prompt_token_ids"]))
-    table, ready = bench.engine._graphs, bench.engine._graphs.ready
     for cover in covers:
-        monkeypatch.setattr(
-            table,
-            "ready",
-            lambda model, kind, beams, c=cover: (
-                [c] if kind is GraphKind.PREFILL else ready(model, kind, beams)
-            ),
-        )
-        collected = bench.submit_case(thorough, case)
-        assert_equals(collected, case)
+        with bench.only_ready(cover):
+            collected = bench.submit_case(thorough, case)
+            assert_equals(collected, case)
         used = {s for _, s in collected.run.uses if s.kind is GraphKind.PREFILL}
         assert used == {cover.signature}
 

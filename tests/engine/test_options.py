@@ -151,7 +151,7 @@ def test_chunking_is_invisible(
     bench: Bench, thorough: Golden, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = _result(_submit(bench, thorough.name, kind))
-    monkeypatch.setattr(LaneScheduler, "_chunk_steps", lambda self, graph: steps)
+    monkeypatch.setattr(LaneScheduler, "chunk_steps", lambda self, graph: steps)
     assert _result(_submit(bench, thorough.name, kind)) == usual
 
 
@@ -187,16 +187,13 @@ def test_another_seed_gives_another_sample(bench: Bench, thorough: Golden) -> No
     assert len(samples) == 8
 
 
-def test_a_beam_search_with_fewer_beams_ignores_the_width_of_its_lane(
-    bench: Bench, thorough: Golden, monkeypatch: pytest.MonkeyPatch
+def test_a_beam_search_does_not_depend_on_the_width_of_its_lane(
+    bench: Bench, thorough: Golden
 ) -> None:
     found = []
     for width in (4, 8):
-        monkeypatch.setattr(
-            bench.engine, "_lane", lambda run, model, w=width: bench.engine._lanes[model, w]
-        )
-        found.append(_result(_submit(bench, thorough.name, "beams")))
-        found.append(_result(_submit(bench, thorough.name, "sampled beams")))
+        for kind in ("beams", "sampled beams"):
+            found.append(_result(_submit(bench, thorough.name, kind, lane_beams=width)))
     assert found[:2] == found[2:]
 
 

@@ -31,7 +31,7 @@ def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
     made = {}
     for make_recorded in (True, False):
         bench = _bench(tmp_path, compile_mode="warm", make_recorded=make_recorded)
-        made[make_recorded] = {graph.signature for graph in bench.engine._graphs.graphs()}
+        made[make_recorded] = {graph.signature for graph in bench.parts.graphs.graphs()}
     assert made[True] - made[False] == {recorded}
 
 
@@ -58,7 +58,7 @@ def test_searches_with_beams_have_a_cover_unless_nobody_searches(
     if beams_served is not None:
         _record(tmp_path, beams=beams_served)
     bench = _bench(tmp_path, beam_cover=True)
-    asked_for = {str(graph.signature) for graph in bench.engine._graphs.graphs()}
+    asked_for = {str(graph.signature) for graph in bench.parts.graphs.graphs()}
     assert (f"{MODEL} decode 1x512 beams 4" in asked_for) == is_made
 
 

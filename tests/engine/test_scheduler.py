@@ -38,31 +38,22 @@ def _lane(bench: Bench) -> LaneReport:
     return lane
 
 
-def test_a_full_queue_refuses_at_once_and_names_its_limit(
-    small: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = small.engine._lanes[MODEL, 1]
-    with monkeypatch.context() as patch:
-        patch.setattr(scheduler, "_admit", lambda: None)
+def test_a_full_queue_refuses_at_once_and_names_its_limit(small: Bench) -> None:
+    with small.admission_held(MODEL):
         waiting = small.submit(MODEL, [1], max_new_tokens=2)
         with pytest.raises(QueueFullError, match="limit 1 waiting"):
             small.submit(MODEL, [1], max_new_tokens=2)
-    small.engine._thread.wake()
     waiting.wait()
 
 
-def test_the_backlog_expects_of_runs_what_others_have_made_lately(
-    small: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backlog_is_estimated_from_recent_runs(small: Bench) -> None:
     one = small.submit(MODEL, [1], max_new_tokens=1)
     one.wait()
     for _ in range(64):
         small.submit(MODEL, [1], max_new_tokens=LONG, eos_token_ids=one.token_ids).wait()
-    with monkeypatch.context() as patch:
-        patch.setattr(small.engine._lanes[MODEL, 1], "_admit", lambda: None)
+    with small.admission_held(MODEL):
         waiting = small.submit(MODEL, [1], max_new_tokens=LONG)
         assert 0 < _lane(small).backlog_tokens < LONG / 2
-    small.engine._thread.wake()
     waiting.wait()
 
 
@@ -74,12 +65,8 @@ def test_a_cancelled_run_frees_its_slot(small: Bench) -> None:
     wait_until(lambda: _lane(small).active_slots == 0)
 
 
-def test_a_run_cancelled_in_the_queue_never_gets_a_slot(
-    small: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = small.engine._lanes[MODEL, 1]
-    with monkeypatch.context() as patch:
-        patch.setattr(scheduler, "_admit", lambda: None)
+def test_a_run_cancelled_in_the_queue_never_gets_a_slot(small: Bench) -> None:
+    with small.admission_held(MODEL):
         run = small.submit(MODEL, [1], max_new_tokens=2)
         small.engine.cancel(run.run, MODEL)
         wait_until(lambda: _lane(small).queued == 0)
@@ -97,7 +84,7 @@ def test_a_prompt_that_reaches_the_models_maximum_is_served_to_its_last_token(
     assert len(run.token_ids) == 28
 
 
-def test_who_comes_before_the_first_graphs_is_told_and_who_comes_later_waits_for_nothing() -> None:
+def test_only_a_run_before_the_first_graphs_stalls() -> None:
     bench = Bench(MODELS, slots=1)
     first = bench.submit(MODEL, [1, 2, 3], max_new_tokens=4)
     first.wait()
@@ -181,11 +168,11 @@ def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled(
     refused = bench.submit(MODEL, [1], max_new_tokens=5, num_beams=4)
     with pytest.raises(GraphRefusedError, match=r"beams 4: nothing is compiled after warm-up"):
         refused.wait()
-    made = [g for g in bench.engine._graphs.graphs() if g.state is not GraphState.COLD]
+    made = [g for g in bench.parts.graphs.graphs() if g.state is not GraphState.COLD]
     assert len(made) == 3
 
 
-def test_a_declared_signature_that_is_none_of_the_ladders_is_named() -> None:
+def test_a_declared_signature_outside_the_ladders_is_refused() -> None:
     declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=77)
     with pytest.raises(
         StartupError, match=r"warm: .* decode 1x77 is not a signature of the ladders"
@@ -198,7 +185,7 @@ def test_a_budget_below_the_first_graphs_is_refused() -> None:
         Bench(MODELS, slots=1, max_graphs=4)
 
 
-def test_what_a_tight_graph_would_have_saved_is_counted_for_it(small: Bench) -> None:
+def test_the_time_that_a_tight_graph_would_have_saved_is_counted(small: Bench) -> None:
     def missed() -> dict[str, float]:
         graphs = small.engine.snapshot("w", "i").graphs
         return {str(g.signature): g.missed_seconds for g in graphs}
@@ -208,17 +195,17 @@ def test_what_a_tight_graph_would_have_saved_is_counted_for_it(small: Bench) -> 
     assert missed()[f"{MODEL} prefill 1x16"] > before
 
 
-def test_a_wish_is_granted_in_the_background_and_one_that_cannot_be_is_refused_with_the_reason(
+def test_requested_graphs_are_compiled_or_refused_with_a_reason(
     small: Bench,
 ) -> None:
-    wished = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
+    requested = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
     foreign = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=3, length=64)
-    refused = small.engine.want([wished, foreign])
+    refused = small.engine.want([requested, foreign])
     assert refused == {foreign: "it is none of the worker's ladders"}
-    wait_until(lambda: small.engine._graphs.graph(wished).state is GraphState.READY)
+    wait_until(lambda: small.parts.graphs.graph(requested).state is GraphState.READY)
 
 
-def test_sampling_gives_the_same_tokens_alone_and_in_company(small: Bench) -> None:
+def test_sampling_gives_the_same_tokens_alone_and_with_others(small: Bench) -> None:
     def sample(seed: int):
         return small.submit(
             MODEL, [4, 5, 6], max_new_tokens=30, do_sample=True, temperature=1.3, seed=seed
@@ -235,7 +222,7 @@ def test_sampling_gives_the_same_tokens_alone_and_in_company(small: Bench) -> No
     assert company.token_ids != alone.token_ids
 
 
-def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench) -> None:
+def test_continued_sampling_gives_the_same_tokens(small: Bench) -> None:
     options = {"do_sample": True, "temperature": 1.3, "seed": 7}
     whole = small.submit(MODEL, [4, 5, 6], max_new_tokens=30, **options)
     whole.wait()
@@ -245,16 +232,16 @@ def test_sampling_continued_from_its_own_tokens_equals_not_stopping(small: Bench
     assert rest.token_ids == whole.token_ids[11:]
 
 
-def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted(
+def test_a_stalled_run_does_not_hold_up_covered_runs(
     kept_compilations: CompileCache,
 ) -> None:
     bench = Bench(MODELS, slots=1, compile_cache=kept_compilations)
-    scheduler = bench.engine._lanes[MODEL, 1]
+    scheduler = bench.parts.lanes[MODEL, 1]
     bench.submit(MODEL, [1], max_new_tokens=1).wait()
-    missing = bench.engine._graphs.graph(
+    missing = bench.parts.graphs.graph(
         Signature(model=MODEL, kind=GraphKind.PREFILL, beams=1, rows=1, length=64)
     )
-    covers = scheduler._covers
+    covers = scheduler.covers
     really_missing = covers.missing
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -268,18 +255,18 @@ def test_a_compilation_does_not_stall_who_is_covered_even_with_every_slot_wanted
         warm.wait()
         assert not [event for event in warm.seen if isinstance(event, Stalled)]
         assert cold.events.empty()
-    bench.engine._thread.wake()
+    bench.parts.device.wake()
     cold.wait()
 
 
 def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
     small: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = small.engine._graphs.graph(
+    missing = small.parts.graphs.graph(
         Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
     )
     before = sum(missing.stall_seconds.counts)
-    covers = small.engine._lanes[MODEL, 1]._covers
+    covers = small.parts.lanes[MODEL, 1].covers
     monkeypatch.setattr(covers, "missing", lambda _: missing)
     stalled = small.submit(MODEL, [1], max_new_tokens=2)
     assert isinstance(stalled.next(), Stalled)
@@ -294,7 +281,7 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
 ) -> None:
     """A long run and a short one, with a graph for each of them and none for both."""
     bench = Bench(MODELS, slots=2, compile_cache=kept_compilations)
-    table, scheduler = bench.engine._graphs, bench.engine._lanes[MODEL, 1]
+    table = bench.parts.graphs
     short = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=64)
     bench.engine.want([short])
     wait_until(lambda: table.graph(short).state is GraphState.READY)
@@ -313,10 +300,8 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
             key=lambda graph: graph.signature.cost_order,
         ),
     )
-    with monkeypatch.context() as patch:
-        patch.setattr(scheduler, "_admit", lambda: None)
+    with bench.admission_held(MODEL):
         together = [bench.submit(MODEL, prompt, max_new_tokens=30) for prompt in prompts]
-    bench.engine._thread.wake()
     for run in together:
         run.wait()
         assert not [event for event in run.seen if isinstance(event, Stalled)]
@@ -325,7 +310,7 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
     assert served == [{64}, {128}]
 
 
-def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs(
+def test_a_draining_lane_returns_queued_runs_and_finishes_the_others(
     kept_compilations: CompileCache,
 ) -> None:
     bench = Bench(MODELS, slots=1, ladders=few_rungs, compile_cache=kept_compilations)
@@ -342,7 +327,7 @@ def test_a_lane_that_drains_gives_back_what_waits_and_ends_what_runs(
     assert len(running.token_ids) == LONG
 
 
-def test_a_device_call_that_does_not_come_back_ends_the_worker(
+def test_a_device_call_that_hangs_ends_the_worker(
     kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(

@@ -238,11 +238,11 @@ def test_it_ends_without_a_word_if_its_parent_died_while_it_started() -> None:
 
 def test_a_worker_traces_apart_only_while_requests_run(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench({"m": GOLDENS / "gpt2-odd-heads"}, slots=2, trace_apart=True)
-    tracing, table = bench.engine._tracing, bench.engine._graphs
+    tracing, table = bench.parts.programs.tracing, bench.parts.graphs
     assert tracing is not None
     bench.submit("m", [1, 2], max_new_tokens=3, num_beams=2).wait()
     assert not tracing.running
-    monkeypatch.setattr(type(bench.engine), "_serves", True)
+    monkeypatch.setattr(bench.parts.programs, "is_serving", lambda: True)
     signature = Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=2, length=64)
     graph = table.want(signature, urgent=True)
     wait_until(lambda: graph.state is GraphState.READY)

@@ -32,7 +32,7 @@ def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
     yield bench
     assert not bench.defects
     # Whatever was asked for.
-    assert all(graph.traces <= 1 for graph in bench.engine._graphs.graphs())
+    assert all(graph.traces <= 1 for graph in bench.parts.graphs.graphs())
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -72,13 +72,8 @@ def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: Gol
 
 @pytest.mark.parametrize(("recipe", "beams"), [("greedy", 1), ("beams", 4), ("five beams", 5)])
 def test_every_graph_gives_the_references_tokens(
-    bench: Bench,
-    uneven: GoldenSounds,
-    recipe: str,
-    beams: int,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, uneven: GoldenSounds, recipe: str, beams: int
 ) -> None:
-    table, ready = bench.engine._graphs, bench.engine._graphs.ready
     case = next(case for case in uneven.cases if case["name"].startswith(recipe))
     places = len(case["prompt_token_ids"]) - 1 + beams * case["options"]["max_new_tokens"]
     for cover in bench.make_all_ready(uneven.name, {1, beams}):
@@ -88,16 +83,7 @@ def test_every_graph_gives_the_references_tokens(
             continue
         if decodes and signature.length < places:
             continue
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                table,
-                "ready",
-                lambda model, kind, beams, cover=cover: (
-                    [cover]
-                    if (kind, beams) == (cover.signature.kind, cover.signature.beams)
-                    else ready(model, kind, beams)
-                ),
-            )
+        with bench.only_ready(cover):
             collected = uneven.submit_case(bench, case)
             assert_equals(collected, case)
             assert signature in {served for _, served in collected.run.uses}
@@ -191,13 +177,13 @@ def test_a_transcript_is_aligned_beside_others(bench: Bench, golden: GoldenSound
 def test_align_graphs_are_made_when_words_are_first_asked_for(bench: Bench) -> None:
     states = {
         graph.signature.kind: graph.state
-        for graph in bench.engine._graphs.graphs()
+        for graph in bench.parts.graphs.graphs()
         if graph.signature.model == TEXT
     }
     assert GraphKind.ALIGN not in states
-    aligns = bench.engine._ladders[NAMES[0]].first_align(NAMES[0])
-    assert aligns in bench.engine._ladders[NAMES[0]].first(NAMES[0])
-    assert aligns not in bench.engine._warm_up.signatures
+    aligns = bench.parts.ladders[NAMES[0]].first_align(NAMES[0])
+    assert aligns in bench.parts.ladders[NAMES[0]].first(NAMES[0])
+    assert aligns not in bench.parts.warm_up.signatures
 
 
 def test_a_model_of_text_runs_beside_models_that_hear(bench: Bench, golden: GoldenSounds) -> None:
@@ -205,13 +191,13 @@ def test_a_model_of_text_runs_beside_models_that_hear(bench: Bench, golden: Gold
     read = bench.submit(TEXT, [0], source=[5, 6, 7], max_new_tokens=4)
     assert_equals(heard, golden.cases[0])
     read.wait()
-    wait_until(lambda: not any(lane.active_slots for lane in bench.engine._lanes.values()))
+    wait_until(lambda: not any(lane.active_slots for lane in bench.parts.lanes.values()))
 
 
 def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     bench: Bench, uneven: GoldenSounds
 ) -> None:
-    lane = bench.engine._lanes[uneven.name, 1]
+    lane = bench.parts.lanes[uneven.name, 1]
     before = lane.reader.encode_padding_tokens, lane.reader.align_padding_tokens
     tokens = uneven.arrays["token_ids"].tolist()
     collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)

@@ -32,7 +32,7 @@ def error_of_a_deadline(bench: Bench, *, seconds: float) -> str:
 
     with pytest.raises(DeadlinePassedError) as error:
         asyncio.run(run())
-    wait_until(lambda: not any(lane.backlog.tokens for lane in bench.engine._lanes.values()))
+    wait_until(lambda: not any(lane.backlog.tokens for lane in bench.parts.lanes.values()))
     return str(error.value)
 
 
@@ -57,25 +57,25 @@ def test_a_compilation_of_the_start() -> None:
 def test_a_compilation_of_a_worker_that_is_ready(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = bench.engine._lanes[MODEL, 1]
-    graph = bench.engine._graphs.graph(lane.ladders.first_decode(MODEL, 1))
-    monkeypatch.setattr(lane._covers, "missing", lambda _: graph)
+    lane = bench.parts.lanes[MODEL, 1]
+    graph = bench.parts.graphs.graph(lane.ladders.first_decode(MODEL, 1))
+    monkeypatch.setattr(lane.covers, "missing", lambda _: graph)
     told = error_of_a_deadline(bench, seconds=0.2)
     assert re.search(rf"waited 0\.\d+ s for {MODEL} decode 1x128 to be compiled$", told)
 
 
 def test_the_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.engine._lanes[MODEL, 1], "_admit", lambda: None)
+    monkeypatch.setattr(bench.parts.lanes[MODEL, 1], "admit", lambda: None)
     told = error_of_a_deadline(bench, seconds=0.2)
     assert re.search(r"waited 0\.\d+ s in the queue for a slot$", told)
 
 
 @pytest.mark.parametrize(
     ("step", "told"),
-    [("_read_next", "was to read its prompt"), ("_decode_chunk", "was to make its tokens")],
+    [("read", "was to read its prompt"), ("decode", "was to make its tokens")],
 )
 def test_the_device(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str, told: str) -> None:
-    monkeypatch.setattr(bench.engine._lanes[MODEL, 1], step, lambda _: False)
+    monkeypatch.setattr(bench.parts.lanes[MODEL, 1], step, lambda _: False)
     assert f"waited for the device, which {told} (0 tokens" in error_of_a_deadline(
         bench, seconds=0.2
     )

@@ -26,7 +26,7 @@ def test_a_start_tells_how_many_graphs_are_done_and_what_is_left(
         if fields["graphs"] == 3:
             lines.append(fields | {"event": event})
 
-    monkeypatch.setattr(warm_up, "TELL_INTERVAL", 0.0)
+    monkeypatch.setattr(warm_up, "LOG_INTERVAL", 0.0)
     monkeypatch.setattr(warm_up, "log", SimpleNamespace(info=info))
     # Without a cache, so that it takes longer than this takes to look at it.
     bench = Bench({MODEL: GOLDENS / MODEL}, compile_threads=1, warm=[DECLARED])

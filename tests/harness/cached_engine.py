@@ -59,21 +59,21 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
     from harness.waiting import wait_until
     from shaperouter_service.graphs import GraphState
     from shaperouter_service.routing.signatures import GraphKind
-    from shaperouter_service.worker.engine import Engine
+    from shaperouter_service.worker.warm_up import WarmUp
 
     golden = Golden.read(checkpoint)
-    # The order of making is ours alone.
-    Engine._make_first = lambda *_: None  # type: ignore[method-assign]
+    # Graphs are compiled only in the given order.
+    WarmUp.start = lambda *_, **__: None  # type: ignore[method-assign]
     bench = Bench(
         {name: CHECKPOINTS[checkpoint]},
         slots=1,
         ladders=few_rungs,
         compile_cache=CompileCache.open(directory, max_bytes=10**9),
     )
-    table = bench.engine._graphs
+    table = bench.parts.graphs
     signatures = {
         f"{signature.kind}{signature.beams}": signature
-        for signature in bench.engine._ladders[name].signatures(name)
+        for signature in bench.parts.ladders[name].signatures(name)
         if signature.kind is GraphKind.DECODE or signature.length == PROMPT_RUNG
     }
     for wanted in order:

@@ -5,7 +5,8 @@ import json
 import math
 import os
 import queue
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -245,6 +246,8 @@ class Bench:
     meets the same choices on every machine.
 
     Attributes:
+        engine: The engine.
+        parts: Its parts; see `EngineParts`.
         all: Every one that has ever started.
     """
 
@@ -277,14 +280,38 @@ class Bench:
                 on_defect=self._defect,
                 **given,
             )
-        self.engine._graphs._costs.measured = lambda *_: None
+        self.parts = self.engine.parts
+        self.parts.graphs._costs.measured = lambda *_: None
         Bench.all.append(self)
+
+    @contextmanager
+    def admission_held(self, model: str, beams: int = 1) -> Iterator[None]:
+        """Keeps the runs of a lane in its queue; they are admitted together at the end."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.parts.lanes[model, beams], "admit", lambda: None)
+            yield
+        self.parts.device.wake()
+
+    @contextmanager
+    def only_ready(self, cover: Graph) -> Iterator[None]:
+        """Makes a graph the only ready one of its kind and beam width."""
+        lattice = cover.signature.kind, cover.signature.beams
+        ready = self.parts.graphs.ready
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                self.parts.graphs,
+                "ready",
+                lambda model, kind, beams: (
+                    [cover] if (kind, beams) == lattice else ready(model, kind, beams)
+                ),
+            )
+            yield
 
     def stop_compiling(self) -> None:
         """Drops what is still to be compiled, and waits for what is being: an interpreter that
         ends around TensorFlow's compiler aborts.
         """
-        table = self.engine._graphs
+        table = self.parts.graphs
         with table._lock:
             table._wanted.clear()
         under_way = (GraphState.TRACING, GraphState.COMPILING)
@@ -355,7 +382,7 @@ class Bench:
 
     def make_tight(self, model: str, *groups: Sequence[Case]) -> None:
         """Compiles the graphs that fit requests best, of which those of a group run together."""
-        ladders, table = self.engine._ladders[model], self.engine._graphs
+        ladders, table = self.parts.ladders[model], self.parts.graphs
         graphs = [
             table.want(signature, urgent=False)
             for group in groups
@@ -365,10 +392,10 @@ class Bench:
 
     def make_all_ready(self, model: str, beams: Collection[int] = (1,)) -> list[Graph]:
         """Compiles every graph that lanes of these widths can have."""
-        table = self.engine._graphs
+        table = self.parts.graphs
         graphs = [
             table.want(signature, urgent=False)
-            for signature in self.engine._ladders[model].signatures(model)
+            for signature in self.parts.ladders[model].signatures(model)
             if signature.beams in beams
         ]
         # Some fifty compilations, on a machine that may have more to do.

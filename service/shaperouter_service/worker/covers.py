@@ -1,4 +1,4 @@
-"""Which graphs serve the runs of a lane, and what it costs that they are not tighter."""
+"""Which graphs serve the runs of a lane, and what tighter ones would have saved."""
 
 import math
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import Phase, Run
 
-# What a run's present graph may take longer than another, as a share, before the run moves: moving
-# costs about a step of each chunk.
-STAY = 0.9
+# Runs move to another graph only if it takes less than this share of the time of their present one,
+# because moving costs about a step of each chunk.
+MOVE_THRESHOLD = 0.9
 
 
 class Covers:
-    """The graphs of a lane's runs. Only the device thread may use it."""
+    """Chooses the graphs of a lane's runs. Only the device thread may use it."""
 
     def __init__(self, model: str, ladders: Ladders, graphs: GraphTable, *, beams: int) -> None:
-        """Looks at the worker's graphs as one lane does.
+        """Prepares the choice for one lane.
 
         Args:
             model: Name of the model.
-            ladders: The shapes its graphs can have.
+            ladders: The ladders of the model.
             graphs: The worker's graphs.
             beams: Beam width of the lane.
         """
@@ -32,8 +32,8 @@ class Covers:
         self._beams = beams
         self._covers: dict[Signature, Sequence[Signature]] = {}
 
-    def places(self, run: Run) -> int:
-        """Places that decoding a run takes at last, if nothing ends it early."""
+    def positions(self, run: Run) -> int:
+        """Cache positions that a run takes if it generates all its tokens."""
         return self._ladders.places(
             prompt_tokens=len(run.token_ids),
             new_tokens=run.max_new_tokens,
@@ -42,28 +42,28 @@ class Covers:
         )
 
     def tight_encode(self, runs: Sequence[Run]) -> Signature:
-        """The tight cover of encoding the sources of some runs together."""
+        """The tight cover for encoding the sources of these runs together."""
         longest = max(run.source_length for run in runs)
         return self._ladders.encode(self._model, rows=len(runs), source_tokens=longest)
 
     def tight_prefill(self, runs: Sequence[Run]) -> Signature:
-        """The tight cover of reading the prompts of some runs together."""
+        """The tight cover for reading the prompts of these runs together."""
         longest = max(run.read_tokens for run in runs)
         return self._ladders.prefill(self._model, rows=len(runs), prompt_tokens=longest)
 
     def tight_decode(self, runs: Sequence[Run]) -> Signature:
-        """The tight cover of decoding some runs together until their ends."""
-        length = max(map(self.places, runs))
+        """The tight cover for decoding these runs together until they end."""
+        length = max(map(self.positions, runs))
         return self._ladders.decode(self._model, rows=len(runs), length=length, beams=self._beams)
 
     def tight_align(self, run: Run) -> Signature:
-        """The tight cover of aligning a run's transcript."""
+        """The tight cover for aligning a run's transcript."""
         return self._ladders.align(self._model, tokens=len(run.token_ids))
 
     def missing(self, run: Run) -> Graph | ServiceError | None:
-        """What keeps a run from going on: a graph on the way, or an error for good.
+        """What keeps a run from continuing: a graph that is not ready, or a permanent error.
 
-        Asks for graphs that cover all of the run where there are none.
+        Requests graphs for the whole run where none covers it.
         """
         try:
             last = self._missing_align(run) if run.aligns else self._missing_decode(run)
@@ -74,20 +74,20 @@ class Covers:
             return GraphFailedError(missing.signature, missing.error)
         return missing
 
-    def sources_alike(self, waiting: Sequence[Run]) -> list[Run]:
-        """The runs whose sources could be read with that of the first, as many as may be."""
+    def sources_of_same_length(self, waiting: Sequence[Run]) -> list[Run]:
+        """The first run and those whose sources could be read in the same call."""
         rung = self.tight_encode(waiting[:1]).length
-        most = self._ladders.sources_together(rung).maximum
-        return [run for run in waiting if self.tight_encode([run]).length == rung][:most]
+        max_rows = self._ladders.sources_together(rung).maximum
+        return [run for run in waiting if self.tight_encode([run]).length == rung][:max_rows]
 
-    def alike(self, waiting: Sequence[Run]) -> list[Run]:
-        """The runs whose prompts could be read with that of the first, as many as may be."""
+    def prompts_of_same_length(self, waiting: Sequence[Run]) -> list[Run]:
+        """The first run and those whose prompts could be read in the same call."""
         rung = self.tight_prefill(waiting[:1]).length
-        most = self._ladders.prompts_together(rung).maximum
-        return [run for run in waiting if self.tight_prefill([run]).length == rung][:most]
+        max_rows = self._ladders.prompts_together(rung).maximum
+        return [run for run in waiting if self.tight_prefill([run]).length == rung][:max_rows]
 
-    def rows_to_read(self, together: Signature) -> int:
-        """How many sources or prompts, of one tight cover, a ready graph can read in a call."""
+    def max_rows(self, together: Signature) -> int:
+        """How many rows of a tight cover a ready graph of its length can read in a call."""
         rows = [
             graph.signature.rows
             for graph in self._graphs.ready(self._model, together.kind, beams=1)
@@ -96,7 +96,7 @@ class Covers:
         return max(rows, default=1)
 
     def best_decode(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
-        """The ready graph that takes least time for each run that it covers as it is now."""
+        """The ready graph with the least time per run that it covers now, and those runs."""
         best: Graph | None = None
         best_covered: list[Run] = []
         best_seconds = math.inf
@@ -109,24 +109,24 @@ class Covers:
             each = seconds / len(covered)
             shape = None if graph.program is None else graph.program.shape
             if all(run.batch and run.batch.shape == shape for run in covered):
-                each *= STAY
+                each *= MOVE_THRESHOLD
             if each < best_seconds:
                 best, best_covered, best_seconds = graph, covered, each
         return best, best_covered
 
-    def miss(
+    def record_missed_savings(
         self, asked: Signature, served: Graph, seconds: float, *, share: float, steps: int = 1
     ) -> None:
-        """Counts what a call took longer than the tight cover would have, and others that cover.
+        """Records the time that the tight cover, or another cover, would have saved in a call.
 
-        What is asked for changes from call to call; a larger graph may cover most of it.
+        Tight covers change from call to call; a larger graph may cover most of them.
 
         Args:
             asked: The tight cover of all runs.
-            served: The graph that was called, for some of them.
-            seconds: How long that took.
-            share: Of the runs, that it was called for.
-            steps: That it made.
+            served: The graph that was called for some of them.
+            seconds: The duration of the call.
+            share: The share of the runs that it was called for.
+            steps: The number of its steps.
         """
         if self._graphs.graph(asked).state is GraphState.READY:
             return
@@ -145,34 +145,38 @@ class Covers:
         return self._covers[asked]
 
     def _fits(self, run: Run, length: int) -> bool:
-        """Whether a run as it is now can go on in a cache of so many places."""
+        """Whether a cache of this length has room for a run's next step."""
         encoder = self._ladders.encoder
-        has_place = encoder is None or encoder.has_whole_source or run.source_length <= length
-        return has_place and run.attended(self._beams) <= length
+        source_fits = encoder is None or encoder.has_whole_source or run.source_length <= length
+        return source_fits and run.attended(self._beams) <= length
 
     def _missing_encode(self, run: Run) -> Graph | None:
         if run.phase is not Phase.QUEUED or not run.has_source:
             return None
-        return self._want_cover(self.tight_encode([run]), self._ladders.first_encode(self._model))
+        return self._request_cover(
+            self.tight_encode([run]), self._ladders.first_encode(self._model)
+        )
 
     def _missing_prefill(self, run: Run) -> Graph | None:
         if run.phase is not Phase.QUEUED or run.aligns or not run.read_tokens:
             return None
-        return self._want_cover(self.tight_prefill([run]), self._ladders.first_prefill(self._model))
+        return self._request_cover(
+            self.tight_prefill([run]), self._ladders.first_prefill(self._model)
+        )
 
     def _missing_decode(self, run: Run) -> Graph | None:
         first = self._ladders.first_decode(self._model, self._beams)
-        graph = self._want_cover(self.tight_decode([run]), first)
+        graph = self._request_cover(self.tight_decode([run]), first)
         return graph if self.best_decode([run])[0] is None else None
 
     def _missing_align(self, run: Run) -> Graph | None:
-        return self._want_cover(self.tight_align(run), self._ladders.first_align(self._model))
+        return self._request_cover(self.tight_align(run), self._ladders.first_align(self._model))
 
-    def _want_cover(self, tight: Signature, first: Signature) -> Graph | None:
-        """Asks for a graph that covers a signature unless one is ready.
+    def _request_cover(self, tight: Signature, first: Signature) -> Graph | None:
+        """Requests a graph that covers a signature, unless one is ready.
 
-        The first graph of its kind covers all others to come, too; the tight one stands in for it
-        where it cannot be made.
+        That is the first graph of its kind, which covers all later runs too, or the tight cover if
+        the first graph cannot be compiled.
         """
         if not isinstance(self._graphs.cover(tight), NoCover):
             return None

@@ -1,8 +1,8 @@
-"""What a lane reads before it decodes: sources and prompts; and transcripts, which it aligns.
+"""Reading for the runs of a lane: encoding sources, prefilling prompts, aligning transcripts.
 
-A run of a model with an encoder has its source encoded first, in one call. What a prompt has then
-to be read is read in pieces, of several runs together where a graph of more rows is ready. A
-transcript that is to be aligned with its source is read whole, and its run ends with that.
+If the model has an encoder, one call encodes the source of a run. Its prompt is then read in
+pieces, together with other prompts if a graph of more rows is ready. A transcript to be aligned
+with its source is read whole, which ends its run.
 """
 
 import time
@@ -24,21 +24,66 @@ from shaperouter_service.models import Model
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.covers import Covers
-from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.placement import place
 from shaperouter_service.worker.results import aligned
 from shaperouter_service.worker.run import Ended, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
 
+# Memory for encoded sources of a model: some windows of a small Whisper, one of a large one.
+KEPT_BYTES = 256 * 2**20
+
 P = TypeVar("P", bound=Program)
+
+
+class EncodedSources:
+    """Encoder outputs of runs that have ended, for other runs of the same sources.
+
+    A window of a recording is decoded, perhaps again at higher temperatures, and aligned. Each of
+    these is a run of its own, and most come to the same worker within milliseconds.
+
+    Only the device thread may use it.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        """Starts empty.
+
+        Args:
+            kept_bytes: Memory above which the oldest are dropped, but never the newest.
+        """
+        self._kept_bytes = kept_bytes
+        # Caches of one row, by the key of their source, oldest first.
+        self._caches: dict[bytes, Caches] = {}
+
+    @property
+    def size(self) -> int:
+        """Memory of the caches, in bytes."""
+        return sum(caches.bytes for caches in self._caches.values())
+
+    def keep(self, key: bytes, caches: Caches) -> None:
+        """Takes over the caches of a source, which the caller must not use any more."""
+        self._caches.pop(key, None)
+        self._caches[key] = caches
+        while len(self._caches) > 1 and self.size > self._kept_bytes:
+            del self._caches[next(iter(self._caches))]
+
+    def take(self, key: bytes) -> Caches | None:
+        """Gives up the caches of a source; None if there are none."""
+        return self._caches.pop(key, None)
 
 
 @dataclass(kw_only=True)
 class _Prompts:
-    """Prompts that are being read: `start` tokens of each have been.
+    """Prompts that are read in one batch.
 
-    `together` is the tight cover of all that could have been read in one call, of which these are a
-    `share`.
+    Attributes:
+        graph: The graph that reads them.
+        program: Its program.
+        asked: The tight cover of these prompts.
+        together: The tight cover of all prompts that could have been read in one call.
+        share: The share of these prompts among those.
+        runs: The runs that they belong to.
+        batch: The batch of the runs.
+        start: Number of tokens of each prompt that have been read.
     """
 
     graph: Graph
@@ -52,12 +97,12 @@ class _Prompts:
 
 
 class Reader:
-    """Reads for the runs of one lane, one call of a graph at a time.
+    """Reads for the runs of a lane, one call of a graph at a time.
 
     Only the device thread may use it; the attributes are for reading.
 
     Attributes:
-        encode_padding_tokens: Places of padding that encodes computed since the start.
+        encode_padding_tokens: Positions of padding that encodes computed since the start.
         prefill_padding_tokens: Tokens of padding that prefills computed since the start.
         align_padding_tokens: Tokens of padding that aligning computed since the start.
     """
@@ -74,17 +119,17 @@ class Reader:
         recorder: TrafficRecorder,
         end: Callable[[Run, Ended, float], None],
     ) -> None:
-        """Begins with nothing to read.
+        """Starts with nothing to read.
 
         Args:
             model: The model.
             graphs: The worker's graphs.
-            covers: Those of the lane.
+            covers: Chooses the graphs of the lane.
             beams: Beam width of the lane.
-            encoded: Sources of the model, which its lanes share.
+            encoded: Encoded sources of the model, which its lanes share.
             watchdog: Watches the calls of graphs.
-            recorder: Told what is asked for.
-            end: Ends a run that has been aligned, at a time of the monotonic clock.
+            recorder: Records the traffic.
+            end: Ends a run that was aligned, at a time of the monotonic clock.
         """
         self.encode_padding_tokens = 0
         self.prefill_padding_tokens = 0
@@ -100,15 +145,15 @@ class Reader:
         self._prompts: _Prompts | None = None
 
     def read(self, runs: Sequence[Run]) -> float | None:
-        """Makes one call, if something waits for one that can be made.
+        """Makes one call, if a run has something to read.
 
         Args:
-            runs: Those that have a slot, in order of admission.
+            runs: The runs that have a slot, in order of admission.
 
         Returns:
-            How long it took in seconds; None without one.
+            The duration of the call in seconds; None without one.
         """
-        # What has been encoded takes memory until its run ends: so sources come last.
+        # Sources come last, because their caches take memory until their runs end.
         seconds = self._align(runs)
         if seconds is not None:
             return seconds
@@ -118,20 +163,20 @@ class Reader:
 
     @property
     def half_read(self) -> Sequence[Run]:
-        """Runs whose prompts are being read, in one batch."""
+        """Runs whose prompts are partly read, all in one batch."""
         return () if self._prompts is None else self._prompts.runs
 
     def drop_cancelled(self) -> None:
-        """Reads no further for runs that were cancelled."""
+        """Stops reading the prompts of cancelled runs."""
         if self._prompts is not None:
             self._prompts.runs = [run for run in self._prompts.runs if not run.cancelled]
             if not self._prompts.runs:
                 self._prompts = None
 
     def _cover(self, asked: Signature, kind: type[P]) -> tuple[Graph, P]:
-        """The ready graph that reads this in the least time, and its program.
+        """The fastest ready graph that covers a signature, and its program.
 
-        There is always one: runs have a cover when they get their slot, and ready graphs stay so.
+        A run has a ready cover when it gets its slot, and ready graphs stay ready.
         """
         graph = self._graphs.cover(asked)
         if isinstance(graph, NoCover) or not isinstance(graph.program, kind):
@@ -141,7 +186,7 @@ class Reader:
     # --- Sources -----------------------------------------------------------------------------
 
     def reuse_sources(self, runs: Sequence[Run]) -> None:
-        """Gives runs what was encoded for others about the same sources."""
+        """Gives runs the encoded sources of other runs, if they are the same."""
         for run in in_phase(runs, Phase.ENCODE):
             caches = self._encoded_before(run.source_key, runs) if run.source_key else None
             if caches is None:
@@ -153,30 +198,30 @@ class Reader:
             run.phase = _after_encode(run)
 
     def keep_source(self, run: Run) -> None:
-        """Keeps what was encoded for a run that ends, for others about the same source."""
-        # Aligning is the last that is done with a source.
+        """Keeps the encoded source of a run that ends, for other runs of the same source."""
+        # No run uses a source after its alignment.
         if run.batch is not None and run.source_key and not run.aligns:
             self._encoded.keep(run.source_key, run.batch.caches.give_source(run.row))
 
     def _encoded_before(self, key: bytes, runs: Sequence[Run]) -> Caches | None:
-        """What was encoded of a source, of which nobody else may use it; None if nothing was."""
+        """The caches of a source that was encoded before, for one run alone; or None."""
         for run in in_batches(runs):
             if run.source_key == key and run.batch is not None:
                 return run.batch.caches.copy_source(run.row)
         return self._encoded.take(key)
 
     def _encode(self, runs: Sequence[Run]) -> float | None:
-        # Those of the same source follow the first of them.
+        # Runs of the same source reuse what is encoded for the first of them.
         distinct: dict[Hashable, Run] = {}
         for run in in_phase(runs, Phase.ENCODE):
             distinct.setdefault(run.source_key or run, run)
         waiting = list(distinct.values())
         if not waiting:
             return None
-        alike = self._covers.sources_alike(waiting)
+        alike = self._covers.sources_of_same_length(waiting)
         together = self._covers.tight_encode(alike)
         self._recorder.asked(together)
-        read = alike[: self._covers.rows_to_read(together)]
+        read = alike[: self._covers.max_rows(together)]
         asked = self._covers.tight_encode(read)
         graph, program = self._cover(asked, EncodeProgram)
         signature = graph.signature
@@ -184,7 +229,7 @@ class Reader:
             self._model,
             rows=signature.rows,
             beams=self._beams,
-            # No graph looks at the tape: it keeps the tokens until one does.
+            # Encoding uses no cache of tokens; this one only holds them until decoding.
             length=max(1, *(run.read_tokens for run in read)),
             source_length=signature.length,
         )
@@ -196,7 +241,7 @@ class Reader:
             program(batch, {run.row: run.source for run in read})
         seconds = time.monotonic() - started
         self._graphs.record(graph, seconds, steps=1)
-        self._covers.miss(together, graph, seconds, share=len(read) / len(alike))
+        self._covers.record_missed_savings(together, graph, seconds, share=len(read) / len(alike))
         self.encode_padding_tokens += signature.rows * signature.length - sum(
             run.valid_length or run.source_length for run in read
         )
@@ -212,14 +257,14 @@ class Reader:
         waiting = in_phase(runs, Phase.PREFILL)
         if not waiting:
             return None
-        alike = self._covers.alike(waiting)
+        alike = self._covers.prompts_of_same_length(waiting)
         together = self._covers.tight_prefill(alike)
         self._recorder.asked(together)
-        read = alike[: self._covers.rows_to_read(together)]
+        read = alike[: self._covers.max_rows(together)]
         asked = self._covers.tight_prefill(read)
         graph, program = self._cover(asked, PrefillProgram)
         if read[0].has_source:
-            # They have been encoded.
+            # They already have batches, with their encoded sources.
             batch = place(read, in_batches(runs), program.shape, alone=True)
         else:
             batch = Batch.of_shape(self._model, program.shape, beams=self._beams)
@@ -238,14 +283,16 @@ class Reader:
         )
 
     def _prefill(self, prompts: _Prompts) -> float:
-        """Reads the next piece of some prompts."""
+        """Reads the next piece of prompts."""
         program, batch, runs = prompts.program, prompts.batch, prompts.runs
         started = time.monotonic()
         with self._watchdog.watching(prompts.graph.signature, runs):
             is_read = program(batch, [run.row for run in runs], prompts.start)
         seconds = time.monotonic() - started
         self._graphs.record(prompts.graph, seconds, steps=1)
-        self._covers.miss(prompts.together, prompts.graph, seconds, share=prompts.share)
+        self._covers.record_missed_savings(
+            prompts.together, prompts.graph, seconds, share=prompts.share
+        )
         prompts.start += program.piece
         for run in runs:
             run.padded_prompt_tokens += program.piece
@@ -273,20 +320,20 @@ class Reader:
         batch = place([run], in_batches(runs), program.shape)
         started = time.monotonic()
         with self._watchdog.watching(signature, [run]):
-            found = program(batch, {run.row: run.token_ids})
+            result = program(batch, {run.row: run.token_ids})
         now = time.monotonic()
         seconds = now - started
         self._graphs.record(graph, seconds, steps=1)
-        self._covers.miss(asked, graph, seconds, share=1.0)
+        self._covers.record_missed_savings(asked, graph, seconds, share=1.0)
         self.align_padding_tokens += signature.length - len(run.token_ids)
         run.use(asked, signature, seconds)
         run.timings.first_token = now
-        self._end(run, Ended(FinishReason.EOS, aligned=aligned(run, found)), now)
+        self._end(run, Ended(FinishReason.EOS, aligned=aligned(run, result)), now)
         return seconds
 
 
 def _begin(run: Run, batch: Batch, row: int) -> None:
-    """Puts a run into the first batch it is in."""
+    """Puts a run into its first batch."""
     batch.begin(row, run.token_ids, run.options, run.generated_token_ids, run.source_length)
     run.batch, run.row = batch, row
 

@@ -1,30 +1,27 @@
-"""The scheduler of a lane: who runs, in which batch, and which graph runs next.
+"""The scheduler of a lane: which runs have slots, in which batch they are, which graph runs next.
 
-A run's life here:
+The life of a run:
 
 1. `submit` queues it, bounded; a full queue refuses at once.
-2. At the next chunk boundary it gets a free slot. A run that would stall there waits in the queue,
-   so that those behind it need not wait for its compilation.
-3. `reader` has its source encoded, if the model has an encoder, and its prompt read: a long one in
-   pieces, with chunks of the others' decoding between them.
-4. Decode graphs advance all runs together, a few steps a call. Each call takes the ready graph
-   that costs least for each run it covers; what it leaves is covered by further calls. The runs of
-   a call are brought into one batch of the graph's shape, so rows of runs that have ended cost
-   nothing for longer than a chunk.
-   What is aligned has its tokens already: `reader` ends it.
-5. It leaves at its end, or at the next chunk boundary after it was cancelled.
+2. At the next chunk boundary it gets a free slot. A run that would stall stays in the queue, so
+   that the runs behind it need not wait for its compilation.
+3. `reader` encodes its source, if the model has an encoder, and reads its prompt; a long prompt in
+   pieces, with decode chunks of other runs between them. A run that aligns a transcript ends here.
+4. Decode graphs advance all runs together, a few steps a call. Each call uses the ready graph that
+   costs least for each run that it covers, and further calls serve the remaining runs. The runs of
+   a call are brought into one batch of the graph's shape, so that rows of ended runs cost nothing
+   after the chunk.
+5. It leaves when it ends, or at the next chunk boundary after it was cancelled.
 
-A run that no ready graph covers stalls, alone, until the first graph of its lane is there, which
-covers every run. Tighter graphs are not asked for here: what their absence costs is counted, and
-who reads the counts decides (see `routing.policy`).
+A run that no ready graph covers stalls until the first graph of its lane, which covers every run,
+is ready. Tighter graphs are not requested here: missed savings are recorded, and `routing.policy`
+decides what to compile.
 """
 
 import itertools
-import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs
 from shaperouter_service.errors import ServiceError, StoppingError
@@ -33,13 +30,12 @@ from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.traffic_record import TrafficRecorder
+from shaperouter_service.worker.backlog import Backlog, LengthEstimator
 from shaperouter_service.worker.covers import Covers
-from shaperouter_service.worker.early_ends import EarlyEnds
-from shaperouter_service.worker.encoded_sources import EncodedSources
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.isolation import participants
 from shaperouter_service.worker.placement import place
-from shaperouter_service.worker.reader import Reader
+from shaperouter_service.worker.reader import EncodedSources, Reader
 from shaperouter_service.worker.results import (
     finish_reason,
     hypotheses,
@@ -51,48 +47,37 @@ from shaperouter_service.worker.run import Ended, Failed, Phase, Run, in_batches
 from shaperouter_service.worker.stop_strings import completing_tokens
 from shaperouter_service.worker.watchdog import Watchdog
 
-# Device time a chunk should take: as long as a stream does not look choppy and a new request does
-# not wait noticeably for its slot, so that little time is spent between chunks.
+# Device time of a chunk: long, so that little time passes between chunks, but short enough that
+# streams are smooth and new requests hardly wait for a slot.
 CHUNK_SECONDS = 0.1
 
-# Of the device's time, what running streams get while prompts wait to be read. The more it is, the
-# longer those wait, and the fewer rows the steps have that are made meanwhile.
+# Share of the device's time that running streams get while prompts wait to be read. With a larger
+# share prompts wait longer, and meanwhile the steps have fewer rows.
 STREAMS_SHARE = 0.25
 
-# Waiting runs that are looked at for one that would not stall: enough to get past a burst of one
-# new shape, and little work between two chunks.
+# Queued runs that are searched for one that would not stall: enough to get past a burst of one new
+# shape, and little work between two chunks.
 LOOK_AHEAD = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backlog:
-    """What is still to be done for the runs of a lane, those that wait included.
-
-    Attributes:
-        tokens: Expected to be made.
-        sources: Places of each source that is to be read.
-        prompts: Tokens of each prompt that is to be read.
-    """
-
-    tokens: int
-    sources: Sequence[int]
-    prompts: Sequence[int]
 
 
 class LaneScheduler:
     """Runs the requests of one model and beam width.
 
-    `submit`, `cancel` and `drain` may be called from any thread, `turn` and `let_go` only from the
-    device thread; the attributes are for reading.
+    `submit`, `cancel` and `drain` may be called from any thread, the other methods only from the
+    device thread; the attributes are for reading. `admit`, `read` and `decode` are the steps of a
+    `turn`; tests replace them to hold a lane before a step.
 
     Attributes:
         model: The model.
-        ladders: The shapes its graphs can have.
+        ladders: The ladders of the model.
         beams: Beam width of the lane, B.
-        slots: Requests that run at a time.
-        reader: What reads for its runs.
-        decode_padding_tokens: Sequences decoded for nobody since the start, one for each step.
-        cache_bytes: Memory of the key/value caches now.
+        slots: Number of requests that can run at a time.
+        covers: Chooses graphs.
+        reader: Reads for the runs.
+        encoded: Encoded sources of the model, which its lanes share.
+        owed_seconds: Device time that running streams get before the next prompt is read.
+        decode_padding_tokens: Tokens of padding decoded since the start, one per row and step.
+        cache_bytes: Current memory of the key/value caches.
     """
 
     def __init__(
@@ -111,13 +96,13 @@ class LaneScheduler:
 
         Args:
             model: The model.
-            ladders: The shapes its graphs can have.
+            ladders: The ladders of the model.
             graphs: The worker's graphs.
             beams: Beam width of the lane.
-            queue_limit: Most runs that wait for a slot.
-            encoded: Sources of the model, which its lanes share.
+            queue_limit: Maximum number of runs that wait for a slot.
+            encoded: Encoded sources of the model, which its lanes share.
             watchdog: Watches the calls of graphs.
-            recorder: Told what is asked for.
+            recorder: Records the traffic.
         """
         self.model = model
         self.ladders = ladders
@@ -126,35 +111,34 @@ class LaneScheduler:
         self.decode_padding_tokens = 0
         self.cache_bytes = 0
         self._graphs = graphs
-        self._covers = Covers(model.name, ladders, graphs, beams=beams)
-        self._encoded = encoded
+        self.covers = Covers(model.name, ladders, graphs, beams=beams)
+        self.encoded = encoded
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
         self._draining = False
-        self._early_ends = EarlyEnds()
-        # Those that have a slot, in order of admission.
+        self._lengths = LengthEstimator()
+        # The runs that have a slot, in order of admission.
         self._runs: list[Run] = []
         self.reader = Reader(
             model,
             graphs,
-            self._covers,
+            self.covers,
             beams=beams,
             encoded=encoded,
             watchdog=watchdog,
             recorder=recorder,
             end=self._end,
         )
-        # Device time that running streams are to get before the next prefill.
-        self._owed_seconds = 0.0
+        self.owed_seconds = 0.0
 
     def submit(self, run: Run) -> None:
         """Queues a run.
 
         Raises:
             QueueFullError: There is no room.
-            StoppingError: The lane drains.
+            StoppingError: The lane is draining.
         """
         with self._lock:
             if self._draining:
@@ -163,39 +147,28 @@ class LaneScheduler:
 
     @property
     def backlog(self) -> Backlog:
-        """What is still to be done for the runs that are here."""
+        """The work left for the runs of this lane."""
         with self._lock:
             runs = [*self._queue, *self._runs]
-        unread = [run for run in runs if run.phase is not Phase.DECODE]
-        return Backlog(
-            tokens=math.ceil(
-                self._early_ends.share * sum(run.max_new_tokens - run.generated for run in runs)
-            ),
-            sources=[
-                run.source_length
-                for run in unread
-                if run.has_source and run.phase in (Phase.QUEUED, Phase.ENCODE)
-            ],
-            prompts=[run.read_tokens for run in unread if run.read_tokens],
-        )
+        return Backlog.of(runs, share=self._lengths.share)
 
     def cancel(self, run: Run) -> None:
-        """Has a run dropped; nothing happens if it has ended."""
+        """Drops a run at the next chunk boundary, unless it has ended."""
         run.cancelled = True
 
     def drain(self) -> None:
-        """Takes no more runs, and gives back those that wait; what has a slot goes on."""
+        """Stops accepting runs and returns the queued ones; runs with a slot continue."""
         with self._lock:
             self._draining = True
 
     @property
     def queued(self) -> int:
-        """Runs that wait for a slot."""
+        """Number of runs that wait for a slot."""
         return len(self._queue)
 
     @property
     def active_slots(self) -> int:
-        """Slots in use."""
+        """Number of slots in use."""
         return len(self._runs)
 
     @property
@@ -204,35 +177,35 @@ class LaneScheduler:
         return any(run.needs_isolation for run in self._runs)
 
     def turn(self) -> bool:
-        """Does what is due between two chunks, one call that reads at most, and one chunk.
+        """Admits runs, makes at most one call that reads, and decodes one chunk.
 
         Returns:
-            Whether the device did anything; if not, only an event can change that.
+            Whether the device did anything. If not, only an event can change that.
         """
         self.let_go()
-        self._admit()
+        self.admit()
         self.reader.reuse_sources(self._runs)
         runs = participants(self._runs, self.reader.half_read)
-        read = self._read_next(runs)
-        decoded = self._decode_chunk(runs)
+        read = self.read(runs)
+        decoded = self.decode(runs)
         if not read and not decoded:
-            # Streams that wait for a compilation have no use for the time they are owed.
-            self._owed_seconds = 0.0
-            read = self._read_next(runs)
+            # Streams that wait for a compilation cannot use the time that they are owed.
+            self.owed_seconds = 0.0
+            read = self.read(runs)
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
         if self.beams == 1:
-            # All lanes have them in common.
-            self.cache_bytes += self._encoded.size
+            # Counted once, because all lanes of the model share them.
+            self.cache_bytes += self.encoded.size
         return read or decoded
 
     def let_go(self) -> None:
-        """Drops the runs that were cancelled and, if the lane drains, gives back those that wait.
+        """Drops cancelled runs and, if the lane drains, returns the queued ones.
 
-        Device thread only; it takes none of the device's time.
+        Takes no time of the device.
         """
         self._drop_cancelled()
-        self._give_back()
+        self._return_queued()
 
     def _drop_cancelled(self) -> None:
         with self._lock:
@@ -241,7 +214,7 @@ class LaneScheduler:
             self._leave(run)
         self.reader.drop_cancelled()
 
-    def _give_back(self) -> None:
+    def _return_queued(self) -> None:
         with self._lock:
             if not self._draining:
                 return
@@ -251,15 +224,15 @@ class LaneScheduler:
 
     # --- Admission ---------------------------------------------------------------------------
 
-    def _admit(self) -> None:
-        """Gives free slots to the runs that wait, as they are due, but for those that stall."""
+    def admit(self) -> None:
+        """Gives free slots to queued runs in their order, except those that would stall."""
         with self._lock:
             waiting = list(itertools.islice(self._queue, LOOK_AHEAD))
         for run in waiting:
             if len(self._runs) == self.slots:
                 return
             now = time.monotonic()
-            missing = self._covers.missing(run)
+            missing = self.covers.missing(run)
             if isinstance(missing, Graph):
                 run.stall(missing, now)
                 continue
@@ -286,52 +259,53 @@ class LaneScheduler:
             return
         if run.read_tokens:
             self._recorder.prompt(self.model.name, run.read_tokens)
-        self._recorder.run(self.model.name, self.beams, self._covers.places(run))
+        self._recorder.run(self.model.name, self.beams, self.covers.positions(run))
 
     # --- Reading -----------------------------------------------------------------------------
 
-    def _read_next(self, runs: Sequence[Run]) -> bool:
-        """Makes one call that reads, if something waits for it and it is its turn."""
+    def read(self, runs: Sequence[Run]) -> bool:
+        """Makes one call that reads, if a run needs it and streams are owed no time."""
         streams = in_phase(runs, Phase.DECODE)
-        if streams and self._owed_seconds > 0:
+        if streams and self.owed_seconds > 0:
             return False
         seconds = self.reader.read(runs)
         if seconds is None:
             return False
-        self._owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
+        self.owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
 
     # --- Decode ------------------------------------------------------------------------------
 
-    def _decode_chunk(self, runs: Sequence[Run]) -> bool:
+    def decode(self, runs: Sequence[Run]) -> bool:
+        """Decodes a chunk of the runs that ready graphs cover; returns whether there were any."""
         runs = in_phase(runs, Phase.DECODE)
         if not runs:
             return False
-        asked = self._covers.tight_decode(runs)
+        asked = self.covers.tight_decode(runs)
         self._recorder.asked(asked)
         rest = runs
         while rest:
-            graph, covered = self._covers.best_decode(rest)
+            graph, covered = self.covers.best_decode(rest)
             if graph is None:
                 break
             now = time.monotonic()
             for run in covered:
                 run.resume(now)
-            self._decode(covered, asked, graph, share=len(covered) / len(runs))
+            self._call(covered, asked, graph, share=len(covered) / len(runs))
             rest = [run for run in rest if run not in covered]
         for run in rest:
             self._wait(run)
         return len(rest) < len(runs)
 
-    def _decode(self, runs: list[Run], asked: Signature, graph: Graph, *, share: float) -> None:
+    def _call(self, runs: list[Run], asked: Signature, graph: Graph, *, share: float) -> None:
         program = graph.program
         if not isinstance(program, DecodeProgram):
-            raise TypeError(f"{graph.signature} is no decode graph")
+            raise TypeError(f"{graph.signature} is not a decode graph")
         began = time.monotonic()
-        # Those whose prompts are still to be read may lie beside others that were encoded too.
+        # Runs with an encoded source may share a batch with runs whose prompts are not read yet.
         batch = place(runs, in_batches(self._runs), program.shape)
-        # First tokens take no time to speak of, and are sent before anything else is done; those
-        # with a source take a step like all others.
+        # The first token of a run takes hardly any time, because prefill has computed its logits,
+        # so it is sent first. A run with a source needs a step for it.
         fresh = [run for run in runs if run.generated == 0 and not run.has_source]
         advanced = fresh or runs
         completing = completing_tokens(advanced, batch.state)
@@ -340,7 +314,7 @@ class LaneScheduler:
         with self._watchdog.watching(graph.signature, advanced):
             logprobs = program(batch, [run.row for run in advanced], steps, completing)
         now = time.monotonic()
-        # A chunk in which every run ends is left early.
+        # A chunk ends early once all its runs have ended.
         made = max(
             int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
             for run in advanced
@@ -349,34 +323,35 @@ class LaneScheduler:
             self._graphs.record(graph, now - started)
         else:
             self._graphs.record(graph, now - started, steps=made)
-            self._covers.miss(asked, graph, now - started, share=share, steps=made)
+            self.covers.record_missed_savings(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
-        self._owed_seconds = max(0.0, self._owed_seconds - (now - began))
+        self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
         for run in advanced:
             run.use(asked, graph.signature, now - started)
             self._deliver(run, batch, logprobs, now)
 
     def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
-        """Steps of the next chunk: no longer than a chunk should take, or than anyone needs."""
+        """Number of steps of the next chunk: at most what its runs need."""
         if any(run.stop_tokens is not None for run in runs):
             return 1
         furthest = max(run.attended(self.beams) for run in runs)
         room = (graph.signature.length - furthest) // self.beams + 1
         longest = max(run.max_new_tokens - run.generated for run in runs)
-        return min(self._chunk_steps(graph), room, longest)
+        return min(self.chunk_steps(graph), room, longest)
 
-    def _chunk_steps(self, graph: Graph) -> int:
+    def chunk_steps(self, graph: Graph) -> int:
+        """Number of steps that take as long as a chunk should."""
         if graph.step_seconds is None:
             return 1
-        # While prompts are read, what the streams are owed and no more.
-        seconds = min(CHUNK_SECONDS, self._owed_seconds or CHUNK_SECONDS)
+        # While prompts wait, at most the time that streams are owed.
+        seconds = min(CHUNK_SECONDS, self.owed_seconds or CHUNK_SECONDS)
         return max(1, min(MAX_STEPS, round(seconds / graph.step_seconds)))
 
     # --- Results and ends --------------------------------------------------------------------
 
     def _deliver(self, run: Run, batch: Batch, logprobs: Logprobs, now: float) -> None:
-        """Sends a run what the last call made for it, and ends it if that was all."""
+        """Sends a run its new tokens, and ends it if they are its last."""
         if not run.begun:
             run.timings.first_token = now
         ended = batch.state.remaining[run.row] <= 0
@@ -400,13 +375,13 @@ class LaneScheduler:
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now
         if not run.aligns:
-            self._early_ends.ended(run.generated, run.max_new_tokens)
+            self._lengths.observe(run.generated, run.max_new_tokens)
         self._leave(run)
         run.emit(end)
 
     def _wait(self, run: Run) -> None:
-        """Has a run that outgrew every ready graph wait for one."""
-        missing = self._covers.missing(run)
+        """Stalls a run that no ready graph covers any more."""
+        missing = self.covers.missing(run)
         if isinstance(missing, Graph):
             run.stall(missing, time.monotonic())
         elif missing is not None:

@@ -29,10 +29,10 @@ from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 from shaperouter_service.wire.snapshots import snapshot_to_message
 from shaperouter_service.worker.engine import Engine
-from shaperouter_service.worker.held_tokens import HeldTokens
 from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Ended, Event, Failed, Run
 from shaperouter_service.worker.run_trace import RunTrace
+from shaperouter_service.worker.token_coalescer import TokenCoalescer
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
@@ -129,7 +129,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 model.vocab_size,
                 request.options["stop"],
             )
-        held = HeldTokens(request.tokens_interval_seconds)
+        coalescer = TokenCoalescer(request.tokens_interval_seconds)
         self._engine.submit(run, request.model)
         trace = RunTrace(run, request.model)
         error = ""
@@ -144,9 +144,9 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                     error = self._engine.waited_for(run)
                     raise DeadlinePassedError(request.model, error) from None
                 trace.note(event)
-                told = held.add(event) if isinstance(event, NewTokens) else held.release()
-                if told:
-                    yield told
+                tokens = coalescer.add(event) if isinstance(event, NewTokens) else coalescer.flush()
+                if tokens:
+                    yield tokens
                 match event:
                     case Stalled() | Isolated():
                         yield event
