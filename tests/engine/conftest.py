@@ -1,4 +1,4 @@
-"""Engines over the golden checkpoints, shared so that each graph is made once a session."""
+"""Engines over the golden checkpoints, shared so that each graph is compiled once per session."""
 
 import random
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ def thorough(request: pytest.FixtureRequest) -> Golden:
 
 @pytest.fixture(scope="session", params=TINY)
 def tiny(request: pytest.FixtureRequest) -> Golden:
-    """A checkpoint whose probabilities are known."""
+    """A checkpoint with golden probabilities."""
     return Golden.read(request.param)
 
 
 @pytest.fixture(scope="session")
 def kept_compilations() -> CompileCache:
-    """What earlier sessions have compiled: for engines of tests that are about something else."""
+    """The compile cache of earlier sessions, for tests that are not about compiling."""
     cache = CompileCache.open(CACHE, max_bytes=CACHE_BYTES)
     assert cache is not None
     return cache

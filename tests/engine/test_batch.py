@@ -1,4 +1,4 @@
-"""Rows keep everything of their requests when batches change their shape or swap rows."""
+"""Rows keep all values of their requests when batches change their shape or swap rows."""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ def model() -> Model:
 
 
 class Row(NamedTuple):
-    """Everything of a request."""
+    """All values of a row."""
 
     caches: list[np.ndarray]
     state: State
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def _filled(model: Model, *, rows: int, beams: int, length: int, seed: int = 0) -> Batch:
-    """A batch whose every value is random, so that none is taken for another."""
+    """A batch of random values, so that no value can be mistaken for another."""
     batch = Batch(model, rows=rows, beams=beams, length=length)
     rng = np.random.default_rng(seed)
     for array in tf.nest.flatten((batch.state, batch.options)):
@@ -40,7 +40,7 @@ def _filled(model: Model, *, rows: int, beams: int, length: int, seed: int = 0) 
 
 
 def _row(batch: Batch, row: int, *, places: int, tokens: int) -> Row:
-    """A copy of the first places and tokens of a row."""
+    """A copy of the first positions and tokens of a row."""
 
     def cut(array: np.ndarray, *, of_places: bool = False) -> np.ndarray:
         if array.ndim < 2:
@@ -84,7 +84,7 @@ def _assert_has_its_shape(batch: Batch, rows: int, length: int, tokens: int) -> 
         ([], 2, 32),
     ],
 )
-def test_the_rows_that_stay_keep_all_that_fits(
+def test_remaining_rows_keep_all_that_fits(
     model: Model, beams: int, kept: list[int], rows: int, length: int
 ) -> None:
     batch = _filled(model, rows=3, beams=beams, length=24)
@@ -97,9 +97,7 @@ def test_the_rows_that_stay_keep_all_that_fits(
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
-    model: Model, beams: int
-) -> None:
+def test_added_positions_and_unused_rows_are_empty(model: Model, beams: int) -> None:
     batch = _filled(model, rows=2, beams=beams, length=16)
     batch.reshape([1], Shape(2, 40))
     empty = Batch(model, rows=2, beams=beams, length=40)
@@ -110,7 +108,7 @@ def test_what_a_longer_shape_adds_and_rows_that_nobody_has_are_empty(
         assert not batch.state.beams.lineage[0, :, 16:].any()
 
 
-def test_a_sequence_never_has_more_room_than_the_models_maximum(model: Model) -> None:
+def test_a_sequence_is_never_longer_than_the_models_maximum(model: Model) -> None:
     batch = _filled(model, rows=1, beams=4, length=64)
     expected = _row(batch, 0, places=64, tokens=65)
     batch.reshape([0], Shape(1, 500))
@@ -120,9 +118,7 @@ def test_a_sequence_never_has_more_room_than_the_models_maximum(model: Model) ->
 
 @pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("length", [16, 24, 40])
-def test_a_copied_row_is_the_others_and_its_neighbours_stay(
-    model: Model, beams: int, length: int
-) -> None:
+def test_copying_a_row_changes_no_other_row(model: Model, beams: int, length: int) -> None:
     source = _filled(model, rows=2, beams=beams, length=24, seed=1)
     batch = _filled(model, rows=3, beams=beams, length=length, seed=2)
     places, tokens = min(24, length), min(24, length) + 1
@@ -137,7 +133,7 @@ def test_a_copied_row_is_the_others_and_its_neighbours_stay(
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
+def test_a_new_request_has_its_options_and_its_prompt_in_every_beam(
     model: Model, beams: int
 ) -> None:
     batch = Batch(model, rows=2, beams=beams, length=16)
@@ -159,7 +155,7 @@ def test_a_new_request_has_its_prompt_in_every_beam_and_its_options(
 
 
 @pytest.mark.parametrize("checkpoint", ["gpt2-untied", "t5-gated"])
-def test_after_preparing_no_request_waits_for_what_copies_caches(checkpoint: str) -> None:
+def test_prepared_caches_are_copied_without_compiling(checkpoint: str) -> None:
     model = load_model("m", GOLDENS / checkpoint, "float32")
     made = (caches._clear, caches._reshape, caches._copy_row)
     for each in made:

@@ -133,7 +133,7 @@ def _graph(bench: Bench, kind: GraphKind, rows: int, length: int, *, beams: int 
 SHORT = [{"prompt": _prompt(3), "max_new_tokens": 8}, {"prompt": _prompt(16), "max_new_tokens": 8}]
 
 
-def test_prompts_of_a_rung_that_wait_together_are_read_in_one_call(
+def test_waiting_prompts_of_one_rung_are_read_in_one_call(
     bench: Bench, lane: LaneScheduler
 ) -> None:
     alone = _alone(bench, *SHORT)
@@ -154,9 +154,7 @@ def test_prompts_are_read_one_by_one_while_the_graph_for_both_is_not_ready(
     assert [_served(run, GraphKind.PREFILL) for run in runs] == [{(1, 16): 1}] * 2
 
 
-def test_prompts_of_different_rungs_are_read_one_after_another(
-    bench: Bench, lane: LaneScheduler
-) -> None:
+def test_prompts_of_different_rungs_are_read_separately(bench: Bench, lane: LaneScheduler) -> None:
     requests = [SHORT[0], {"prompt": _prompt(40), "max_new_tokens": 8}]
     alone = _alone(bench, *requests)
     runs = _together(bench, lane, *requests)
@@ -167,7 +165,7 @@ def test_prompts_of_different_rungs_are_read_one_after_another(
 
 @pytest.mark.parametrize("piece", [8, 16, 32, 100, 128, 1000])
 def test_prompts_that_take_several_pieces_are_read_alone(piece: int) -> None:
-    """The first tokens of all rows come from the last call: it must have all their ends."""
+    """The last call gives the first tokens of all rows, so it must contain all their ends."""
     ladders = Ladders.default(max_length=1024, slots=16, prefill_piece=piece)
     for length in ladders.prefill_lengths.rungs:
         rows = ladders.prompts_together(length)

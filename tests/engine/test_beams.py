@@ -66,13 +66,13 @@ def test_every_sequence_is_finished_whatever_the_length_penalty(
         assert found.score == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_score_below_the_range_of_floats_stays_better_than_none() -> None:
+def test_a_score_below_the_range_of_floats_is_better_than_none() -> None:
     options = Options.of(max_new_tokens=4000, num_beams=2, length_penalty=-10.0)
     scores = _per_length(tf.constant([[-1e6, LOWEST]]), tf.constant([[4000]]), options)
     np.testing.assert_array_equal(scores, [[np.finfo(np.float32).min, LOWEST]])
 
 
-def test_fewer_sequences_come_where_fewer_tokens_are_allowed_than_were_asked_for(
+def test_fewer_allowed_tokens_than_sequences_give_fewer_sequences(
     bench: Bench,
 ) -> None:
     search = bench.submit(
@@ -87,7 +87,7 @@ def test_fewer_sequences_come_where_fewer_tokens_are_allowed_than_were_asked_for
     assert sorted(list(found.token_ids) for found in search.hypotheses) == [[20], [30]]
 
 
-def test_a_search_whose_every_token_is_banned_is_refused(bench: Bench) -> None:
+def test_a_search_with_all_tokens_banned_is_refused(bench: Bench) -> None:
     # Each token comes once, so after two there is none.
     search = bench.submit(
         MODEL,
@@ -146,6 +146,6 @@ def test_stop_strings_change_nothing_for_others_in_the_batch(benches: dict[str, 
     assert (_found(plain), _found(stopping)) == (alone, stopped)
 
 
-def test_stop_strings_that_never_come_change_nothing(benches: dict[str, Bench]) -> None:
+def test_stop_strings_that_do_not_occur_change_nothing(benches: dict[str, Bench]) -> None:
     bench = benches["demo"]
     assert _found(_search(bench, stop=["\N{SNOWMAN}"])) == _found(_search(bench))

@@ -19,7 +19,7 @@ def check(*arguments: str) -> Result:
 
 
 def line(result: Result, subject: str) -> tuple[str, str]:
-    """Verdict and message of a subject."""
+    """The verdict and message about a subject."""
     for text in result.output.splitlines():
         verdict, _, rest = text.partition(" ")
         if rest.strip().startswith(f"{subject}  "):
@@ -35,7 +35,7 @@ def test_a_setup_that_starts() -> None:
     assert "no tokenizer" in line(result, "model speech")[1]
 
 
-def test_every_problem_is_told(tmp_path: Path) -> None:
+def test_every_problem_is_reported(tmp_path: Path) -> None:
     broken = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "broken"))
     config = json.loads((broken / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps(config | {"n_layer": 3}))
@@ -74,7 +74,7 @@ def test_unusable_settings_of_transcripts_are_told(tmp_path: Path) -> None:
         ("--max-graphs=1", "max-graphs: must be at least"),
     ],
 )
-def test_graphs_that_cannot_be_made_are_told(argument: str, message: str) -> None:
+def test_impossible_graphs_are_reported(argument: str, message: str) -> None:
     result = check("--model=demo", argument, "--compile-mode=warm")
     assert result.exit_code == EXIT_CONFIG
     verdict, told = line(result, "graphs")
@@ -82,13 +82,13 @@ def test_graphs_that_cannot_be_made_are_told(argument: str, message: str) -> Non
     assert message in told
 
 
-def test_lengths_that_a_model_cannot_have_are_told() -> None:
+def test_impossible_lengths_are_reported() -> None:
     result = check("--model=demo", "--prefill-lengths=demo=4096")
     assert result.exit_code == EXIT_CONFIG
     assert "4096" in line(result, "model demo")[1]
 
 
-def test_a_port_that_is_in_use_now_may_be_free_later() -> None:
+def test_a_port_in_use_is_a_warning() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = check("--model=demo", f"--listen={address}")
@@ -96,7 +96,7 @@ def test_a_port_that_is_in_use_now_may_be_free_later() -> None:
     assert line(result, "listen") == ("warning", f"{address} is in use now")
 
 
-def test_a_host_without_an_address_is_told_as_the_resolver_does() -> None:
+def test_a_host_without_an_address_is_reported_with_the_resolvers_message() -> None:
     result = check("--model=demo", "--listen=host.invalid:50051")
     assert result.exit_code == EXIT_CONFIG
     verdict, told = line(result, "listen")

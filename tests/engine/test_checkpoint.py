@@ -1,4 +1,4 @@
-"""A damaged or unknown model directory is refused with a message that names what is wrong."""
+"""A damaged or unknown model directory is refused with a message that names the problem."""
 
 import json
 import math
@@ -76,7 +76,7 @@ def test_a_missing_shard(sharded: Path) -> None:
         load_model("m", sharded, "float32")
 
 
-def test_a_shard_outside_of_the_directory(sharded: Path) -> None:
+def test_a_shard_outside_the_directory(sharded: Path) -> None:
     index = sharded / "model.safetensors.index.json"
     content = json.loads(index.read_text())
     content["weight_map"]["wte.weight"] = "../../secret.safetensors"
@@ -134,7 +134,7 @@ def test_end_tokens_and_sampling_come_from_the_generation_config(tied: Path) -> 
     assert model.default_options["temperature"] == 0.7
 
 
-def test_without_a_generation_config_the_end_token_is_the_configs(tied: Path) -> None:
+def test_without_a_generation_config_the_end_token_comes_from_the_config(tied: Path) -> None:
     (tied / "generation_config.json").unlink()
     _edit_config(tied, eos_token_id=7)
     assert load_model("m", tied, "float32").default_options["eos_token_ids"] == (7,)
@@ -145,13 +145,13 @@ def test_a_generation_config_without_end_tokens_means_none() -> None:
     assert model.default_options["eos_token_ids"] == ()
 
 
-def test_more_end_tokens_than_a_slot_has_room_for(tied: Path) -> None:
+def test_too_many_end_tokens(tied: Path) -> None:
     _edit_config(tied, "generation_config.json", eos_token_id=list(range(9)))
     with pytest.raises(StartupError, match="eos_token_id must have at most 8 ids, got 9"):
         load_model("m", tied, "float32")
 
 
-def test_a_classifier_is_no_generator(tied: Path) -> None:
+def test_a_classifier_is_refused(tied: Path) -> None:
     _edit_config(tied, architectures=["GPT2ForSequenceClassification"])
     with pytest.raises(
         StartupError, match=r"architectures must name one of GPT2LMHeadModel, .* got \['GPT2ForSeq"
@@ -159,7 +159,7 @@ def test_a_classifier_is_no_generator(tied: Path) -> None:
         load_model("m", tied, "float32")
 
 
-def test_a_config_that_names_no_architecture_is_taken_by_its_model_type(tied: Path) -> None:
+def test_a_config_without_architectures_is_identified_by_its_model_type(tied: Path) -> None:
     _edit_config(tied, architectures=None)
     assert load_model("m", tied, "float32").family.name == "gpt2"
 
@@ -189,13 +189,13 @@ def test_integer_weights(tied: Path) -> None:
         load_model("m", tied, "float32")
 
 
-def test_a_bad_generation_config_is_named(tied: Path) -> None:
+def test_a_bad_generation_config_is_refused_by_name(tied: Path) -> None:
     _edit_config(tied, "generation_config.json", temperature=-1.0)
     with pytest.raises(StartupError, match=r"generation_config\.json: temperature must be from"):
         load_model("m", tied, "float32")
 
 
-def test_every_byte_read_is_told() -> None:
+def test_progress_counts_every_byte_read() -> None:
     read: list[int] = []
     checkpoint = Checkpoint(GOLDENS / "gpt2-bare", on_read=read.append)
     checkpoint.read("wpe.weight", shape=(128, 32), dtype=np.dtype(np.float32))
@@ -203,7 +203,7 @@ def test_every_byte_read_is_told() -> None:
     assert sum(read) < checkpoint.file_bytes
 
 
-def test_loading_draws_nothing_where_there_is_no_terminal(
+def test_loading_shows_no_progress_bar_without_a_terminal(
     tied: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     load_model("m", tied, "float32")

@@ -1,4 +1,4 @@
-"""Chosen lengths: what graphs are made for, and what a model says of itself."""
+"""Chosen lengths are those of the graphs and of the model's description."""
 
 import pytest
 
@@ -29,14 +29,14 @@ def test_graphs_have_the_chosen_lengths(kept_compilations: CompileCache) -> None
     }
 
 
-def test_a_model_tells_its_chosen_lengths() -> None:
+def test_a_model_reports_its_chosen_lengths() -> None:
     bench = Bench({MODEL: GOLDENS / MODEL}, decode_lengths={MODEL: (40, 80)}, compile_threads=0)
     ladders = bench.engine.model(MODEL).ladders
     assert list(ladders.lanes[0].decode_lengths) == [40, 80, 128]
     assert list(ladders.lanes[1].decode_lengths) == [80, 160, 256]
 
 
-def test_lengths_over_the_maximum_keep_the_engine_from_starting() -> None:
+def test_an_engine_does_not_start_with_lengths_over_the_maximum() -> None:
     with pytest.raises(
         StartupError, match=f"prefill-lengths: must be at most 128, .* got 256 .*{MODEL}"
     ):

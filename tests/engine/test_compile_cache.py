@@ -34,14 +34,14 @@ def model() -> Model:
 
 
 def assert_right(report: dict[str, Any]) -> None:
-    """The run itself has compared the tokens with the golden cases."""
+    """Checks the report; the run itself has compared the tokens with the golden cases."""
     assert report["cases"] > 10
     assert report["caches_moved"] == []
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that has the graphs."""
+    """A compile cache with the graphs."""
     directory = tmp_path_factory.mktemp("cache")
     report, _ = cached_engine.run(directory, list(GRAPHS))
     assert_right(report)
@@ -67,11 +67,11 @@ def files(filled: Path) -> dict[tuple[str, Part], Path]:
 
 @pytest.fixture(scope="module")
 def loaded(filled: Path) -> tuple[dict[str, Any], str]:
-    """What a worker reports that loads them, in another order and under another name."""
+    """The report of a worker that loads them in another order and under another name."""
     return cached_engine.run(filled, list(reversed(GRAPHS)), name="renamed")
 
 
-def test_in_another_order_and_under_another_name_all_graphs_are_loaded(
+def test_all_graphs_are_loaded_in_another_order_and_under_another_name(
     loaded: tuple[dict[str, Any], str],
 ) -> None:
     report, errors = loaded
@@ -82,7 +82,7 @@ def test_in_another_order_and_under_another_name_all_graphs_are_loaded(
     assert "SIGILL" not in errors
 
 
-def test_what_is_loaded_tells_what_it_took_to_make(
+def test_loaded_graphs_report_their_compile_times(
     loaded: tuple[dict[str, Any], str], files: dict[tuple[str, Part], Path]
 ) -> None:
     report, _ = loaded
@@ -102,7 +102,9 @@ def test_graphs_of_a_model_with_an_encoder_are_loaded_too(tmp_path: Path) -> Non
         assert report["graphs"] == dict.fromkeys(order, expected)
 
 
-def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part], Path]) -> None:
+def test_damaged_files_are_compiled_again(
+    filled: Path, files: dict[tuple[str, Part], Path]
+) -> None:
     module, executable = files["prefill1", Part.MODULE], files["decode1", Part.EXECUTABLE]
     os.truncate(module, module.stat().st_size // 2)
     content = executable.read_bytes()
@@ -122,18 +124,18 @@ def test_what_is_damaged_is_made_anew(filled: Path, files: dict[tuple[str, Part]
     assert len(list(cache.files())) == len(files)
 
 
-def test_nothing_that_is_kept_names_a_file_of_the_installation(
+def test_cached_files_name_no_file_of_the_installation(
     files: dict[tuple[str, Part], Path],
 ) -> None:
-    """Which would make another installation's graphs others."""
+    """Such a name would make the graphs of each installation different."""
     for path in files.values():
         assert b".py" not in checksummed_file.read(path).payload
 
 
-def test_what_tensorflow_refuses_is_compiled_and_not_kept(
+def test_files_that_tensorflow_refuses_are_compiled_again_and_dropped(
     filled: Path, files: dict[tuple[str, Part], Path]
 ) -> None:
-    """As no damage could be: whole files, of which nothing can be made."""
+    """Files with valid checksums and invalid content."""
     for path, change in (
         (files["prefill1", Part.EXECUTABLE], lambda payload: payload[:-100]),
         (files["decode1", Part.MODULE], lambda _: b"module {"),
@@ -150,7 +152,7 @@ def test_what_tensorflow_refuses_is_compiled_and_not_kept(
     )
 
 
-def test_where_functions_cannot_be_named_graphs_are_compiled_all_the_same(
+def test_graphs_are_compiled_even_if_functions_cannot_be_named(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shaperouter_service.decoding.program.named", lambda function, _: function)
@@ -178,20 +180,20 @@ def test_nothing_is_written_while_other_graphs_wait_to_be_traced(
 # --- What it rests on ----------------------------------------------------------------------------
 
 
-def test_the_key_knows_neither_a_models_name_nor_its_weights(model: Model) -> None:
+def test_the_key_excludes_a_models_name_and_weights(model: Model) -> None:
     other = load_model("other", GOLDENS / "gpt2-odd-heads", "float32")
     other.weights["wte.weight"].assign_add(tf.ones_like(other.weights["wte.weight"]))
     assert cache_key(other) == cache_key(model)
 
 
 @pytest.mark.parametrize("changed", [{"layer_norm_epsilon": 1e-6}, {"scale_attn_weights": False}])
-def test_the_key_knows_every_dimension(model: Model, changed: dict[str, Any]) -> None:
+def test_the_key_includes_every_dimension(model: Model, changed: dict[str, Any]) -> None:
     family = dataclasses.replace(model.family, **changed)
     other = dataclasses.replace(model, family=family)
     assert cache_key(other).name != cache_key(model).name
 
 
-def test_the_key_knows_the_type_and_the_flags_of_xla(
+def test_the_key_includes_the_type_and_the_flags_of_xla(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = load_model("tiny", GOLDENS / "gpt2-odd-heads", "bfloat16")
@@ -201,10 +203,10 @@ def test_the_key_knows_the_type_and_the_flags_of_xla(
     assert cache_key(model).name != before
 
 
-def test_the_key_knows_what_products_are_made_by(
+def test_the_key_includes_the_kernels_of_products(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Graphs that call the kernels are never found where there are none, or others."""
+    """Graphs that call the kernels are not found without them, or with another version."""
     names = {cache_key(model).name}
     for dtype in ("float32", "int8"):
         packed = load_model("tiny", GOLDENS / "gpt2-odd-heads", dtype, packed=True)
@@ -214,7 +216,7 @@ def test_the_key_knows_what_products_are_made_by(
     assert len(names) == 4
 
 
-def test_the_key_knows_how_many_threads_compute_a_graph(
+def test_the_key_includes_the_number_of_threads(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = []
@@ -228,7 +230,7 @@ def test_the_key_knows_how_many_threads_compute_a_graph(
 
 
 @pytest.mark.parametrize(("part", "is_told"), [("threads", True), ("dimensions", False)])
-def test_a_worker_says_by_what_its_section_begins_anew(
+def test_a_worker_logs_why_its_cached_graphs_do_not_match(
     tmp_path: Path, part: str, is_told: bool
 ) -> None:
     cache = CompileCache.open(tmp_path, max_bytes=10**9)
@@ -273,7 +275,7 @@ def test_the_key_covers_all_code_that_makes_graphs() -> None:
 
 
 def test_a_compiled_function_gets_the_name_it_is_given() -> None:
-    """Depends on private parts of TensorFlow: without them, executables are never found again."""
+    """Depends on private parts of TensorFlow, without which cached executables are not found."""
     variables = [tf.Variable(factor) for factor in (2.0, 3.0)]
 
     def make(variable: tf.Variable) -> Any:
@@ -292,7 +294,7 @@ def test_a_compiled_function_gets_the_name_it_is_given() -> None:
         assert product.numpy().tolist() == [variable.numpy()] * 2
 
 
-def test_a_function_that_differs_from_the_owner_of_the_name_keeps_its_own() -> None:
+def test_a_different_function_does_not_take_over_a_name() -> None:
     functions = [
         tf.function(lambda x, n=number: x + n, autograph=False).get_concrete_function(
             tf.TensorSpec([])

@@ -1,4 +1,4 @@
-"""A run that another worker has begun goes on as if nothing had happened."""
+"""A run that another worker has begun continues with the same tokens."""
 
 import asyncio
 import math
@@ -36,7 +36,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
 def _assert_continues(
     bench: Bench, model: str, prompt: Sequence[int], expected: Sequence[int], **options: Any
 ) -> None:
-    """Cuts a run after every number of its tokens, and has each rest made anew."""
+    """Cuts a run after each of its tokens, and generates the rest again."""
     rests = [
         bench.submit(model, prompt, generated_token_ids=expected[:cut], **options)
         for cut in range(1, len(expected))
@@ -46,7 +46,7 @@ def _assert_continues(
         assert (cut, rest.token_ids) == (cut, list(expected[cut:]))
 
 
-def test_greedy_cases_go_on_after_every_number_of_tokens(
+def test_greedy_cases_continue_after_any_number_of_tokens(
     benches: dict[str, Bench], golden: Golden
 ) -> None:
     # Each is as many runs as it has tokens.
@@ -56,7 +56,7 @@ def test_greedy_cases_go_on_after_every_number_of_tokens(
         _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)
 
 
-def test_every_case_of_options_goes_on_after_every_number_of_tokens(
+def test_every_case_of_options_continues_after_any_number_of_tokens(
     benches: dict[str, Bench], golden: Golden
 ) -> None:
     for case in golden.option_cases:
@@ -70,7 +70,7 @@ def test_every_case_of_options_goes_on_after_every_number_of_tokens(
 
 
 @pytest.mark.parametrize("kind", list(SAMPLED))
-def test_sampling_goes_on_after_every_number_of_tokens(
+def test_sampling_continues_after_any_number_of_tokens(
     benches: dict[str, Bench], thorough: Golden, kind: str
 ) -> None:
     bench, options = benches[thorough.name], SAMPLED[kind] | {"max_new_tokens": 24}
@@ -81,7 +81,7 @@ def test_sampling_goes_on_after_every_number_of_tokens(
     _assert_continues(bench, thorough.name, prompt, whole.token_ids, **options)
 
 
-def test_log_probabilities_go_on(benches: dict[str, Bench]) -> None:
+def test_log_probabilities_continue(benches: dict[str, Bench]) -> None:
     def submit(**changes: Any) -> Collected:
         collected = benches[MODEL].submit(MODEL, [3, 1, 4], max_new_tokens=9, logprobs=2, **changes)
         collected.wait()
@@ -95,8 +95,8 @@ def test_log_probabilities_go_on(benches: dict[str, Bench]) -> None:
         assert [token for token, _ in continued.top] == [token for token, _ in expected.top]
 
 
-def test_log_probabilities_go_on_to_the_last_bit(benches: dict[str, Bench]) -> None:
-    """Prompts of up to 48 tokens are read by a small graph, and what goes on by a large one."""
+def test_log_probabilities_continue_with_the_same_bits(benches: dict[str, Bench]) -> None:
+    """A small graph reads prompts of up to 48 tokens, and a large one continued runs."""
     bench, prompt = benches["demo"], list(range(40, 88))
     if not bench.parts.kernels:
         pytest.skip("without the native kernels, XLA's products differ between graphs")
@@ -109,7 +109,7 @@ def test_log_probabilities_go_on_to_the_last_bit(benches: dict[str, Bench]) -> N
         assert rest.logprobs == whole.logprobs[cut:]
 
 
-def test_what_a_continued_run_took_is_told_from_its_arrival_here(
+def test_a_continued_run_is_timed_from_its_arrival_on_the_new_worker(
     benches: dict[str, Bench],
 ) -> None:
     rest = benches[MODEL].submit(MODEL, [3], max_new_tokens=9, generated_token_ids=[5, 6])
@@ -139,7 +139,7 @@ def test_what_a_continued_run_took_is_told_from_its_arrival_here(
     ],
     ids=["too many", "beyond the vocabulary", "negative", "beams", "ended", "ended too early"],
 )
-def test_what_can_not_be_continued_is_refused(
+def test_invalid_continuations_are_refused(
     benches: dict[str, Bench], generated: list[int], options: dict[str, Any], message: str
 ) -> None:
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint's generation options become its requests' defaults, or are told to be left out."""
+"""A checkpoint's generation options become its requests' defaults, or are logged as unsupported."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,14 +33,14 @@ def read(
     config: dict[str, Any] | None = None,
     vocab_size: int = VOCAB_SIZE,
 ) -> dict[str, Any]:
-    """Reads a generation_config.json of these values; None is a checkpoint without one."""
+    """Reads a generation_config.json with these values; None means a checkpoint without one."""
     config = {"vocab_size": vocab_size, "n_positions": 64} | (config or {})
     family = GPT2.from_config(Config(Path("m/config.json"), config))
     checkpoint: Any = SimpleNamespace(directory=Path("m"), config=config, generation_config=values)
     return read_default_options(checkpoint, family)
 
 
-def test_a_checkpoint_that_says_nothing() -> None:
+def test_a_checkpoint_without_options() -> None:
     options = read({})
     assert options == DEFAULTS
 
@@ -83,7 +83,7 @@ def test_every_option_is_read() -> None:
     }
 
 
-def test_whole_numbers_may_stand_for_fractions() -> None:
+def test_integers_are_accepted_for_floats() -> None:
     assert read({"temperature": 2})["temperature"] == 2.0
 
 
@@ -99,18 +99,18 @@ def test_early_stopping(value: object, expected: int) -> None:
     assert read({"early_stopping": value})["early_stopping"] == expected
 
 
-def test_without_a_generation_config_the_config_speaks() -> None:
+def test_without_a_generation_config_options_come_from_the_config() -> None:
     options = read(None, config={"temperature": 0.7, "do_sample": True, "eos_token_id": 3})
     assert (options["temperature"], options["do_sample"]) == (0.7, True)
     assert options["eos_token_ids"] == (3,)
 
 
-def test_beside_a_generation_config_the_config_is_silent() -> None:
+def test_with_a_generation_config_options_of_the_config_are_ignored() -> None:
     options = read({}, config={"temperature": 0.7, "eos_token_id": 3})
     assert options == DEFAULTS
 
 
-def test_options_of_tasks_are_not_those_of_requests() -> None:
+def test_options_of_tasks_are_ignored() -> None:
     tasks = {"text-generation": {"do_sample": True, "max_length": 50}}
     with capture_logs() as logs:
         assert not read(None, config={"task_specific_params": tasks})["do_sample"]
@@ -153,7 +153,7 @@ def test_the_last_bias_of_a_token_counts() -> None:
         ),
     ],
 )
-def test_what_is_not_supported_is_named_in_one_warning(
+def test_one_warning_names_all_unsupported_options(
     values: dict[str, Any], named: list[str]
 ) -> None:
     with capture_logs() as logs:
@@ -164,7 +164,7 @@ def test_what_is_not_supported_is_named_in_one_warning(
     assert warning["options"] == named
 
 
-def test_what_changes_nothing_is_not_worth_a_warning() -> None:
+def test_neutral_values_of_unsupported_options_cause_no_warning() -> None:
     neutral = {
         "max_length": 20,
         "min_length": 0,
@@ -234,7 +234,7 @@ def test_values_over_a_limit_are_refused(values: dict[str, Any], message: str) -
         read(values)
 
 
-def test_more_biases_and_bans_than_a_slot_has_room_for() -> None:
+def test_too_many_biases_and_bans() -> None:
     values = {
         "sequence_bias": [[[0], 1.0]],
         "bad_words_ids": [[a, b] for a in range(16) for b in range(16)],
@@ -244,7 +244,7 @@ def test_more_biases_and_bans_than_a_slot_has_room_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "g2p"])
-def test_nothing_of_a_built_in_model_is_left_out(name: str) -> None:
+def test_all_options_of_built_in_models_are_supported(name: str) -> None:
     (source,) = parse_models([name])
     checkpoint = Checkpoint(source.directory)
     with capture_logs() as lines:

@@ -33,12 +33,12 @@ def golden() -> GoldenSounds:
 
 
 def kinds(collected: Collected) -> list[GraphKind]:
-    """Of the graphs that served a run."""
+    """The kinds of the graphs that served a run."""
     return [served.kind for _, served in collected.run.uses]
 
 
 def case_of(golden: GoldenSounds, recipe: str, sound: int | None = None) -> dict[str, Any]:
-    """A golden case of a recipe, and of a sound if that matters."""
+    """A golden case of a recipe, and of a sound if one is given."""
     return next(
         case
         for case in golden.cases
@@ -59,7 +59,7 @@ def test_a_source_is_encoded_once_for_several_runs(bench: Bench, golden: GoldenS
         assert GraphKind.ENCODE not in kinds(again)
 
 
-def test_what_was_decoded_is_aligned_without_another_encode(
+def test_a_decoded_window_is_aligned_without_another_encode(
     bench: Bench, golden: GoldenSounds
 ) -> None:
     key = b"a source that is aligned"
@@ -86,9 +86,7 @@ def test_runs_side_by_side_share_an_encode(bench: Bench, golden: GoldenSounds) -
     assert sum(GraphKind.ENCODE in kinds(run) for run in runs) == 1
 
 
-def test_sources_that_are_not_told_apart_are_encoded_anew(
-    bench: Bench, golden: GoldenSounds
-) -> None:
+def test_sources_without_a_key_are_encoded_again(bench: Bench, golden: GoldenSounds) -> None:
     case = case_of(golden, "greedy")
     for _ in range(2):
         run = golden.submit_case(bench, case)
@@ -107,7 +105,7 @@ def caches(size: int) -> Any:
     return SimpleNamespace(bytes=size)
 
 
-def test_the_oldest_sources_are_forgotten_and_never_the_newest() -> None:
+def test_the_oldest_sources_are_dropped_but_never_the_newest() -> None:
     sources = EncodedSources(kept_bytes=100)
     for key in (b"a", b"b", b"c"):
         sources.keep(key, caches(50))
@@ -116,7 +114,7 @@ def test_the_oldest_sources_are_forgotten_and_never_the_newest() -> None:
     assert (sources.take(b"b"), sources.take(b"c"), sources.size) == (None, None, 500)
 
 
-def test_a_source_is_given_away_once() -> None:
+def test_a_kept_source_is_taken_once() -> None:
     sources = EncodedSources()
     kept = caches(1)
     sources.keep(b"a", kept)

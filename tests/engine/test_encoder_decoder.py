@@ -1,4 +1,4 @@
-"""Requests with a source: what reads it, and where it lies while its answer is made."""
+"""Requests with a source: encoding it, and keeping it while the answer is generated."""
 
 import math
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
 
 
 def _made(bench: Bench, kind: GraphKind, *, beams: int = 1) -> list[Graph]:
-    """All graphs of a kind and width, ready."""
+    """Compiles all graphs of a kind and beam width."""
     table = bench.parts.graphs
     graphs = [
         table.want(signature, urgent=False)
@@ -44,7 +44,7 @@ def _made(bench: Bench, kind: GraphKind, *, beams: int = 1) -> list[Graph]:
 
 
 @pytest.mark.parametrize("kind", [GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE])
-def test_every_graph_gives_the_references_tokens(
+def test_every_graph_gives_the_tokens_of_the_reference(
     bench: Bench, golden: Golden, kind: GraphKind
 ) -> None:
     ladders = bench.parts.ladders[MODEL]
@@ -98,7 +98,7 @@ def test_sources_of_one_rung_are_read_together(bench: Bench, golden: Golden) -> 
     assert max(rows) == 2
 
 
-def test_what_a_run_reads_is_counted_as_asked_and_as_padded(bench: Bench, golden: Golden) -> None:
+def test_the_padding_of_sources_and_prompts_is_counted(bench: Bench, golden: Golden) -> None:
     case = next(case for case in golden.cases if len(golden.prompt(case)) > 8)
     collected = bench.submit_case(golden, case)
     assert_equals(collected, case)
@@ -141,8 +141,8 @@ def test_the_record_has_sources_and_only_prompts_that_prefill_reads(
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_each_place_of_a_tape_has_the_position_of_its_token(beams: int) -> None:
-    """A prompt of two tokens in one row, of five in the other; then a place for each hypothesis."""
+def test_each_entry_of_a_cache_has_the_position_of_its_token(beams: int) -> None:
+    """Prompts of two and five tokens, then one entry for each hypothesis and step."""
     empty = [tf.zeros([2, 1, 12, 4])]
     attend = StepAttention(
         list(empty),
@@ -166,7 +166,7 @@ def test_padding_of_a_source_changes_nothing() -> None:
         np.testing.assert_allclose(found[:, :, :5], right, atol=1e-5)
 
 
-def test_what_lies_beyond_a_source_is_not_attended_to() -> None:
+def test_positions_beyond_a_source_are_not_attended_to() -> None:
     model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
     attend = source_attention(model, [7, 3, 90])
     query = tf.random.stateless_normal([1, model.family.heads, 1, model.family.head_size], (1, 2))

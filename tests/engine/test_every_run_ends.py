@@ -1,4 +1,4 @@
-"""Whatever is asked for, and whoever gives up: every run ends, and all it had is freed."""
+"""Every run ends and frees its resources, with any options and whenever its caller leaves."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ QUEUE = 6
 
 @dataclass(frozen=True)
 class Asked:
-    """A run, and when its caller gives up: after so many events, or never."""
+    """A run, and after how many events its caller leaves; None means never."""
 
     prompt: int
     new_tokens: int
@@ -57,9 +57,7 @@ def bench(kept_compilations: CompileCache) -> Iterator[Bench]:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(asked=st.lists(_asked(), min_size=1, max_size=12))
-def test_every_run_that_is_let_in_ends_as_long_as_it_was_to_be(
-    bench: Bench, asked: list[Asked]
-) -> None:
+def test_every_admitted_run_ends_with_the_expected_length(bench: Bench, asked: list[Asked]) -> None:
     admitted: list[tuple[Asked, Collected]] = []
     for one in asked:
         try:
@@ -85,7 +83,7 @@ def test_every_run_that_is_let_in_ends_as_long_as_it_was_to_be(
 
 
 def _read(run: Collected, *, events: int) -> None:
-    """Reads so many events, or all there are."""
+    """Reads this many events, or all of them."""
     for _ in range(events):
         if isinstance(run.next(), Ended):
             return

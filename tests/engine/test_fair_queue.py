@@ -1,4 +1,4 @@
-"""The queue of a lane: bounded, and fair between those who ask."""
+"""The queue of a lane is bounded and fair between clients."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -41,13 +41,13 @@ def test_runs_of_one_client_leave_in_order_of_arrival() -> None:
     assert drained(filled(*runs)) == runs
 
 
-def test_a_newcomer_goes_before_the_rest_of_a_flood() -> None:
+def test_a_new_client_goes_before_the_rest_of_a_flood() -> None:
     flood, late = [run("flood") for _ in range(10)], run("late")
     order = drained(filled(*flood, late))
     assert order.index(late) == 1
 
 
-def test_clients_take_turns_by_what_they_ask_for() -> None:
+def test_clients_take_turns_by_requested_tokens() -> None:
     large = [run("large", tokens=39) for _ in range(3)]
     small = [run("small", tokens=9) for _ in range(8)]
     order = [each.client for each in drained(filled(*large, *small))]
@@ -55,8 +55,8 @@ def test_clients_take_turns_by_what_they_ask_for() -> None:
     assert order[:6] == ["large", "small", "small", "small", "small", "large"]
 
 
-def test_having_waited_gives_no_credit() -> None:
-    """Who comes late does not get all at once what he did not ask for before."""
+def test_idle_time_gives_no_credit() -> None:
+    """A client that arrives late does not catch up on the time before."""
     queue = filled(*[run("early") for _ in range(20)])
     for _ in range(10):
         queue.start(next(iter(queue)))
@@ -71,7 +71,7 @@ def test_a_full_queue_names_its_limit() -> None:
         queue.put(run("c"))
 
 
-def test_a_client_cannot_take_the_room_of_others() -> None:
+def test_a_client_cannot_fill_the_queue() -> None:
     queue = filled(*[run("a") for _ in range(5)], limit=10)
     with pytest.raises(QueueFullError, match="limit 5 waiting requests of one client"):
         queue.put(run("a"))
@@ -79,7 +79,7 @@ def test_a_client_cannot_take_the_room_of_others() -> None:
     assert len(queue) == 6
 
 
-def test_what_is_dropped_is_gone() -> None:
+def test_dropped_runs_leave_the_queue() -> None:
     kept, dropped = run(), run()
     queue = filled(kept, dropped)
     (told,) = queue.drop(lambda each: each is dropped)
@@ -89,7 +89,7 @@ def test_what_is_dropped_is_gone() -> None:
 
 
 def started(queue: FairQueue, each: Any) -> Any:
-    """A run that was put and got its slot."""
+    """A run that was queued and started."""
     queue.put(each)
     queue.start(each)
     each.phase = Phase.PREFILL
@@ -97,25 +97,25 @@ def started(queue: FairQueue, each: Any) -> Any:
 
 
 def ended(queue: FairQueue, each: Any, *, generated: int) -> None:
-    """Ends a run after so many tokens."""
+    """Ends a run after this many tokens."""
     each.generated, each.phase = generated, Phase.DECODE
     queue.end(each)
 
 
 def turns(queue: FairQueue, *clients: str) -> list[str]:
-    """Whose runs go in which order, if each of these asks for one now."""
+    """The order of clients if each of these submits a run now."""
     for client in clients:
         queue.put(run(client))
     return [each.client for each in drained(queue)]
 
 
-def test_nobody_pays_for_runs_that_are_dropped() -> None:
+def test_dropped_runs_are_not_charged() -> None:
     queue = filled(*[run("a", tokens=900) for _ in range(10)])
     queue.drop(lambda _: True)
     assert turns(queue, "a", "b") == ["a", "b"]
 
 
-def test_what_a_run_did_not_use_is_paid_back_at_its_end() -> None:
+def test_unused_tokens_are_refunded_when_a_run_ends() -> None:
     queue = filled()
     for _ in range(10):
         # Both make as many tokens, though one of them asks for more.
@@ -125,7 +125,7 @@ def test_what_a_run_did_not_use_is_paid_back_at_its_end() -> None:
     assert turns(queue, *4 * ["greedy"], *4 * ["modest"]) == 4 * ["greedy", "modest"]
 
 
-def test_what_was_used_stays_paid() -> None:
+def test_used_tokens_are_not_refunded() -> None:
     queue = filled()
     # Time goes on with the others.
     started(queue, run("other", tokens=10))
@@ -133,13 +133,13 @@ def test_what_was_used_stays_paid() -> None:
     assert turns(queue, "a", "b") == ["b", "a"]
 
 
-def test_a_run_that_is_cancelled_before_its_prompt_is_read_costs_nothing() -> None:
+def test_a_run_cancelled_before_its_prompt_is_read_costs_nothing() -> None:
     queue = filled()
     queue.end(started(queue, run("a", prompt=500)))
     assert turns(queue, "a", "b") == ["a", "b"]
 
 
-def test_a_resumed_run_waits_for_nobody_who_came_later_nor_for_its_clients_other_runs() -> None:
+def test_a_resumed_run_goes_before_later_runs_and_its_clients_other_runs() -> None:
     others = [run("a") for _ in range(3)]
     queue, resumed = filled(*others), run("a", resumed=True)
     queue.put(resumed)
@@ -147,13 +147,13 @@ def test_a_resumed_run_waits_for_nobody_who_came_later_nor_for_its_clients_other
     assert drained(queue)[1] is resumed
 
 
-def test_a_resumed_run_is_not_paid_for_again() -> None:
+def test_a_resumed_run_is_not_charged_again() -> None:
     queue = filled()
     ended(queue, started(queue, run("a", tokens=1000, resumed=True)), generated=10)
     assert turns(queue, "a", "b") == ["a", "b"]
 
 
-def test_a_resumed_run_needs_no_room_in_its_clients_share_but_in_the_queue() -> None:
+def test_the_queue_limits_resumed_runs_but_a_clients_share_does_not() -> None:
     queue = filled(*[run("a") for _ in range(2)], limit=4)
     for _ in range(2):
         queue.put(run("a", resumed=True))

@@ -1,4 +1,4 @@
-"""What decoding relies on: a family's forward pass for any shape, prefix and type of weights."""
+"""A family's forward pass works for any shape, prefix and type of weights."""
 
 import shutil
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from shaperouter_service.models import Model, load_model
 def probabilities(
     model: Model, prompt: list[int], temperature: float, source: Sequence[int] = ()
 ) -> np.ndarray:
-    """Of the token after a prompt, [V]."""
+    """Probabilities of the token after a prompt, [V]."""
     attend = prompt_attention(model, len(prompt), source)
     positions = tf.range(len(prompt))[tf.newaxis]
     hidden = model.family.forward(model.weights, tf.constant([prompt]), positions, attend)
@@ -64,7 +64,7 @@ def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
     assert np.mean(distances) < 0.4
 
 
-def test_tokens_side_by_side_at_one_position_are_computed_as_each_alone(tiny: Golden) -> None:
+def test_tokens_at_one_position_do_not_affect_each_other(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     beams = np.arange(8, dtype=np.int32).reshape(2, 4)
     positions = np.broadcast_to(np.array([[3], [9]], np.int32), beams.shape)
@@ -78,7 +78,7 @@ def test_tokens_side_by_side_at_one_position_are_computed_as_each_alone(tiny: Go
     )
 
 
-def test_logits_are_those_of_each_hidden_state_whatever_their_arrangement(tiny: Golden) -> None:
+def test_logits_do_not_depend_on_the_shape_of_hidden_states(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     tokens = np.arange(8, dtype=np.int32).reshape(2, 4)
     hidden = model.family.forward(model.weights, tokens, tokens, attend_to_itself)
@@ -88,7 +88,7 @@ def test_logits_are_those_of_each_hidden_state_whatever_their_arrangement(tiny: 
     np.testing.assert_allclose(all_of_them[1, 2], one, atol=1e-4)
 
 
-def test_the_embeddings_are_neither_copied_nor_turned_for_logits(tiny: Golden) -> None:
+def test_logits_need_no_copy_or_transpose_of_the_embeddings(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     vocab_size = model.family.vocab_size
 
@@ -119,7 +119,7 @@ def test_weights_outlive_the_files_they_were_read_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [np.float16, np.float64, bfloat16])
-def test_stored_types_are_converted_as_numpy_does(tmp_path: Path, stored: type) -> None:
+def test_stored_types_are_converted_as_by_numpy(tmp_path: Path, stored: type) -> None:
     directory = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "model"))
     path = directory / "model.safetensors"
     tensors = {name: tensor.astype(stored) for name, tensor in load_file(path).items()}
@@ -131,7 +131,7 @@ def test_stored_types_are_converted_as_numpy_does(tmp_path: Path, stored: type) 
             np.testing.assert_array_equal(weight.numpy(), expected)
 
 
-def test_tensors_of_several_pieces_are_read_whole(
+def test_tensors_larger_than_a_piece_are_read_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = Golden.read("gpt2-odd-heads")

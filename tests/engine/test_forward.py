@@ -16,7 +16,7 @@ def test_probabilities_equal_the_reference(tiny: Golden) -> None:
         np.testing.assert_allclose(found, case["probabilities"], atol=1e-5)
 
 
-def test_a_prompt_read_in_pieces_gives_the_hidden_states_of_one_read_whole(tiny: Golden) -> None:
+def test_a_prompt_read_in_pieces_gives_the_same_hidden_states(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     family, length, piece = model.family, 22, 8
     prompt = tf.range(length)[tf.newaxis]

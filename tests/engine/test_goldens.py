@@ -1,4 +1,4 @@
-"""Output equals the reference implementation's, token for token, whatever the company."""
+"""Output equals the reference's, token for token, beside any other requests."""
 
 import random
 
@@ -23,7 +23,7 @@ def test_alone_every_case_of_options_equals_the_reference(
         assert_equals(benches[golden.name].submit_case(golden, case), case)
 
 
-def test_the_cases_use_every_rung_of_what_is_read(golden: Golden) -> None:
+def test_the_cases_use_every_rung_of_prompts_and_sources(golden: Golden) -> None:
     if golden.has_encoder:
         ladders = source_ladders(golden)
         used = {ladders.encoder.lengths.cover(len(golden.source(case))) for case in golden.cases}
@@ -36,7 +36,7 @@ def test_the_cases_use_every_rung_of_what_is_read(golden: Golden) -> None:
     assert used == set(ladders.prefill_lengths.rungs)
 
 
-def test_mixed_in_full_lanes_with_runs_leaving_early_every_case_equals_the_reference(
+def test_every_case_equals_the_reference_in_full_lanes(
     benches: dict[str, Bench], golden: Golden, rng: random.Random
 ) -> None:
     # Twice as many runs as cases, in random order; every second one is cancelled when it begins,
@@ -55,7 +55,7 @@ def test_mixed_in_full_lanes_with_runs_leaving_early_every_case_equals_the_refer
             assert_equals(collected, case)
 
 
-def test_a_run_that_joins_a_running_lane_changes_nobodys_answer(
+def test_a_run_that_joins_a_lane_changes_no_answer(
     benches: dict[str, Bench], golden: Golden
 ) -> None:
     bench = benches[golden.name]
@@ -71,7 +71,7 @@ BEAMS = (1, 2, 4, 8)
 
 
 def _shape(case: dict) -> tuple[int, int, int]:
-    """Beams, prompt tokens and most new tokens."""
+    """Number of beams, of prompt tokens and of new tokens at most."""
     options = case.get("options") or case
     beams = options.get("num_beams", 1)
     return beams, len(case["prompt_token_ids"]), options["max_new_tokens"]
@@ -84,7 +84,7 @@ def test_every_decode_cover_gives_the_same_tokens(
     beams: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each graph of a lane is made the only ready one, for all cases that it covers."""
+    """Runs all covered cases on each graph of a lane as the only ready one."""
     bench = benches[thorough.name]
     graphs = bench.make_all_ready(thorough.name, BEAMS)
     covers = [
@@ -141,7 +141,9 @@ def test_every_prefill_cover_gives_the_same_tokens(
         assert used == {cover.signature}
 
 
-def test_every_signature_is_made_exactly_once(benches: dict[str, Bench], thorough: Golden) -> None:
+def test_every_signature_is_compiled_exactly_once(
+    benches: dict[str, Bench], thorough: Golden
+) -> None:
     bench = benches[thorough.name]
     made = {graph.signature for graph in bench.make_all_ready(thorough.name, BEAMS)}
     for case in thorough.option_cases[:5]:

@@ -1,4 +1,4 @@
-"""The table makes each graph once, the urgent first, and no more than its budget."""
+"""The table compiles each graph once, urgent ones first, and within its budget."""
 
 import dataclasses
 import threading
@@ -26,7 +26,7 @@ from shaperouter_service.traffic_record import TrafficRecorder
 
 
 class FakeProgram:
-    """A program whose compilation takes until the test lets it go on."""
+    """A program whose compilation blocks until the test releases it."""
 
     def __init__(self, error: str = "") -> None:
         self.traces = 0
@@ -88,7 +88,7 @@ class Table:
         return self.programs[signature]  # type: ignore[return-value]
 
 
-def test_a_signature_asked_for_by_many_is_compiled_once() -> None:
+def test_a_signature_requested_several_times_is_compiled_once() -> None:
     fake = Table()
     askers = [
         threading.Thread(target=fake.table.want, args=[_signature(64)], kwargs={"urgent": True})
@@ -105,7 +105,7 @@ def test_a_signature_asked_for_by_many_is_compiled_once() -> None:
     assert fake.changes >= 3
 
 
-def test_what_a_request_waits_for_goes_before_what_was_asked_earlier() -> None:
+def test_urgent_graphs_go_before_earlier_ones() -> None:
     fake = Table()
     first = fake.table.want(_signature(64), urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)
@@ -171,7 +171,7 @@ def test_each_failure_doubles_the_pause() -> None:
     assert pauses == pytest.approx([10.0, 20.0, 40.0], abs=0.5)
 
 
-def test_what_costs_most_for_its_compilation_goes_first() -> None:
+def test_the_graph_that_would_save_most_goes_first() -> None:
     fake = Table()
     # Of another kind than these: what they would save is not counted anew when it is ready.
     other = dataclasses.replace(_signature(64), beams=2)
@@ -188,7 +188,7 @@ def test_what_costs_most_for_its_compilation_goes_first() -> None:
     wait_until(lambda: little.state is GraphState.READY)
 
 
-def test_once_a_graph_is_ready_what_others_like_it_would_save_is_counted_anew() -> None:
+def test_a_ready_graph_resets_the_savings_of_similar_graphs() -> None:
     fake = Table()
     like, unlike = _signature(128), dataclasses.replace(_signature(64), beams=2)
     for signature in (like, unlike):
@@ -201,7 +201,7 @@ def test_once_a_graph_is_ready_what_others_like_it_would_save_is_counted_anew() 
     assert left == [0.0, pytest.approx(1.0)]
 
 
-def test_what_a_step_takes_is_told_by_the_quickest_of_some_calls() -> None:
+def test_the_time_of_a_step_is_that_of_the_fastest_recent_call() -> None:
     graph = Graph(_signature(64))
     for seconds in (9.0, 3.0):
         graph.record_call(seconds, steps=1)
@@ -213,7 +213,7 @@ def test_what_a_step_takes_is_told_by_the_quickest_of_some_calls() -> None:
     assert graph.best_step_seconds == 5.0
 
 
-def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:
+def test_over_the_budget_only_first_graphs_are_compiled() -> None:
     first = _signature(1024)
     fake = Table(max_graphs=2, first=[first])
     fake.table.want(_signature(64), urgent=False)
@@ -226,7 +226,7 @@ def test_over_its_budget_nothing_is_made_but_the_first_graphs() -> None:
     wait_until(lambda: graph.state is GraphState.READY)
 
 
-def test_what_memory_is_spent_on_before_its_turn_comes_is_refused_then(
+def test_a_queued_graph_is_refused_once_the_memory_is_used_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = _signature(1024)
@@ -245,7 +245,7 @@ def test_what_memory_is_spent_on_before_its_turn_comes_is_refused_then(
     assert waiting.error.endswith("the worker's budget is spent (100 graphs, 1000 bytes of memory)")
 
 
-def test_what_was_refused_when_its_turn_came_can_be_asked_for_again(
+def test_a_refused_graph_can_be_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Table(max_memory_bytes=1000)
@@ -259,7 +259,7 @@ def test_what_was_refused_when_its_turn_came_can_be_asked_for_again(
     assert (graph.error, graph.failures) == ("", 0)
 
 
-def test_what_waits_when_a_table_is_frozen_is_not_made() -> None:
+def test_queued_graphs_of_a_frozen_table_are_not_compiled() -> None:
     fake = Table()
     making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
     wait_until(lambda: making.state is GraphState.COMPILING)
@@ -270,7 +270,7 @@ def test_what_waits_when_a_table_is_frozen_is_not_made() -> None:
     assert waiting.error.endswith("nothing is compiled after warm-up (mode frozen)")
 
 
-def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() -> None:
+def test_a_budget_is_exhausted_once_a_worthwhile_graph_has_no_room() -> None:
     fake = Table(max_graphs=1)
     graph = fake.table.want(_signature(64), urgent=False)
     assert not fake.table.exhausted
@@ -280,7 +280,7 @@ def test_a_budget_is_exhausted_once_something_is_worth_a_place_there_is_not() ->
     wait_until(lambda: graph.state is GraphState.READY)
 
 
-def test_a_frozen_table_makes_nothing() -> None:
+def test_a_frozen_table_compiles_nothing() -> None:
     fake = Table()
     fake.table.freeze()
     with pytest.raises(GraphRefusedError, match="nothing is compiled after warm-up"):

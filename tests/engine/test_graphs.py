@@ -1,4 +1,4 @@
-"""Graphs update their caches in place, by what XLA makes of them."""
+"""Graphs update their caches in place, according to XLA's compiled module."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ PIECE = 44
 
 
 class Compiled:
-    """What XLA has made of a graph.
+    """The module that XLA compiled for a graph.
 
     Attributes:
         cache_elements: Of one layer's keys, R * H * T * D.
@@ -50,7 +50,7 @@ class Compiled:
 
     @property
     def cache_parameters(self) -> list[int]:
-        """Numbers of the entry's parameters that are caches, in order."""
+        """Indices of the entry's parameters that are caches, in order."""
         return sorted(
             instruction.parameter_number
             for instruction in self.entry.instructions
@@ -60,11 +60,11 @@ class Compiled:
 
     @property
     def temporary_bytes(self) -> int:
-        """Memory that a call takes besides its arguments and results."""
+        """Memory of a call in addition to its arguments and results."""
         return sum(allocation.size for allocation in self._temporaries())
 
     def temporary_values(self) -> Iterator[tuple[str, str, list[int]]]:
-        """The values of a call that are neither argument nor result: name, opcode, dimensions."""
+        """The temporary values of a call: name, opcode, dimensions."""
         defined = {buffer.id: buffer.defined_at for buffer in self._buffers.logical_buffers}
         for allocation in self._temporaries():
             for assigned in allocation.assigned:
@@ -124,7 +124,7 @@ def compiled(request: pytest.FixtureRequest) -> Compiled:
 
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
-def test_every_cache_is_an_alias_of_its_result(compiled: Compiled) -> None:
+def test_every_cache_is_updated_in_place(compiled: Compiled) -> None:
     assert len(compiled.cache_parameters) == compiled.caches
     results = {
         entry.parameter_number: list(entry.output_shape_index)
@@ -138,7 +138,7 @@ def test_every_cache_is_an_alias_of_its_result(compiled: Compiled) -> None:
 
 @pytest.mark.parametrize("compiled", IN_PLACE, indirect=True)
 def test_no_cache_is_copied(compiled: Compiled) -> None:
-    """A copy of a cache, or of a part of one layer's in any layout, would be a temporary value."""
+    """A copy of a cache, or of part of a layer's, would be a temporary value."""
     copies = [
         value
         for value in compiled.temporary_values()
@@ -148,7 +148,7 @@ def test_no_cache_is_copied(compiled: Compiled) -> None:
 
 
 def test_no_cache_of_a_source_is_copied() -> None:
-    """Steps read it, and none writes it."""
+    """Steps only read it."""
     model = load_model("tiny", GOLDENS / "t5-gated", "float32")
     compiled = Compiled(DecodeProgram("source", model, rows=ROWS, beams=4, length=208))
     family = model.family
@@ -158,8 +158,8 @@ def test_no_cache_of_a_source_is_copied() -> None:
 
 
 @pytest.mark.parametrize("compiled", ["decode", "decode_beams"], indirect=True)
-def test_a_step_takes_less_memory_than_one_layers_keys(compiled: Compiled) -> None:
-    """With the cache grow only scores and masks, of one number or less for each place and head."""
+def test_a_step_takes_less_memory_than_the_keys_of_a_layer(compiled: Compiled) -> None:
+    """Only scores and masks grow with the cache, by at most one number per position and head."""
     assert compiled.temporary_bytes < compiled.cache_elements * 4
 
 

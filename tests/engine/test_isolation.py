@@ -56,7 +56,7 @@ def span(calls: list[Call], one: Run, *, until: int | None = None) -> list[Seque
 @pytest.mark.parametrize(
     ("prompt", "pieces"), [(1, 1), (60, 4)], ids=["a short prompt", "a prompt in pieces"]
 )
-def test_a_suspect_is_alone_until_its_first_token_and_then_runs_with_the_others(
+def test_a_suspect_is_alone_until_its_first_token(
     bench: Bench, calls: list[Call], prompt: int, pieces: int
 ) -> None:
     others = running(bench, 2)
@@ -121,7 +121,7 @@ def test_a_suspect_of_a_model_with_an_encoder_generates_the_same_tokens(bench: B
         other.wait()
 
 
-def test_a_cancelled_suspect_lets_the_others_go_on(bench: Bench) -> None:
+def test_the_others_continue_when_a_suspect_is_cancelled(bench: Bench) -> None:
     others = running(bench, 2)
     suspect = bench.submit(MODEL, [3] * 60, max_new_tokens=60, suspect=True)
     while not isinstance(suspect.next(), Isolated):

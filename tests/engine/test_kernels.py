@@ -1,4 +1,4 @@
-"""The native kernels compute what XLA does, and where they can't be used, XLA does it."""
+"""The native kernels compute the same as XLA, which replaces them where they cannot be used."""
 
 import shutil
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def compiled(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 # One of one, less than a panel, whole panels, odd ones, and more inputs than are taken at a time.
 @pytest.mark.parametrize(("inputs", "columns"), [(1, 1), (7, 5), (64, 48), (97, 131), (600, 33)])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_products_are_the_references_for_every_number_of_rows(
+def test_products_equal_the_reference_for_any_number_of_rows(
     inputs: int, columns: int, dtype: tf.DType
 ) -> None:
     rng = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def test_products_are_the_references_for_every_number_of_rows(
 # Less than a vector, a panel, and more, that are no multiple of either.
 @pytest.mark.parametrize("columns", [3, 16, 83])
 @pytest.mark.parametrize("kind", kernels.Activation)
-def test_activations_are_the_references(kind: kernels.Activation, columns: int) -> None:
+def test_activations_equal_the_reference(kind: kernels.Activation, columns: int) -> None:
     rows = 29
     # All that they see: far below and above, next to nothing, and in between. What is multiplied is
     # one input by one.
@@ -90,7 +90,7 @@ def test_activations_are_the_references(kind: kernels.Activation, columns: int) 
 
 
 @pytest.mark.parametrize("kind", kernels.Activation)
-def test_activations_pass_on_what_is_no_number(kind: kernels.Activation) -> None:
+def test_activations_pass_on_nan(kind: kernels.Activation) -> None:
     x = np.asarray([[np.nan], [np.inf], [1.0]], np.float32)
     panels = pack(np.ones((1, 1), np.float32), np.dtype(np.float32))
     multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape, activation=kind))
@@ -100,7 +100,7 @@ def test_activations_pass_on_what_is_no_number(kind: kernels.Activation) -> None
     ]
 
 
-def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
+def test_concurrent_graphs_do_not_disturb_each_other() -> None:
     rng = np.random.default_rng(0)
     panels = pack(rng.standard_normal((300, 500), np.float32), np.dtype(np.float32))
     multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape))
@@ -118,7 +118,7 @@ def test_graphs_that_run_side_by_side_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_what_is_no_number_stays_in_its_row(dtype: tf.DType) -> None:
+def test_nan_stays_in_its_row(dtype: tf.DType) -> None:
     x = np.ones((5, 40), np.float32)
     x[1, 7], x[3, 39] = np.nan, np.inf
     panels = pack(np.ones((40, 35), np.float32), np.dtype(dtype.as_numpy_dtype))
@@ -148,7 +148,7 @@ def test_with_int8_rows_are_rounded_by_groups() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_rows_are_looked_up_in_what_products_are_made_of(dtype: tf.DType) -> None:
+def test_embeddings_are_looked_up_in_packed_weights(dtype: tf.DType) -> None:
     table = np.random.default_rng(0).standard_normal((43, 20), np.float32)
     panels = pack(table.T, np.dtype(dtype.as_numpy_dtype))
     scales = None if panels.scales is None else tf.constant(panels.scales)
@@ -159,7 +159,7 @@ def test_rows_are_looked_up_in_what_products_are_made_of(dtype: tf.DType) -> Non
     np.testing.assert_array_equal(found, unpack(panels).T[ids])
 
 
-def test_int8_is_as_near_as_its_steps_are_small() -> None:
+def test_the_error_of_int8_is_bounded_by_its_steps() -> None:
     matrix = np.random.default_rng(0).standard_normal((50, 30), np.float32)
     matrix[:, 3] = 0
     panels = pack(matrix, np.dtype(np.int8))
@@ -174,7 +174,7 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path / LIBRARY.name
 
 
-def test_a_library_that_is_missing_is_not_used(copied: Path) -> None:
+def test_a_missing_library_is_not_used(copied: Path) -> None:
     copied.unlink()
     with pytest.raises(KernelsUnavailableError, match="is missing"):
         register(copied)
@@ -187,7 +187,7 @@ def test_a_damaged_library_is_not_loaded(copied: Path, damage: Callable[[bytes],
         register(copied)
 
 
-def test_a_library_that_is_none_is_not_used(copied: Path) -> None:
+def test_a_file_that_is_no_library_is_not_used(copied: Path) -> None:
     copied.write_bytes(b"nothing")
     Path(f"{copied}{DIGEST_SUFFIX}").write_text(digest(copied), encoding="ascii")
     with pytest.raises(KernelsUnavailableError, match="can't be loaded"):
@@ -202,7 +202,7 @@ def test_a_library_of_another_version_is_not_used(
         register(copied)
 
 
-def test_kernels_that_compute_something_else_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_with_wrong_products_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "shaperouter_service.kernels.trusted.unpack", lambda panels: 1 + unpack(panels)
     )
@@ -211,7 +211,7 @@ def test_kernels_that_compute_something_else_are_not_used(monkeypatch: pytest.Mo
         require()
 
 
-def test_kernels_that_attend_otherwise_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_with_wrong_attention_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "shaperouter_service.kernels.trusted.attention", lambda *tensors: 1 + attention(*tensors)
     )
@@ -235,7 +235,7 @@ def test_without_kernels_the_log_says_what_is_lost_and_how_to_get_it(
     assert "g++" in line["remedy"]
 
 
-def test_switched_off_nothing_is_logged() -> None:
+def test_kernels_that_are_off_log_nothing() -> None:
     with structlog.testing.capture_logs() as lines:
         assert kernels.choose("off") is None
     assert not lines
@@ -251,7 +251,7 @@ ATTENTIONS = {
 
 
 def attention_case(name: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """Query, keys and values, and ends: some places of each row, all, and beyond all."""
+    """Query, keys, values and ends: some positions of each row, all, and more than all."""
     rows, heads, queries, places, size = ATTENTIONS[name]
     rng = np.random.default_rng(0)
     tensors = [
@@ -263,7 +263,7 @@ def attention_case(name: str) -> tuple[list[np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_the_references(name: str, causal: bool) -> None:
+def test_attention_equals_the_reference(name: str, causal: bool) -> None:
     (query, keys, values), ends = attention_case(name)
     rng = np.random.default_rng(1)
     visible = rng.random((query.shape[0], query.shape[2], keys.shape[2])) < 0.5
@@ -284,7 +284,7 @@ def test_attention_is_the_references(name: str, causal: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_attention_knows_neither_room_nor_company() -> None:
+def test_attention_depends_neither_on_cache_length_nor_on_other_rows() -> None:
     (query, keys, values), _ = attention_case("step")
     ends = tf.constant([20, 33, 70])
 
@@ -300,7 +300,7 @@ def test_attention_knows_neither_room_nor_company() -> None:
     np.testing.assert_array_equal(attend(slice(1, 2), 41), together[1:2])
 
 
-def test_nothing_beyond_an_end_is_looked_at() -> None:
+def test_positions_beyond_an_end_are_not_read() -> None:
     (query, keys, values), ends = attention_case("prompt")
     attend = compiled(
         lambda *tensors: kernels.attend(*tensors, tf.constant(ends), 1.0, causal=True)
@@ -310,14 +310,14 @@ def test_nothing_beyond_an_end_is_looked_at() -> None:
     np.testing.assert_array_equal(attend(query, keys, values), expected)
 
 
-def test_who_sees_nothing_gets_zeros() -> None:
+def test_a_query_without_keys_gets_zeros() -> None:
     (query, keys, values), _ = attention_case("step")
     attend = compiled(lambda *tensors: kernels.attend(*tensors, 1.0))
     assert not attend(query, keys, values, tf.constant([-3, 0, 0])).numpy().any()
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
-def test_what_is_no_number_stays_with_who_sees_it(odd: float) -> None:
+def test_nan_affects_only_the_queries_that_see_it(odd: float) -> None:
     (query, keys, values), _ = attention_case("step")
     keys[1, 0, 7] = odd
     attend = compiled(lambda *tensors: kernels.attend(*tensors, tf.constant([70, 70, 70]), 1.0))
@@ -327,7 +327,7 @@ def test_what_is_no_number_stays_with_who_sees_it(odd: float) -> None:
     assert found[[0, 2]].all()
 
 
-def test_shares_are_those_of_any_scores() -> None:
+def test_softmax_handles_scores_of_any_size() -> None:
     # From equal ones to ones beside which the others are nothing.
     places = 64
     values = np.eye(places, dtype=np.float32)[np.newaxis, np.newaxis]
@@ -343,7 +343,7 @@ def test_shares_are_those_of_any_scores() -> None:
 
 
 @pytest.mark.parametrize("fault", ["is missing", "is damaged", "has version"])
-def test_an_engine_whose_library_cannot_be_used_serves_without(
+def test_an_engine_serves_without_a_usable_library(
     copied: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "is missing":
@@ -365,7 +365,7 @@ def test_an_engine_whose_library_cannot_be_used_serves_without(
 
 # One of each family; all other tests run with the kernels.
 @pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "t5-gated"])
-def test_answers_are_the_references_without_kernels(name: str) -> None:
+def test_answers_equal_the_reference_without_kernels(name: str) -> None:
     golden = Golden.read(name)
     bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
     assert bench.engine.model(name).kernels == ""
@@ -376,7 +376,7 @@ def test_answers_are_the_references_without_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2-untied", "t5-gated"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_weights_of_fewer_bits_are_served_and_told_of(name: str, dtype: str) -> None:
+def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) -> None:
     golden = Golden.read(name)
     bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, dtype=dtype)
     run = bench.submit_case(golden, golden.cases[0])

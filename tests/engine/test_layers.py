@@ -1,4 +1,4 @@
-"""Layers give the same whatever way a device has them computed."""
+"""Layers give the same results on every kind of device."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ MANY = 2**15
 # One block, several of the longest, several of a shorter one, and a width that nothing divides.
 @pytest.mark.parametrize("inputs", [48, 144, 64, 97])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_products_on_a_cpu_are_those_on_a_gpu(rows: int, inputs: int, dtype: tf.DType) -> None:
+def test_products_on_a_cpu_equal_those_on_a_gpu(rows: int, inputs: int, dtype: tf.DType) -> None:
     rng = np.random.default_rng(0)
 
     def tensor(*shape: int) -> tf.Tensor:
@@ -31,7 +31,7 @@ def test_products_on_a_cpu_are_those_on_a_gpu(rows: int, inputs: int, dtype: tf.
 
 @pytest.mark.parametrize("width", [256, 768, 8192, 50257])
 @pytest.mark.parametrize("layer", ["layer norm", "rms norm", "softmax", "log-softmax"])
-def test_a_row_is_the_same_to_the_last_bit_however_many_there_are(width: int, layer: str) -> None:
+def test_a_row_has_the_same_bits_for_any_number_of_rows(width: int, layer: str) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=[MANY // width + 3, width]).astype(np.float32)
     gain = tf.constant(rng.normal(size=width), tf.float32)

@@ -1,4 +1,4 @@
-"""Runs that must not repeat cost the same whatever their length, and are Transformers'."""
+"""N-gram bans equal those of Transformers and cost the same for any size."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
 
 def _counted(tokens: Sequence[int]) -> list[int]:
-    """The counts, one pair of tokens after the other."""
+    """The counts, computed pair by pair."""
     counts = []
     for position in range(len(tokens)):
         count = 0
@@ -30,14 +30,12 @@ def _counted(tokens: Sequence[int]) -> list[int]:
 
 
 @given(SEQUENCES)
-def test_the_counts_of_a_sequence_are_those_of_comparing_every_pair(tokens: list[int]) -> None:
+def test_counts_equal_those_of_comparing_every_pair(tokens: list[int]) -> None:
     assert count_matches(tokens).tolist() == _counted(tokens)
 
 
 @given(SEQUENCES, st.integers(0, 2))
-def test_another_token_leaves_the_counts_of_the_longer_sequence(
-    tokens: list[int], new: int
-) -> None:
+def test_counts_are_updated_for_each_new_token(tokens: list[int], new: int) -> None:
     # Beyond the sequence's end lies what another request left there.
     matches = tf.constant([[*count_matches(tokens), 9, 9]])
     found = extend_matches(matches, tf.constant([[*tokens, new, new]]), tf.constant([new]))
@@ -51,16 +49,14 @@ def _generated(bench: Bench, **options: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("num_beams", [1, 2])
-def test_a_size_beyond_the_sequence_bans_nothing_and_takes_no_time(
-    benches: dict[str, Bench], num_beams: int
-) -> None:
+def test_a_size_beyond_the_sequence_bans_nothing(benches: dict[str, Bench], num_beams: int) -> None:
     bench = benches[MODEL]
     plain = _generated(bench, num_beams=num_beams)
     assert _generated(bench, num_beams=num_beams, no_repeat_ngram_size=2**31 - 1) == plain
 
 
 @pytest.mark.parametrize("num_beams", [1, 2])
-def test_no_run_of_the_size_comes_twice_in_calls_of_many_steps(
+def test_no_n_gram_repeats_in_calls_of_many_steps(
     benches: dict[str, Bench], num_beams: int
 ) -> None:
     generated = _generated(benches[MODEL], num_beams=num_beams, no_repeat_ngram_size=2)

@@ -1,4 +1,4 @@
-"""OPT's variants, each against another that must be equal to it; goldens have the reference's."""
+"""OPT's variants, each compared with an equivalent one; goldens compare with the reference."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Load = Callable[..., Model]
 
 @pytest.fixture
 def tensors() -> Tensors:
-    """Of a checkpoint as `OPTForCausalLM` saves it, without the prefix."""
+    """Random tensors under the names of `OPTForCausalLM`, without the prefix."""
     rng = np.random.default_rng(0)
 
     def draw(*shape: int) -> np.ndarray:
@@ -104,7 +104,7 @@ LINEAR_BIASES = ("_proj.bias", "fc1.bias", "fc2.bias")
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_model_without_biases_is_one_whose_biases_are_zero(
+def test_a_model_without_biases_equals_one_with_zero_biases(
     tensors: Tensors, load: Load, before: bool
 ) -> None:
     zero = logits(load(edited(tensors, *LINEAR_BIASES, value=0), do_layer_norm_before=before))
@@ -112,7 +112,7 @@ def test_a_model_without_biases_is_one_whose_biases_are_zero(
     np.testing.assert_array_equal(logits(none), zero)
 
 
-def test_norms_without_gains_and_biases_are_those_whose_gains_are_one(
+def test_norms_without_gains_and_biases_equal_those_with_gains_of_one(
     tensors: Tensors, load: Load
 ) -> None:
     plain = edited(tensors, "layer_norm.weight", value=1)
@@ -169,7 +169,7 @@ def test_embeddings_of_another_width_are_projected(
 
 
 @pytest.mark.parametrize("prefix", ["model.decoder.", "decoder."])
-def test_either_prefix(tensors: Tensors, load: Load, prefix: str) -> None:
+def test_names_with_and_without_prefix(tensors: Tensors, load: Load, prefix: str) -> None:
     expected = logits(load(tensors))
     np.testing.assert_array_equal(logits(load(tensors, prefix=prefix)), expected)
 

@@ -1,4 +1,4 @@
-"""Options are tensors: they change what a request gets, and nothing else."""
+"""Options are tensors: they change the results of their request and nothing else."""
 
 import math
 import random
@@ -77,7 +77,7 @@ def bench(benches: dict[str, Bench], thorough: Golden) -> Bench:
 
 
 def _random_options(rng: random.Random, vocab_size: int) -> dict[str, Any]:
-    """Any options at all, each at its neutral value half of the time."""
+    """Random options, each neutral half of the time."""
 
     def maybe(neutral: Any, value: Any) -> Any:
         return neutral if rng.random() < 0.5 else value
@@ -131,7 +131,7 @@ def test_a_thousand_requests_with_random_options_trace_and_compile_nothing(
     assert counts() == before
 
 
-def test_a_request_gets_the_same_alone_and_in_company_of_any_options(
+def test_a_request_gets_the_same_tokens_beside_any_other_options(
     bench: Bench, thorough: Golden, kind: str, rng: random.Random
 ) -> None:
     alone = _result(_submit(bench, thorough.name, kind))
@@ -156,7 +156,7 @@ def test_chunking_is_invisible(
 
 
 def test_moving_to_other_rows_is_invisible(bench: Bench, thorough: Golden, kind: str) -> None:
-    """Shorter runs are admitted before, and end while it runs: its batch shrinks around it."""
+    """Shorter runs are admitted first and end while it runs, so its batch shrinks."""
     alone = _result(_submit(bench, thorough.name, kind))
     before = [_submit(bench, thorough.name, kind, max_new_tokens=n) for n in (2, 5, 9)]
     last = _submit(bench, thorough.name, kind)
@@ -169,7 +169,7 @@ def test_moving_to_other_rows_is_invisible(bench: Bench, thorough: Golden, kind:
 
 @pytest.mark.parametrize("sequential", ["greedy", "sampling", "everything"])
 @pytest.mark.parametrize("made", [1, 11, 23])
-def test_continuing_from_a_prefix_equals_not_stopping(
+def test_continuing_from_a_prefix_gives_the_same_tokens(
     bench: Bench, thorough: Golden, sequential: str, made: int
 ) -> None:
     (whole,) = _result(_submit(bench, thorough.name, sequential))
@@ -190,16 +190,17 @@ def test_another_seed_gives_another_sample(bench: Bench, thorough: Golden) -> No
 def test_a_beam_search_does_not_depend_on_the_width_of_its_lane(
     bench: Bench, thorough: Golden
 ) -> None:
-    found = []
-    for width in (4, 8):
-        for kind in ("beams", "sampled beams"):
-            found.append(_result(_submit(bench, thorough.name, kind, lane_beams=width)))
-    assert found[:2] == found[2:]
+    found = [
+        [
+            _result(_submit(bench, thorough.name, kind, lane_beams=width))
+            for kind in ("beams", "sampled beams")
+        ]
+        for width in (4, 8)
+    ]
+    assert found[0] == found[1]
 
 
-def test_an_end_token_ends_a_run_at_the_very_limit_with_its_own_reason(
-    bench: Bench, thorough: Golden
-) -> None:
+def test_an_end_token_at_the_limit_ends_a_run_as_eos(bench: Bench, thorough: Golden) -> None:
     (whole,) = _result(_submit(bench, thorough.name, "greedy"))
     last = next(n for n, token in enumerate(whole) if token not in whole[:n] and n > 0)
     ended = _submit(
@@ -224,10 +225,10 @@ def test_log_probabilities_equal_the_reference(benches: dict[str, Bench], tiny: 
                 assert logprob == pytest.approx(exact, abs=FLOAT32_NOISE)
 
 
-def test_beam_search_tells_the_log_probabilities_of_its_tokens(
+def test_beam_search_reports_the_log_probabilities_of_its_tokens(
     bench: Bench, thorough: Golden
 ) -> None:
-    """Without penalties, a hypothesis' score is their mean."""
+    """Without penalties, the score of a hypothesis is their mean."""
     collected = _submit(bench, thorough.name, "beams", logprobs=0)
     collected.wait()
     for hypothesis in collected.hypotheses:
@@ -236,10 +237,8 @@ def test_beam_search_tells_the_log_probabilities_of_its_tokens(
         assert hypothesis.score == pytest.approx(sum(logprobs) / len(logprobs), rel=1e-5)
 
 
-def test_sampling_draws_what_penalties_and_truncations_leave(
-    bench: Bench, thorough: Golden
-) -> None:
-    """The case with every option at once, by chi-square over requests of one token."""
+def test_sampling_draws_from_the_processed_distribution(bench: Bench, thorough: Golden) -> None:
+    """Compares the case with all options by chi-square over requests of one token."""
     case = max(thorough.sampling_cases, key=lambda case: len(case["options"]))
     options = thorough.options(_sampled(case))
     drawn = [
@@ -253,12 +252,12 @@ def test_sampling_draws_what_penalties_and_truncations_leave(
 
 
 def _sampled(case: dict[str, Any]) -> dict[str, Any]:
-    """The case as a request: Transformers samples among 50 tokens unless told otherwise."""
+    """The case as a request; Transformers samples from 50 tokens by default."""
     options = {"do_sample": True, "top_k": 50, "max_new_tokens": 1} | case["options"]
     return case | {"options": options}
 
 
-def test_penalties_and_truncations_leave_the_references_probabilities(tiny: Golden) -> None:
+def test_processed_distributions_equal_the_reference(tiny: Golden) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     for case in tiny.sampling_cases:
         options = tiny.options(_sampled(case))
@@ -277,7 +276,7 @@ def test_penalties_and_truncations_leave_the_references_probabilities(tiny: Gold
 
 
 def test_sampled_beams_draw_hypotheses_without_replacement(bench: Bench, thorough: Golden) -> None:
-    """Of one token each: two are drawn one after the other, and the likelier comes first."""
+    """Hypotheses of one token: two are drawn in turn, and the likelier comes first."""
     case = thorough.probabilities[0]
     probabilities = np.array(case["probabilities"])
     drawn = [
@@ -302,9 +301,7 @@ def test_sampled_beams_draw_hypotheses_without_replacement(bench: Bench, thoroug
     assert p_value(tokens, best) > P_VALUE_FLOOR
 
 
-def test_a_worker_refuses_a_seed_that_its_two_halves_can_not_hold(
-    bench: Bench, thorough: Golden
-) -> None:
+def test_a_worker_refuses_a_seed_over_63_bits(bench: Bench, thorough: Golden) -> None:
     options = neutral_options(
         max_new_tokens=1, num_beams=1, num_return_sequences=1, temperature=1.0, seed=-1
     )

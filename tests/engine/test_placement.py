@@ -1,4 +1,4 @@
-"""Runs are brought into one batch of a graph's shape, and their neighbours stay where they are."""
+"""Runs are placed in one batch of a graph's shape, and their neighbours stay where they are."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def model() -> Model:
 
 
 def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list[Run]:
-    """Runs in the first rows of a batch of their own; their caches are told by their prompts."""
+    """Runs in the first rows of a new batch; the caches of each are filled by its prompt."""
     batch = Batch(model, rows=rows, beams=1, length=length)
     runs = []
     for row, prompt in enumerate(prompts):
@@ -50,7 +50,7 @@ def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list
 
 
 def _assert_whole(*runs: Run) -> None:
-    """Each run finds in its row what it has put there."""
+    """Checks that the row of each run has its values."""
     assert len({(id(run.batch), run.row) for run in runs}) == len(runs)
     for run in runs:
         assert run.batch is not None
@@ -71,7 +71,7 @@ def _placed(runs: list[Run], neighbours: list[Run], shape: tuple[int, int]) -> B
     return batch
 
 
-def test_runs_that_are_in_a_batch_of_the_shape_stay_in_it(model: Model) -> None:
+def test_runs_in_a_batch_of_the_shape_stay_there(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     before = [(run.batch, run.row) for run in runs]
     _placed(runs, runs, (2, 16))
@@ -84,14 +84,14 @@ def test_a_batch_takes_a_larger_shape(model: Model) -> None:
     assert _placed(runs, runs, (4, 32)) is before
 
 
-def test_rows_of_runs_that_have_ended_vanish(model: Model) -> None:
+def test_rows_of_ended_runs_are_dropped(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], [4, 5, 6], [7], rows=4, length=16)
     left = [runs[1], runs[3]]
     _placed(left, left, (2, 16))
     assert [run.row for run in left] == [0, 1]
 
 
-def test_an_arrival_takes_a_row_that_is_free(model: Model) -> None:
+def test_an_arriving_run_takes_a_free_row(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], [4, 5], [6], rows=4, length=16)
     arrival = _runs(model, [9, 9, 9], rows=1, length=8)
     there = [runs[0], runs[1], runs[3], *arrival]
@@ -100,13 +100,13 @@ def test_an_arrival_takes_a_row_that_is_free(model: Model) -> None:
     assert arrival[0].row == 2
 
 
-def test_an_arrival_makes_the_batch_larger(model: Model) -> None:
+def test_an_arriving_run_enlarges_the_batch(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     arrival = _runs(model, [9, 9, 9], rows=1, length=8)
     _placed([*runs, *arrival], [*runs, *arrival], (4, 16))
 
 
-def test_most_runs_stay_and_the_few_move(model: Model) -> None:
+def test_the_larger_group_stays_and_the_others_move(model: Model) -> None:
     few = _runs(model, [1, 2], rows=1, length=32)
     most = _runs(model, [3], [4, 5], rows=2, length=16)
     batch = most[0].batch
@@ -114,7 +114,7 @@ def test_most_runs_stay_and_the_few_move(model: Model) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 16), (1, 32), (2, 16)])
-def test_those_who_leave_their_neighbours_get_a_batch_of_their_own(
+def test_runs_that_leave_their_neighbours_get_a_new_batch(
     model: Model, shape: tuple[int, int]
 ) -> None:
     runs = _runs(model, [1, 2], [3], [4, 5, 6], rows=4, length=16)
@@ -126,14 +126,14 @@ def test_those_who_leave_their_neighbours_get_a_batch_of_their_own(
     assert old.shape == Shape(4, 16)
 
 
-def test_neighbours_may_share_a_batch_that_has_the_shape(model: Model) -> None:
-    """A graph advances the rows it is told to, so others can stay in its batch."""
+def test_neighbours_can_share_a_batch_of_the_shape(model: Model) -> None:
+    """A graph advances only the given rows, so other runs can stay in its batch."""
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     before = runs[0].batch
     assert _placed(runs[:1], runs, (2, 16)) is before
 
 
-def test_arrivals_that_find_no_room_beside_neighbours_move_out_together(model: Model) -> None:
+def test_runs_without_room_beside_neighbours_move_to_a_new_batch(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     arrival = _runs(model, [9, 9], rows=1, length=16)
     old = runs[0].batch
@@ -142,7 +142,7 @@ def test_arrivals_that_find_no_room_beside_neighbours_move_out_together(model: M
     assert (runs[1].batch, runs[1].row) == (old, 1)
 
 
-def test_a_run_in_no_batch_is_a_defect(model: Model) -> None:
+def test_a_run_without_a_batch_is_an_error(model: Model) -> None:
     (run,) = _runs(model, [1, 2], rows=1, length=16)
     run.batch = None
     with pytest.raises(ValueError, match=r"run \[1, 2\] is in no batch"):
@@ -150,7 +150,7 @@ def test_a_run_in_no_batch_is_a_defect(model: Model) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 16), (4, 32)])
-def test_those_who_must_be_alone_share_no_batch(model: Model, shape: tuple[int, int]) -> None:
+def test_runs_that_must_be_alone_share_no_batch(model: Model, shape: tuple[int, int]) -> None:
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     old = runs[0].batch
     batch = place(runs[:1], runs, Shape(*shape), alone=True)
@@ -159,7 +159,7 @@ def test_those_who_must_be_alone_share_no_batch(model: Model, shape: tuple[int, 
     _assert_whole(*runs)
 
 
-def test_those_who_are_alone_stay_where_they_are(model: Model) -> None:
+def test_runs_that_are_alone_stay_in_their_batch(model: Model) -> None:
     runs = _runs(model, [1, 2], [3], rows=2, length=16)
     before = runs[0].batch
     assert place(runs, runs, Shape(2, 16), alone=True) is before

@@ -21,7 +21,7 @@ NEVER = -np.inf
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a call; `garbage` is what lies after the sequence."""
+    """A row of a call; `garbage` are the tokens after the sequence."""
 
     scores: Sequence[float] = tuple(range(-5, VOCAB_SIZE - 5))
     tokens: Sequence[int] = (0,)
@@ -52,12 +52,12 @@ def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
 
 
 def _alone(row: Row) -> np.ndarray:
-    """The row's result where nobody else asks for anything."""
+    """The row's result beside rows without options."""
     return _process([row, Row(), Row()], [True, False, False])[0]
 
 
 def _reference(row: Row) -> np.ndarray:
-    """What Transformers computes, written without tensors."""
+    """The computation of Transformers, without tensors."""
     scores, tokens = np.array(row.scores, np.float32), list(row.tokens)
     for run, bias in row.options.get("biases", ()):
         before = list(run[:-1])
@@ -120,12 +120,12 @@ def test_each_row_equals_the_reference(rows: list[Row]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(_rows(), min_size=ROWS, max_size=ROWS))
-def test_each_row_gives_what_it_gives_alone(rows: list[Row]) -> None:
+def test_each_row_is_independent_of_the_others(rows: list[Row]) -> None:
     found = _process(rows, [True] * ROWS)
     np.testing.assert_array_equal(found, [_alone(row) for row in rows])
 
 
-def test_what_only_rows_that_are_not_active_ask_for_changes_nothing_for_others() -> None:
+def test_options_of_inactive_rows_change_no_other_row() -> None:
     rows = [Row(), Row(options={"biases": [([1], 5.0)], "repetition_penalty": 2.0}), Row()]
     found = _process(rows, [True, False, True])
     np.testing.assert_array_equal(found[0], Row().scores)
@@ -133,7 +133,7 @@ def test_what_only_rows_that_are_not_active_ask_for_changes_nothing_for_others()
 
 
 def _changes(**row: Any) -> dict[int, float]:
-    """The scores that are not what they were."""
+    """The scores that have changed."""
     row["options"] = {key: row.pop(key) for key in tuple(row) if key not in Row.__annotations__}
     before = Row(**row)
     after = _alone(before)
@@ -143,24 +143,24 @@ def _changes(**row: Any) -> dict[int, float]:
 # Row's scores are -5, -4, … 6.
 
 
-def test_a_bias_of_one_token_is_added_always() -> None:
+def test_a_bias_of_one_token_is_always_added() -> None:
     assert _changes(tokens=[7], biases=[([3], 0.5)]) == {3: -1.5}
 
 
-def test_a_bias_of_a_run_is_added_where_its_beginning_has_just_come() -> None:
+def test_a_bias_of_several_tokens_is_added_after_its_beginning() -> None:
     biases = [([1, 2, 3], 0.5)]
     assert _changes(tokens=[9, 1, 2], biases=biases) == {3: -1.5}
     assert _changes(tokens=[1, 2, 9], biases=biases) == {}
     assert _changes(tokens=[2, 1], biases=biases) == {}
 
 
-def test_a_run_can_be_one_longer_than_the_sequence_and_no_more() -> None:
+def test_a_biased_run_can_be_at_most_one_longer_than_the_sequence() -> None:
     assert _changes(tokens=[1, 1], biases=[([1, 1, 3], 0.5)]) == {3: -1.5}
     assert _changes(tokens=[1], biases=[([1, 1, 3], 0.5)]) == {}
     assert _changes(tokens=[1], biases=[([1, 1, 1, 1, 1, 1, 1, 3], NEVER)]) == {}
 
 
-def test_what_lies_after_the_sequence_completes_no_run() -> None:
+def test_tokens_after_the_sequence_are_ignored() -> None:
     row = {"tokens": [1, 2], "garbage": [3] * PLACES}
     assert _changes(**row, biases=[([2, 3, 4], 1.0), ([3, 4], 1.0)]) == {}
     assert _changes(**row, no_repeat_ngram_size=1, repetition_penalty=2.0).keys() == {1, 2}
@@ -171,18 +171,18 @@ def test_biases_of_one_token_add_up() -> None:
     assert _changes(tokens=[7], biases=biases) == {3: -0.25}
 
 
-def test_a_banned_word_stays_banned_whatever_else_is_added() -> None:
+def test_a_banned_word_stays_banned_with_any_other_bias() -> None:
     assert _changes(biases=[([3], 100.0), ([3], NEVER)], repetition_penalty=2.0)[3] == NEVER
 
 
-def test_every_room_for_biases_can_be_used() -> None:
+def test_the_maximum_number_of_biases_can_be_used() -> None:
     biases = [([index % VOCAB_SIZE], 1.0) for index in range(256)]
     found = _alone(Row(options={"biases": biases}))
     times = [256 // VOCAB_SIZE + (token < 256 % VOCAB_SIZE) for token in range(VOCAB_SIZE)]
     np.testing.assert_array_equal(found, np.add(Row().scores, times))
 
 
-def test_a_repeated_token_is_penalized_once_to_the_side_of_its_sign() -> None:
+def test_a_repeated_token_is_penalized_once() -> None:
     assert _changes(tokens=[3, 3, 9, 5], repetition_penalty=2.0) == {3: -4.0, 9: 2.0}
 
 
@@ -197,13 +197,13 @@ def test_a_bias_is_penalized_too() -> None:
 @pytest.mark.parametrize(
     ("size", "banned"), [(1, {1, 2, 3, 4}), (2, {3, 4}), (3, {3}), (4, set()), (5, set())]
 )
-def test_runs_of_a_size_come_once(size: int, banned: set[int]) -> None:
+def test_n_grams_do_not_repeat(size: int, banned: set[int]) -> None:
     """The sequence ends on 1 2; before, 2 was followed by 3 and 4, and 1 2 by 3."""
     found = _changes(tokens=[1, 2, 3, 2, 4, 1, 2], no_repeat_ngram_size=size)
     assert found == dict.fromkeys(banned, NEVER)
 
 
-def test_runs_overlap() -> None:
+def test_n_grams_may_overlap() -> None:
     assert _changes(tokens=[1, 1, 1], no_repeat_ngram_size=3) == {1: NEVER}
     assert _changes(tokens=[1, 1], no_repeat_ngram_size=3) == {}
 

@@ -1,4 +1,4 @@
-"""How a checkpoint makes transcripts is read, or what it lacks is named."""
+"""The settings of transcripts are read from a checkpoint, or their problem is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shaperouter_service.speech.transcription import Task
 
 
 def read(name: str, **changes: Any) -> Transcripts:
-    """Of a golden checkpoint, with changes; None takes a value away."""
+    """The settings of a golden checkpoint with changes; None removes a value."""
     directory = GOLDENS / name
     config = json.loads((directory / "config.json").read_text())
     values = json.loads((directory / "generation_config.json").read_text()) | changes
@@ -45,7 +45,7 @@ def test_an_english_only_checkpoint_has_no_languages() -> None:
     assert not tokens.tasks
 
 
-def test_what_is_left_out_is_as_in_openai_whisper() -> None:
+def test_missing_values_are_those_of_openai_whisper() -> None:
     transcripts = read(
         "whisper-uneven",
         alignment_heads=None,
@@ -74,6 +74,6 @@ def test_what_is_left_out_is_as_in_openai_whisper() -> None:
         ({"begin_suppress_tokens": [-1]}, "begin_suppress_tokens must have ids from 0 to 133"),
     ],
 )
-def test_what_is_unusable_is_named(changes: dict[str, Any], message: str) -> None:
+def test_unusable_values_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(StartupError, match=message):
         read("whisper-uneven", **changes)

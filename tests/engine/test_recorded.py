@@ -1,4 +1,4 @@
-"""What the record of traffic makes a worker make before anybody asks."""
+"""The graphs that a worker compiles in advance, by its record of traffic."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ MODEL = "gpt2-odd-heads"
 
 
 def _bench(directory: Path, **options: Any) -> Bench:
-    """An engine that nothing is compiled in: what it asks for is all there is to see."""
+    """An engine that requests graphs but compiles none."""
     return Bench(
         {MODEL: CHECKPOINTS[MODEL]},
         slots=2,
@@ -26,7 +26,7 @@ def _bench(directory: Path, **options: Any) -> Bench:
     )
 
 
-def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
+def test_a_successor_does_not_compile_recorded_graphs(tmp_path: Path) -> None:
     recorded = _record(tmp_path)
     made = {}
     for make_recorded in (True, False):
@@ -35,7 +35,7 @@ def test_a_successor_leaves_alone_what_is_recorded(tmp_path: Path) -> None:
     assert made[True] - made[False] == {recorded}
 
 
-def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Path) -> None:
+def test_the_number_of_graphs_of_the_warm_up_is_logged(tmp_path: Path) -> None:
     _record(tmp_path)
     with capture_logs() as lines:
         _bench(tmp_path, compile_mode="frozen")
@@ -47,7 +47,7 @@ def test_how_many_graphs_are_made_before_a_worker_is_ready_is_told(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("beams_served", "is_made"), [(None, True), (1, False), (2, True)])
-def test_searches_with_beams_have_a_cover_unless_nobody_searches(
+def test_beam_search_has_a_cover_unless_the_record_has_none(
     tmp_path: Path, beams_served: int | None, is_made: bool
 ) -> None:
     # Made once before, that is, whoever it was for.
@@ -63,7 +63,7 @@ def test_searches_with_beams_have_a_cover_unless_nobody_searches(
 
 
 def _record(directory: Path, *, beams: int = 1) -> Signature:
-    """Records traffic of a graph that a worker does not make by itself, and returns that."""
+    """Records traffic of a graph that no worker compiles by default; returns its signature."""
     ladders = few_rungs(max_length=128, slots=2, prefill_piece=PREFILL_PIECE)
     recorder = TrafficRecorder(directory, {MODEL: ladders})
     signature = ladders.decode(MODEL, rows=2 if beams == 1 else 1, length=1, beams=beams)

@@ -1,4 +1,4 @@
-"""Sampling draws from the distribution that the reference and the options say."""
+"""Sampling draws from the distribution of the reference and the options."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -32,14 +32,14 @@ def tiny(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-def test_sampled_tokens_are_distributed_as_the_reference_says(tiny: Golden) -> None:
+def test_sampled_tokens_have_the_references_distribution(tiny: Golden) -> None:
     for case in tiny.probabilities:
         # The reference's probabilities at this temperature, as logits for temperature 1.
         probabilities = np.maximum(np.array(case["probabilities"]), 1e-12)
         assert p_value(_draw(np.log(probabilities)), probabilities) > P_VALUE_FLOOR
 
 
-def test_temperature_sharpens_as_the_reference_says(tiny: Golden) -> None:
+def test_temperature_sharpens_as_in_the_reference(tiny: Golden) -> None:
     by_prompt: dict[tuple[int, ...], dict[float, np.ndarray]] = {}
     for case in tiny.probabilities:
         cases = by_prompt.setdefault(tuple(case["prompt_token_ids"]), {})
@@ -49,7 +49,7 @@ def test_temperature_sharpens_as_the_reference_says(tiny: Golden) -> None:
         assert p_value(drawn, cases[0.7]) > P_VALUE_FLOOR
 
 
-def test_what_truncation_leaves_is_drawn_in_its_old_proportions(tiny: Golden) -> None:
+def test_truncation_keeps_the_proportions_of_the_remaining_tokens(tiny: Golden) -> None:
     probabilities = np.maximum(np.array(tiny.probabilities[0]["probabilities"]), 1e-12)
     drawn = _draw(np.log(probabilities), top_k=9, biases=[([int(probabilities.argmax())], NEVER)])
     left = np.sort(probabilities)[-10]
@@ -70,7 +70,7 @@ def test_a_token_depends_on_its_seed_and_position_and_not_on_the_row(tiny: Golde
     assert elsewhere.tolist() != together.tolist()
 
 
-def test_rows_that_do_not_sample_take_the_likeliest_token_beside_rows_that_do(
+def test_greedy_rows_take_the_likeliest_token_beside_sampling_rows(
     tiny: Golden,
 ) -> None:
     logits = np.log(np.maximum(np.array(tiny.probabilities[0]["probabilities"]), 1e-12))
@@ -96,7 +96,7 @@ def test_the_new_token_follows_the_sequence_and_an_end_token_ends_it() -> None:
     assert after.remaining.numpy().tolist() == [6, 0]
 
 
-def test_log_probabilities_are_the_models_whatever_the_options_make_of_them() -> None:
+def test_log_probabilities_are_those_before_the_options() -> None:
     logits = np.array([1.0, 3.0, 0.0, 2.0], np.float32)
     expected = logits - np.log(np.exp(logits).sum())
     plain = _logprobs(logits, logprobs=2)
@@ -109,7 +109,7 @@ def test_log_probabilities_are_the_models_whatever_the_options_make_of_them() ->
     assert banned.top_tokens[0, 0] == 1
 
 
-def test_log_probabilities_that_nobody_asks_for_are_not_made() -> None:
+def test_log_probabilities_are_computed_only_on_request() -> None:
     assert not _logprobs(np.array([1.0, 3.0], np.float32)).chosen.any()
 
 

@@ -1,4 +1,4 @@
-"""Slots and queues: bounded, freed by cancelling, and unharmed by a graph that fails."""
+"""Slots and queues are bounded, freed by cancelling, and survive a graph that fails."""
 
 import threading
 
@@ -29,7 +29,7 @@ LONG = 120
 
 @pytest.fixture(scope="module")
 def small(kept_compilations: CompileCache) -> Bench:
-    """Two slots, and room for one run to wait."""
+    """An engine with two slots and a queue of one run."""
     return Bench(MODELS, slots=2, queue_limit=1, compile_cache=kept_compilations)
 
 
@@ -112,7 +112,7 @@ def test_a_lane_waits_for_the_graph_that_covers_all_of_its_requests(small: Bench
     }
 
 
-def test_where_the_first_graph_fails_the_tight_one_stands_in(
+def test_the_tight_graph_serves_if_the_first_graph_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lower = Program.lower
@@ -132,7 +132,7 @@ def test_where_the_first_graph_fails_the_tight_one_stands_in(
     }
 
 
-def test_a_run_without_any_graph_ends_with_the_reason_and_others_go_on(
+def test_a_run_without_any_graph_fails_and_the_others_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(MODELS, slots=1)
@@ -150,7 +150,7 @@ def test_a_run_without_any_graph_ends_with_the_reason_and_others_go_on(
     assert _lane(bench).active_slots == 0
 
 
-def test_in_frozen_mode_what_was_declared_is_served_and_nothing_else_compiled(
+def test_a_frozen_worker_compiles_only_declared_graphs(
     kept_compilations: CompileCache,
 ) -> None:
     declared = Signature(model=MODEL, kind=GraphKind.DECODE, beams=2, rows=1, length=64)
@@ -279,7 +279,7 @@ def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
 def test_runs_that_no_single_graph_covers_are_served_by_several(
     kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long run and a short one, with a graph for each of them and none for both."""
+    """A long run and a short one; a graph is ready for each, but none for both."""
     bench = Bench(MODELS, slots=2, compile_cache=kept_compilations)
     table = bench.parts.graphs
     short = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=64)

@@ -1,4 +1,4 @@
-"""T5's variants of configuration and files; goldens have the reference's results."""
+"""T5's variants of configuration and files; goldens compare with the reference."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ Load = Callable[..., Model]
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     def load(name: str = "t5-tied", change: Change = lambda _: None, **config: Any) -> Model:
-        """A golden checkpoint with other tensors, and with other values where they are not None."""
+        """Loads a golden checkpoint with changed tensors and values; None keeps a value."""
         directory = Path(shutil.copytree(GOLDENS / name, tmp_path / name, dirs_exist_ok=True))
         tensors = load_file(directory / "model.safetensors")
         change(tensors)
@@ -45,14 +45,14 @@ def logits(model: Model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"])
-def test_embeddings_may_be_stored_under_any_name_that_shares_them(load: Load, name: str) -> None:
+def test_shared_embeddings_can_be_stored_under_any_of_their_names(load: Load, name: str) -> None:
     def rename(tensors: dict[str, np.ndarray]) -> None:
         tensors[name] = tensors.pop("shared.weight")
 
     np.testing.assert_array_equal(logits(load(change=rename)), logits(load()))
 
 
-def test_a_head_that_a_checkpoint_has_is_used(load: Load) -> None:
+def test_an_untied_head_is_used(load: Load) -> None:
     def add_head(tensors: dict[str, np.ndarray]) -> None:
         tensors["lm_head.weight"] = 2 * tensors["shared.weight"]
 
@@ -69,9 +69,7 @@ def test_a_head_that_a_checkpoint_has_is_used(load: Load) -> None:
         ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, False),
     ],
 )
-def test_outputs_are_scaled_as_in_the_version_that_tied_them(
-    load: Load, config: dict[str, Any], scaled: bool
-) -> None:
+def test_outputs_are_scaled_as_configured(load: Load, config: dict[str, Any], scaled: bool) -> None:
     config = {"scale_decoder_outputs": None} | config
     factor = 1.0 if scaled else 32**0.5
     np.testing.assert_allclose(logits(load(**config)), factor * logits(load()), rtol=1e-5)
@@ -90,7 +88,7 @@ def test_an_mt5_is_never_scaled(load: Load) -> None:
         ("gated-silu", "silu", True),
     ],
 )
-def test_a_feed_forward_layer_is_told_by_one_word(
+def test_one_word_names_the_kind_of_feed_forward_layer(
     load: Load, feed_forward_proj: str, activation: str, is_gated: bool
 ) -> None:
     def add_gate(tensors: dict[str, np.ndarray]) -> None:
@@ -118,14 +116,14 @@ def test_a_feed_forward_layer_is_told_by_one_word(
         ({"d_kv": 16}, r"has shape \[36, 32\], but config.json implies \[48, 32\]"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named(
+def test_an_unusable_value_is_refused_by_name(
     load: Load, config: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(StartupError, match=message):
         load(**config)
 
 
-def test_the_nearest_keys_have_buckets_of_their_own_and_the_farthest_share_one() -> None:
+def test_near_keys_have_their_own_buckets_and_far_keys_share_one() -> None:
     buckets = position_buckets(8, 20, bidirectional=False)
     at = dict(zip(range(-20, 21), buckets.tolist(), strict=True))
     assert [at[-distance] for distance in range(5)] == [0, 1, 2, 3, 4]
@@ -133,7 +131,7 @@ def test_the_nearest_keys_have_buckets_of_their_own_and_the_farthest_share_one()
     assert {at[ahead] for ahead in range(21)} == {0}
 
 
-def test_an_encoder_tells_keys_ahead_from_keys_behind() -> None:
+def test_an_encoder_distinguishes_keys_before_and_after() -> None:
     buckets = position_buckets(8, 20, bidirectional=True)
     at = dict(zip(range(-20, 21), buckets.tolist(), strict=True))
     assert [at[0], at[-1], at[-20]] == [0, 1, 3]
@@ -146,7 +144,7 @@ def test_a_norm_divides_by_the_root_of_the_mean_square() -> None:
     np.testing.assert_allclose(found, [[3 / 12.5**0.5, -8 / 12.5**0.5]], rtol=1e-6)
 
 
-def test_the_weights_of_the_encoder_are_those_that_decoding_never_reads(load: Load) -> None:
+def test_decoding_reads_no_weight_of_the_encoder(load: Load) -> None:
     model = load()
     of_encoder = {name for name in model.weights if model.family.is_of_encoder(name)}
     assert "encoder.final_layer_norm.weight" in of_encoder
@@ -155,7 +153,7 @@ def test_the_weights_of_the_encoder_are_those_that_decoding_never_reads(load: Lo
     assert 0 < model.encoder_weight_bytes < model.weight_bytes
 
 
-def test_the_start_of_a_decoder_is_that_of_the_generation_config(load: Load) -> None:
+def test_the_generation_config_has_the_decoders_start_token(load: Load) -> None:
     assert load("mt5").decoder_start_token_id == 5
 
 
@@ -167,7 +165,9 @@ def test_a_start_beyond_the_vocabulary_is_refused(load: Load, tmp_path: Path) ->
         load_model("m", tmp_path / "t5-tied", "float32")
 
 
-def test_a_checkpoint_that_names_no_start_has_transformers(load: Load, tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_start_token_uses_transformers_default(
+    load: Load, tmp_path: Path
+) -> None:
     load(decoder_start_token_id=None)
     (tmp_path / "t5-tied" / "generation_config.json").unlink()
     assert load_model("m", tmp_path / "t5-tied", "float32").decoder_start_token_id == 0

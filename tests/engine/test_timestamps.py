@@ -1,4 +1,4 @@
-"""Rules of a transcript's tokens ban what the reference bans."""
+"""The rules of transcripts ban the same tokens as the reference."""
 
 from __future__ import annotations
 
@@ -76,24 +76,24 @@ def test_the_reference_bans_the_same(constrained: np.ndarray, index: int) -> Non
     assert (case["token_ids"], found) == (case["token_ids"], case["banned"])
 
 
-def test_what_is_not_banned_keeps_its_score(constrained: np.ndarray) -> None:
+def test_scores_of_allowed_tokens_do_not_change(constrained: np.ndarray) -> None:
     logits = np.array([case["logits"] for case in CASES], np.float32)
     kept = ~np.isneginf(constrained)
     np.testing.assert_array_equal(constrained[kept], logits[kept])
 
 
-def test_rows_without_rules_keep_their_scores_beside_others() -> None:
+def test_scores_of_rows_without_rules_do_not_change() -> None:
     every_other = [RULED if index % 2 else FREE for index in range(len(CASES))]
     logits = np.array([case["logits"] for case in CASES], np.float32)
     np.testing.assert_array_equal(run(rules(every_other))[::2], logits[::2])
 
 
-def test_nothing_is_computed_for_rows_that_are_not_active() -> None:
+def test_inactive_rows_are_not_computed() -> None:
     logits = np.array([case["logits"] for case in CASES], np.float32)
     np.testing.assert_array_equal(run(rules([RULED] * len(CASES)), active=False), logits)
 
 
-def test_a_begin_can_be_suppressed_without_timestamps() -> None:
+def test_first_tokens_can_be_suppressed_without_timestamps() -> None:
     found = run(rules([(NO_TOKEN, NO_TOKEN, GOLDEN["begin_suppressed"])] * len(CASES)))
     expected = [[] if case["token_ids"] else GOLDEN["begin_suppressed"] for case in CASES]
     assert [np.flatnonzero(np.isneginf(row)).tolist() for row in found] == expected

@@ -1,4 +1,4 @@
-"""Programs are traced in a process of their own while requests run: equally, and never in vain."""
+"""A separate process traces programs while requests run, with the same results and no lost work."""
 
 import json
 import os
@@ -60,7 +60,7 @@ PLANS_OF = {
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Model]:
-    """Some whose products the native kernels make, and some that leave them to XLA."""
+    """Programs with and without the native kernels."""
     return {
         "t5-gated": load_model("t5-gated", GOLDENS / "t5-gated", "int8", packed=True),
         "gpt2-odd-heads": load_model(
@@ -91,7 +91,7 @@ def program(models: dict[str, Model]) -> Program:
         for kind, plan in plans.items()
     ],
 )
-def test_the_module_is_the_same_whoever_traces(
+def test_the_module_is_the_same_in_both_processes(
     name: str,
     plan: Callable[[Model], Program],
     models: dict[str, Model],
@@ -105,7 +105,7 @@ def test_the_module_is_the_same_whoever_traces(
     assert program.traces == 1
 
 
-def test_it_is_started_when_it_is_needed_and_ended_when_it_is_not(
+def test_the_process_runs_only_while_it_is_needed(
     models: dict[str, Model], program: Program
 ) -> None:
     others = _children()
@@ -116,7 +116,7 @@ def test_it_is_started_when_it_is_needed_and_ended_when_it_is_not(
     wait_until(lambda: _children() == others)
 
 
-def test_it_has_the_priority_of_the_thread_that_starts_it(
+def test_the_process_has_the_priority_of_the_thread_that_starts_it(
     models: dict[str, Model], program: Program
 ) -> None:
     others = set(_children())
@@ -127,7 +127,7 @@ def test_it_has_the_priority_of_the_thread_that_starts_it(
     tracing.end()
 
 
-def test_what_it_was_killed_over_is_traced_here_and_the_next_program_by_another(
+def test_a_program_that_kills_the_process_is_traced_in_the_worker(
     models: dict[str, Model],
     program: Program,
     tracing: TracingProcess,
@@ -146,7 +146,7 @@ def test_what_it_was_killed_over_is_traced_here_and_the_next_program_by_another(
     assert _children() not in ([], [child])
 
 
-def test_when_it_hangs_it_is_ended_and_the_program_traced_here(
+def test_a_process_that_hangs_is_ended_and_the_program_traced_in_the_worker(
     program: Program, tracing: TracingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stopped(tracing, program)
@@ -155,7 +155,7 @@ def test_when_it_hangs_it_is_ended_and_the_program_traced_here(
     assert not _children()
 
 
-def test_a_program_that_cannot_be_traced_fails_with_its_error_and_ends_nothing(
+def test_a_program_that_cannot_be_traced_fails_with_its_error(
     models: dict[str, Model], program: Program, tracing: TracingProcess
 ) -> None:
     tracing.lower(program)
@@ -166,7 +166,7 @@ def test_a_program_that_cannot_be_traced_fails_with_its_error_and_ends_nothing(
     assert _children() == children
 
 
-def test_what_it_says_is_a_line_of_the_workers_log(
+def test_output_of_the_process_goes_to_the_workers_log(
     models: dict[str, Model],
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,7 +201,7 @@ time.sleep(600)
 """
 
 
-def test_it_ends_with_a_parent_that_is_killed_and_writes_nothing() -> None:
+def test_the_process_ends_silently_with_a_killed_parent() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(GOLDENS / "gpt2-odd-heads")],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"},
@@ -216,7 +216,7 @@ def test_it_ends_with_a_parent_that_is_killed_and_writes_nothing() -> None:
     assert parent.communicate()[1] == ""
 
 
-def test_it_ends_without_a_word_if_its_parent_died_while_it_started() -> None:
+def test_the_process_ends_silently_if_its_parent_died_at_its_start() -> None:
     ours, theirs = Pipe()
     with theirs:
         ours.close()
@@ -236,7 +236,7 @@ def test_it_ends_without_a_word_if_its_parent_died_while_it_started() -> None:
         assert "Traceback" not in process.stderr.read()
 
 
-def test_a_worker_traces_apart_only_while_requests_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_uses_the_process_only_while_requests_run(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench({"m": GOLDENS / "gpt2-odd-heads"}, slots=2, trace_apart=True)
     tracing, table = bench.parts.programs.tracing, bench.parts.graphs
     assert tracing is not None
@@ -255,7 +255,7 @@ def _children() -> list[int]:
 
 
 def _stopped(tracing: TracingProcess, program: Program) -> list[int]:
-    """Has the process stand still before it is asked for more."""
+    """Stops the process before its next program."""
     tracing.lower(program)
     children = _children()
     for child in children:

@@ -1,4 +1,4 @@
-"""Transcripts through the engine: whatever graphs serve them, they are the reference's."""
+"""Transcripts equal the reference on all graphs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def uneven() -> GoldenSounds:
 
 
 def ended(collected: Collected) -> Ended:
-    """How a run has ended."""
+    """Waits for the end of a run."""
     collected.wait()
     end = collected.seen[-1]
     assert isinstance(end, Ended)
@@ -54,13 +54,15 @@ def ended(collected: Collected) -> Ended:
 
 
 def probabilities(golden: GoldenSounds, tokens: int) -> np.ndarray:
-    """Of what follows so many of the golden tokens, in the reference."""
+    """The reference's probabilities after this many golden tokens."""
     logits = golden.arrays["logits"][tokens - 1].astype(np.float64)
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
 
 
-def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: GoldenSounds) -> None:
+def test_transcripts_with_different_options_run_side_by_side(
+    bench: Bench, golden: GoldenSounds
+) -> None:
     submitted = [(golden.submit_case(bench, case), case) for case in golden.cases]
     for collected, case in submitted:
         assert_equals(collected, case)
@@ -71,7 +73,7 @@ def test_transcripts_of_any_options_beside_one_another(bench: Bench, golden: Gol
 
 
 @pytest.mark.parametrize(("recipe", "beams"), [("greedy", 1), ("beams", 4), ("five beams", 5)])
-def test_every_graph_gives_the_references_tokens(
+def test_every_graph_gives_the_tokens_of_the_reference(
     bench: Bench, uneven: GoldenSounds, recipe: str, beams: int
 ) -> None:
     case = next(case for case in uneven.cases if case["name"].startswith(recipe))
@@ -93,7 +95,7 @@ def test_every_graph_gives_the_references_tokens(
 def test_the_first_token_can_be_held_to_a_range(
     bench: Bench, uneven: GoldenSounds, tokens: int
 ) -> None:
-    """As a language is heard: the likeliest of all, with its probability among them."""
+    """As for language detection: the likeliest allowed token, with its probability among them."""
     least, largest = 92, 96
     expected = probabilities(uneven, tokens)[least : largest + 1]
     expected /= expected.sum()
@@ -120,7 +122,7 @@ def test_the_first_token_can_be_held_to_a_range(
         (9, 2, 0),
     ],
 )
-def test_whether_anybody_speaks_is_told_of_any_place_of_the_prompt(
+def test_the_no_speech_probability_is_read_at_any_position_of_the_prompt(
     bench: Bench, uneven: GoldenSounds, prompt: int, place: int, generated: int
 ) -> None:
     token_ids = uneven.arrays["token_ids"].tolist()
@@ -138,7 +140,7 @@ def test_whether_anybody_speaks_is_told_of_any_place_of_the_prompt(
     assert end.no_speech == pytest.approx(probabilities(uneven, place + 1)[token], abs=1e-5)
 
 
-def test_beam_search_tells_whether_anybody_speaks(bench: Bench, golden: GoldenSounds) -> None:
+def test_beam_search_reports_the_no_speech_probability(bench: Bench, golden: GoldenSounds) -> None:
     token = golden.rules["no_timestamps_token_id"] - 1
     rules = {"no_speech_token": token, "no_speech_place": 0}
     beams = next(case for case in golden.cases if "num_beams" in case["options"])
@@ -153,7 +155,9 @@ def test_beam_search_tells_whether_anybody_speaks(bench: Bench, golden: GoldenSo
     assert ended(wide).no_speech == pytest.approx(ended(plain).no_speech, abs=1e-6)
 
 
-def test_nothing_is_told_of_speech_where_nobody_asked(bench: Bench, uneven: GoldenSounds) -> None:
+def test_the_no_speech_probability_is_reported_only_on_request(
+    bench: Bench, uneven: GoldenSounds
+) -> None:
     assert ended(uneven.submit(bench, 0, [91], max_new_tokens=1)).no_speech is None
 
 
@@ -174,7 +178,7 @@ def test_a_transcript_is_aligned_beside_others(bench: Bench, golden: GoldenSound
     assert kinds == {GraphKind.ENCODE, GraphKind.ALIGN}
 
 
-def test_align_graphs_are_made_when_words_are_first_asked_for(bench: Bench) -> None:
+def test_align_graphs_are_compiled_at_the_first_alignment(bench: Bench) -> None:
     states = {
         graph.signature.kind: graph.state
         for graph in bench.parts.graphs.graphs()
@@ -186,7 +190,7 @@ def test_align_graphs_are_made_when_words_are_first_asked_for(bench: Bench) -> N
     assert aligns not in bench.parts.warm_up.signatures
 
 
-def test_a_model_of_text_runs_beside_models_that_hear(bench: Bench, golden: GoldenSounds) -> None:
+def test_a_text_model_runs_beside_transcribing_models(bench: Bench, golden: GoldenSounds) -> None:
     heard = golden.submit_case(bench, golden.cases[0])
     read = bench.submit(TEXT, [0], source=[5, 6, 7], max_new_tokens=4)
     assert_equals(heard, golden.cases[0])
@@ -210,7 +214,7 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
 
 
 def request(golden: GoldenSounds, **changes: Any) -> RunRequest:
-    """A router's, with changes."""
+    """A router's request with changes."""
     asked = RunRequest(
         model=golden.name,
         token_ids=[91, 93],
@@ -224,7 +228,7 @@ def sound(golden: GoldenSounds) -> Sound:
     return Sound(samples=golden.sound(0).tobytes(), positions=golden.places)
 
 
-def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds) -> None:
+def test_a_router_request_becomes_a_run(bench: Bench, uneven: GoldenSounds) -> None:
     model = bench.engine.model(uneven.name)
     constraints = TranscriptConstraints(
         first_timestamp=103, last_initial_timestamp=113, no_speech=101, no_speech_position=0
@@ -258,14 +262,14 @@ def test_what_a_router_asks_for_is_what_runs(bench: Bench, uneven: GoldenSounds)
         ),
     ],
 )
-def test_what_would_break_a_worker_is_refused(
+def test_requests_that_would_break_a_worker_are_refused(
     bench: Bench, uneven: GoldenSounds, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         check(request(uneven, **changes), bench.engine.model(uneven.name))
 
 
-def test_a_model_of_text_is_given_no_sound(bench: Bench) -> None:
+def test_a_text_model_refuses_a_recording(bench: Bench) -> None:
     asked = RunRequest(
         model=TEXT,
         token_ids=[0],

@@ -1,4 +1,4 @@
-"""A deadline that passes on a worker is told with what the run waited for."""
+"""The error about a deadline on a worker says what the run waited for."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ MODELS = {MODEL: GOLDENS / MODEL}
 
 
 def error_of_a_deadline(bench: Bench, *, seconds: float) -> str:
-    """What is said of a run that does not end within a deadline."""
+    """The error of a run that does not end within a deadline."""
 
     async def run() -> None:
         servicer = WorkerServicer(bench.engine, Changes(asyncio.get_running_loop()), "worker-0")
@@ -43,7 +43,7 @@ def bench(kept_compilations: CompileCache) -> Bench:
     return bench
 
 
-def test_a_compilation_of_the_start() -> None:
+def test_a_compilation_of_the_warm_up() -> None:
     starting = Bench(MODELS)
     told = error_of_a_deadline(starting, seconds=0.2)
     assert re.search(
@@ -54,9 +54,7 @@ def test_a_compilation_of_the_start() -> None:
     starting.stop_compiling()
 
 
-def test_a_compilation_of_a_worker_that_is_ready(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compilation_after_the_warm_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = bench.parts.lanes[MODEL, 1]
     graph = bench.parts.graphs.graph(lane.ladders.first_decode(MODEL, 1))
     monkeypatch.setattr(lane.covers, "missing", lambda _: graph)

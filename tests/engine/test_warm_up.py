@@ -1,4 +1,4 @@
-"""How far a worker's start is, in the log and in its snapshots."""
+"""The progress of a worker's warm-up is in the log and in its snapshots."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ MODEL = "gpt2-untied"
 DECLARED = Signature(model=MODEL, kind=GraphKind.PREFILL, rows=1, length=16, beams=1)
 
 
-def test_a_start_tells_how_many_graphs_are_done_and_what_is_left(
+def test_the_warm_up_reports_its_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ def test_a_start_tells_how_many_graphs_are_done_and_what_is_left(
     assert not any(graph.left_seconds for graph in ended.graphs)
 
 
-def test_a_graph_that_is_made_later_is_no_part_of_the_start(
+def test_a_graph_requested_later_is_not_part_of_the_warm_up(
     kept_compilations: CompileCache,
 ) -> None:
     bench = Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations)

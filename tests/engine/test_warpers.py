@@ -1,4 +1,4 @@
-"""Warpers leave the tokens that Transformers' leave, and tell ties apart as little as those."""
+"""Warpers keep the same tokens as those of Transformers, and treat ties alike."""
 
 import functools
 import random
@@ -46,7 +46,7 @@ def _warp(
 
 
 def _one(scores: Sequence[float], least: int = 1, **options: Any) -> list[float]:
-    """Warps a short row, filled up with tokens that are never chosen."""
+    """Warps a short row, padded with tokens that cannot be chosen."""
     row = [*scores, *[NEVER] * (VOCAB_SIZES[0] - len(scores))]
     table = np.zeros([ROWS, VOCAB_SIZES[0]])
     table[0] = row
@@ -55,7 +55,7 @@ def _one(scores: Sequence[float], least: int = 1, **options: Any) -> list[float]
 
 
 def _scores(rng: np.random.Generator, vocab_size: int) -> np.ndarray:
-    """Rows flat and steep, with ties in every second and impossible tokens in some."""
+    """Flat and steep rows, every second with ties and some with impossible tokens."""
     scores = rng.normal(size=[ROWS, vocab_size]) * rng.uniform(0.2, 5, size=[ROWS, 1])
     scores[::2] = np.round(scores[::2] * 2) / 2
     scores[1:5][rng.random([4, vocab_size]) < 0.3] = NEVER
@@ -71,7 +71,7 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _with_ties(values: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Sorting keeps some of those that are equal; the service all of them."""
+    """Transformers' sorting keeps some tied tokens; the service keeps all of them."""
     return values >= values[left].min()
 
 
@@ -116,7 +116,7 @@ KINDS: list[tuple[str, list[Any], Callable[..., np.ndarray]]] = [
 
 @pytest.mark.parametrize(("name", "values", "reference"), KINDS, ids=[kind[0] for kind in KINDS])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
-def test_what_is_left_is_what_the_reference_leaves(
+def test_warpers_keep_the_same_tokens_as_the_reference(
     vocab_size: int,
     name: str,
     values: list[Any],
@@ -147,7 +147,7 @@ def _mixed(rng: random.Random) -> dict[str, Any]:
     return options | {"temperature": rng.choice([0.5, 1.0, 2.0])}
 
 
-def test_they_apply_one_after_another(rng: random.Random) -> None:
+def test_warpers_apply_in_order(rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
     options = [_mixed(rng) for _ in scores]
     least = [rng.choice([1, 2, 9]) for _ in scores]
@@ -158,7 +158,7 @@ def test_they_apply_one_after_another(rng: random.Random) -> None:
     np.testing.assert_array_equal(_warp(scores, options, least), expected)
 
 
-def test_each_row_gives_what_it_gives_alone(rng: random.Random) -> None:
+def test_each_row_is_independent_of_the_others(rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
     options = [_mixed(rng) for _ in scores]
     together = _warp(scores, options)
@@ -217,30 +217,30 @@ def test_a_small_distribution(options: dict[str, Any], left: list[int]) -> None:
 
 
 @pytest.mark.parametrize("option", [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}])
-def test_the_least_that_must_be_left_is(option: dict[str, Any]) -> None:
+def test_the_minimum_number_of_tokens_is_kept(option: dict[str, Any]) -> None:
     assert _left(HALVES, **option) == [0]
     assert _left(HALVES, least=2, **option) == [0, 1]
     assert _left(HALVES, least=3, **option) == [0, 1, 2, 3]
 
 
-def test_the_least_that_typical_sampling_leaves_are_the_most_typical() -> None:
+def test_typical_sampling_keeps_at_least_the_most_typical_tokens() -> None:
     assert _left(HALVES, least=2, typical_p=1e-9) == [0, 1]
 
 
 @pytest.mark.parametrize(
     "option", [{"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.9}, {"typical_p": 0.1}]
 )
-def test_ties_stay_together(option: dict[str, Any]) -> None:
+def test_tied_tokens_are_kept_together(option: dict[str, Any]) -> None:
     assert _left([0.0] * 7, **option) == list(range(7))
 
 
 @pytest.mark.parametrize(
     "option", [{"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}, {"typical_p": 0.9}]
 )
-def test_an_only_possible_token_is_left(option: dict[str, Any]) -> None:
+def test_the_only_possible_token_is_kept(option: dict[str, Any]) -> None:
     assert _left([NEVER, -1.0, NEVER], least=2, **option) == [1]
 
 
 @pytest.mark.parametrize("scores", [[0.0, -0.0, 2e-38, -2e-38], [1e30, -1e30, 3e38, -3e38]])
-def test_tiny_and_huge_scores_are_in_order(scores: list[float]) -> None:
+def test_tiny_and_huge_scores_are_ordered(scores: list[float]) -> None:
     assert _left(scores, top_k=1) == [int(np.argmax(scores))]

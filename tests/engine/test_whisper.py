@@ -1,4 +1,4 @@
-"""Whisper's encoder and decoder compute what the reference does."""
+"""Whisper's encoder and decoder compute the same as the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERYTHING = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A tiny checkpoint, and what the reference computes with it."""
+    """A tiny checkpoint with the reference's results."""
 
     family: Whisper
     weights: Weights
@@ -98,7 +98,7 @@ def test_alignment_has_the_references_attention_to_the_source(loaded: Loaded) ->
     np.testing.assert_allclose(tf.nn.softmax(scores)[0], loaded.arrays["attentions"], atol=1e-5)
 
 
-def test_what_only_the_encoder_reads_is_known(loaded: Loaded) -> None:
+def test_the_weights_that_only_the_encoder_reads_are_known(loaded: Loaded) -> None:
     # Everything else taken away, the encoder still runs, and the decoder without those.
     of_encoder = {n: w for n, w in loaded.weights.items() if loaded.family.is_of_encoder(n)}
     keys, values = loaded.family.encode(
@@ -123,7 +123,7 @@ Dimensions = Callable[..., Whisper]
 
 @pytest.fixture
 def read() -> Dimensions:
-    """Reads a tiny config with changes."""
+    """Reads a tiny config.json with changes."""
     content = json.loads((GOLDENS / UNEVEN / "config.json").read_text())
 
     def read(**changes: object) -> Whisper:
@@ -147,7 +147,7 @@ def test_a_window_is_30_seconds_of_published_models(read: Dimensions) -> None:
         ({"activation_function": "mish"}, "activation_function must be one of "),
     ],
 )
-def test_an_unusable_dimension_is_named(
+def test_an_unusable_dimension_is_refused_by_name(
     read: Dimensions, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(StartupError, match=message):

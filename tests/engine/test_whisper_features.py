@@ -117,7 +117,7 @@ def test_rows_do_not_mix() -> None:
     assert np.allclose(log_mel(tf.constant(samples), 80), alone, atol=1e-6)
 
 
-def test_they_are_a_small_module_of_stablehlo() -> None:
+def test_the_features_are_a_small_module_of_stablehlo() -> None:
     function = tf.function(lambda samples: log_mel(samples, 80), jit_compile=True, autograph=False)
     samples = tf.zeros([1, INPUT_SAMPLES])
     module = portable(function.experimental_get_compiler_ir(samples)(stage="stablehlo"))

@@ -1,4 +1,4 @@
-"""A router is sent mutated requests: each gets an answer or a clear error, and nothing stays."""
+"""A router answers mutated requests or refuses them clearly, and keeps nothing of them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def directory() -> Iterator[Path]:
 
 
 async def send(channel: aio.Channel, source: random.Random) -> StatusCode:
-    """Sends one mutated request, and reads what comes to its end."""
+    """Sends one mutated request and reads its responses to the end."""
     method, streams, requests = source.choice(SEEDS)
     data = mutated(source.choice(requests).SerializeToString(), source)
     metadata = (
@@ -112,7 +112,7 @@ async def send(channel: aio.Channel, source: random.Random) -> StatusCode:
 
 
 async def send_all(service: Service, source: random.Random, count: int) -> set[StatusCode]:
-    """Sends requests in some connections at once; returns how they ended."""
+    """Sends requests on several connections at once; returns how they ended."""
     codes: set[StatusCode] = set()
 
     async def connection() -> None:
@@ -125,7 +125,7 @@ async def send_all(service: Service, source: random.Random, count: int) -> set[S
 
 
 @pytest.mark.timeout(600)
-def test_mutated_requests_get_what_they_deserve(directory: Path) -> None:
+def test_mutated_requests_are_answered_or_refused(directory: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     source = random.Random(seed)

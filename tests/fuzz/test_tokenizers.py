@@ -1,4 +1,4 @@
-"""Mutated tokenizers are loaded or refused, and those that were loaded work."""
+"""Mutated tokenizers are loaded or refused, and the loaded ones work."""
 
 import os
 import random

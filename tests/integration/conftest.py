@@ -1,4 +1,4 @@
-"""One service for the tests that leave it as they found it."""
+"""One service for the tests that do not change it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from shaperouter import Client
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    """Two models: token ids only, without and with end tokens."""
+    """Two models without tokenizers, one without and one with end tokens."""
     with serving(
         f"--model=endless={GOLDENS / 'gpt2-untied'}",
         f"--model=ending={GOLDENS / 'gpt2-many-eos'}",

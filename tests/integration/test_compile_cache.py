@@ -1,4 +1,4 @@
-"""A service that is started again compiles nothing."""
+"""A restarted service compiles nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The embedded model as users meet it: text in, text out, equal to the reference."""
+"""The built-in model as users see it: text in, text out, equal to the reference."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def demo_client(demo: Service) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("case", EXPECTED["cases"], ids=lambda case: case["name"])
-def test_text_equals_the_reference_and_its_pieces_make_the_whole(
+def test_text_equals_the_reference_whole_and_streamed(
     demo_client: Client, case: dict[str, Any]
 ) -> None:
     limit = case["max_new_tokens"]
@@ -49,7 +49,7 @@ STOPPED = [case for case in EXPECTED["option_cases"] if "stop" in case["options"
 
 
 @pytest.mark.parametrize("case", STOPPED, ids=lambda case: case["name"])
-def test_stop_strings_end_hypotheses_as_in_the_reference_and_are_not_in_the_text(
+def test_stop_strings_end_hypotheses_as_in_the_reference(
     demo_client: Client, case: dict[str, Any]
 ) -> None:
     options = dict(case["options"])
@@ -73,7 +73,7 @@ def test_stop_strings_end_hypotheses_as_in_the_reference_and_are_not_in_the_text
     assert stream.result.sequences == whole.sequences
 
 
-def test_a_worker_killed_in_mid_stream_costs_a_pause_and_comes_back_by_itself(
+def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
     demo: Service, demo_client: Client
 ) -> None:
     whole = demo_client.generate("TensorFlow is", **ENDLESS)

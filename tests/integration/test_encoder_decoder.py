@@ -32,7 +32,7 @@ def client(answering: Service) -> Iterator[Client]:
 
 
 def _arguments(case: dict[str, Any]) -> dict[str, Any]:
-    """Of a golden case, as the client takes them."""
+    """The arguments of a golden case for the client."""
     given = dict(case.get("options") or {"max_new_tokens": case["max_new_tokens"]})
     if "decoder_token_ids" in case:
         given["decoder_token_ids"] = case["decoder_token_ids"]
@@ -40,7 +40,7 @@ def _arguments(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(options: dict[str, Any]) -> bool:
-    """Whether a case is of greedy or beam search with numbers alone."""
+    """Whether a case is greedy or beam search without other options."""
     return not {"early_stopping", "logit_bias", "bad_words_token_ids"} & options.keys()
 
 
@@ -61,7 +61,7 @@ def test_unary_and_stream_equal_the_reference(client: Client) -> None:
         assert [one.finish_reason for one in whole.sequences] == reasons
 
 
-def test_the_echo_is_what_the_decoder_began_with(client: Client) -> None:
+def test_the_echo_is_the_decoders_prompt(client: Client) -> None:
     plain = client.generate([5, 6, 7], decoder_token_ids=[9], model="answering", max_new_tokens=3)
     echoed = client.generate(
         [5, 6, 7], decoder_token_ids=[9], model="answering", max_new_tokens=3, echo=True
@@ -69,7 +69,7 @@ def test_the_echo_is_what_the_decoder_began_with(client: Client) -> None:
     assert echoed.token_ids == (0, 9, *plain.token_ids)
 
 
-def test_a_response_tells_what_became_of_its_source(client: Client) -> None:
+def test_a_response_reports_how_its_source_was_read(client: Client) -> None:
     result = client.generate(
         list(range(2, 22)), model="answering", max_new_tokens=9, min_new_tokens=9, explain=True
     )
@@ -85,7 +85,7 @@ def test_a_response_tells_what_became_of_its_source(client: Client) -> None:
     assert result.timings.prefill_seconds > 0
 
 
-def test_a_model_tells_whether_it_has_an_encoder(client: Client) -> None:
+def test_a_model_reports_whether_it_has_an_encoder(client: Client) -> None:
     answering, continuing = client.model("answering"), client.model("continuing")
     assert (answering.kind, continuing.kind) == (ModelKind.ENCODER_DECODER, ModelKind.DECODER)
     assert (answering.max_source_length, continuing.max_source_length) == (MAX_LENGTH, 0)
@@ -122,14 +122,16 @@ def test_a_model_tells_whether_it_has_an_encoder(client: Client) -> None:
         ),
     ],
 )
-def test_what_a_model_cannot_take_is_named(
+def test_unsupported_input_is_refused_by_name(
     client: Client, model: str, source: list[int], arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         client.generate(source, model=model, **arguments)
 
 
-def test_encode_graphs_are_made_on_demand_and_told(client: Client, answering: Service) -> None:
+def test_encode_graphs_are_compiled_on_demand_and_listed(
+    client: Client, answering: Service
+) -> None:
     with client.warm_graphs(["answering encode 2x16"]) as stream:
         *_, last = stream
     assert [str(graph.signature) for graph in last] == ["answering encode 2x16"]

@@ -1,4 +1,4 @@
-"""Processes die, ports are taken, models are broken: what a user sees, and that it goes on."""
+"""What users see when processes die, ports are in use or models are broken."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error(
     assert service.worker_pid() != pid
 
 
-def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+def test_no_worker_outlives_a_killed_parent() -> None:
     with serving(MODEL, env=kept_compilations()) as service:
         pid = service.worker_pid()
         service.process.kill()
@@ -90,14 +90,14 @@ def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
 
 
 def _stopping(service: Service) -> Callable[[Signature], None]:
-    """Asks the service to stop once a request is known to wait there for a compilation.
+    """Stops the service once a request waits there for a compilation.
 
     Of the first with beam search: others have graphs before the service is ready.
     """
     return lambda _: service.process.send_signal(signal.SIGTERM)
 
 
-def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:
+def test_a_separate_router_and_worker_serve_together(tmp_path: Path) -> None:
     socket_address = f"unix:{tmp_path / 'worker.sock'}"
     worker = daemon(
         "worker",
@@ -128,8 +128,8 @@ def test_a_router_and_a_worker_apart_serve_together(tmp_path: Path) -> None:
     assert "graph ready" in log
 
 
-def test_a_worker_stopped_during_a_compilation_ends_well_and_soon(tmp_path: Path) -> None:
-    """Also with a router that watches it, which must not keep it for the whole grace."""
+def test_a_worker_stopped_during_a_compilation_ends_soon_and_cleanly(tmp_path: Path) -> None:
+    """Even while a router watches it, which must not delay it until the end of the grace period."""
     socket_address = f"unix:{tmp_path / 'worker.sock'}"
     worker = daemon(
         "worker",
@@ -173,7 +173,7 @@ def test_a_worker_stopped_during_a_compilation_ends_well_and_soon(tmp_path: Path
         router.close()
 
 
-def test_bad_requests_are_refused_by_name_and_the_service_goes_on(
+def test_bad_requests_are_refused_by_name_and_the_service_continues(
     service: Service, client: Client
 ) -> None:
     with pytest.raises(ModelNotFoundError, match="no model 'nope'; this service has ending"):
@@ -192,7 +192,7 @@ def test_bad_requests_are_refused_by_name_and_the_service_goes_on(
     assert client.generate([1], model="endless", max_new_tokens=1).token_ids
 
 
-def test_a_huge_message_is_refused_unread_and_the_service_goes_on(client: Client) -> None:
+def test_a_huge_message_is_refused_unread_and_the_service_continues(client: Client) -> None:
     from shaperouter import MessageTooLargeError
 
     with pytest.raises(MessageTooLargeError, match="1048576"):
@@ -201,7 +201,7 @@ def test_a_huge_message_is_refused_unread_and_the_service_goes_on(client: Client
 
 
 def _startup_error(*arguments: str) -> str:
-    """Runs the daemon until it ends with the exit code of a start-up error."""
+    """Runs the service until it ends with the exit code of a startup error."""
     process = daemon(*arguments, "--log-format=json")
     _, log = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 78, log
@@ -247,7 +247,7 @@ def test_a_unix_socket_is_taken_over_from_a_dead_service_and_from_no_other(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_directory_that_misses_a_file_ends_the_start_with_its_name(
+def test_a_start_with_an_incomplete_model_directory_fails_by_name(
     tmp_path: Path,
 ) -> None:
     broken = Path(shutil.copytree(GOLDENS / "gpt2-untied", tmp_path / "broken"))

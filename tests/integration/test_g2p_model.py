@@ -1,4 +1,4 @@
-"""The embedded T5 as users meet it: a word in, its phonemes out, equal to the reference."""
+"""The built-in T5 as users see it: a word in, its phonemes out, equal to the reference."""
 
 import json
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("case", EXPECTED["cases"], ids=lambda case: case["name"])
-def test_greedily_a_word_gets_the_references_phonemes(client: Client, case: dict[str, Any]) -> None:
+def test_greedy_phonemes_equal_the_reference(client: Client, case: dict[str, Any]) -> None:
     found = client.generate(case["prompt_text"], max_new_tokens=case["max_new_tokens"])
     assert list(found.token_ids) == case["token_ids"]
     assert found.text == case["text"]
 
 
 @pytest.mark.parametrize("case", EXPECTED["option_cases"], ids=lambda case: case["name"])
-def test_with_beams_a_word_gets_the_references_pronunciations(
+def test_pronunciations_of_beam_search_equal_the_reference(
     client: Client, case: dict[str, Any]
 ) -> None:
     found = client.generate(case["prompt_text"], **case["options"])

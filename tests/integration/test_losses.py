@@ -1,4 +1,4 @@
-"""Workers die, freeze, are cut off or are stopped under load: no request fails, none changes."""
+"""Workers die, freeze, disconnect or stop under load; no request fails or changes."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ class Worker(Daemon):
         )
 
     def queued(self) -> int:
-        """Runs that wait for a slot now, by the worker's own account."""
+        """Number of runs that wait for a slot, as the worker reports it."""
         with grpc.insecure_channel(self._socket) as channel:
             stub = worker_pb2_grpc.WorkerServiceStub(channel)
             snapshot = next(stub.Watch(worker_pb2.WatchRequest()))
@@ -81,7 +81,7 @@ class Worker(Daemon):
 
 
 class Cluster:
-    """Workers, routers in front of all of them, and clients of those."""
+    """Workers, routers in front of them, and clients of the routers."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -103,13 +103,13 @@ class Cluster:
         self.expected = self.generate()
 
     def wait_for_workers(self, count: int) -> None:
-        """Waits until every router uses so many workers."""
+        """Waits until every router uses this many workers."""
         wait_until(
             lambda: all(client.model("endless").ready_workers == count for client in self.clients)
         )
 
     def resumed(self, *reasons: str) -> float:
-        """Runs that went on elsewhere for any of these reasons, so far."""
+        """Number of runs so far that continued elsewhere for one of these reasons."""
         return sum(
             router.metric("shaperouter_runs_resumed_total", reason=reason)
             for router in self.routers
@@ -117,11 +117,11 @@ class Cluster:
         )
 
     def running(self) -> list[Worker]:
-        """The workers whose processes live."""
+        """The workers whose processes are alive."""
         return [worker for worker in self.workers if worker.process.poll() is None]
 
     def generate(self, disturb: Callable[[Worker], None] | None = None) -> list[tuple[Any, ...]]:
-        """Runs many requests at once, disturbs a busy worker under them, and returns their tokens.
+        """Runs many requests at once, disturbs a busy worker, and returns the requests' tokens.
 
         Args:
             disturb: What is done to it: to one that has runs with a slot and runs without.
@@ -148,7 +148,7 @@ class Cluster:
             return [call.result() for call in calls]
 
     def _busiest(self) -> Worker:
-        """The worker with the longest queue, once there is one."""
+        """The worker with the longest queue; waits until there is a queue."""
         queued: dict[Worker, int] = {}
 
         def waiting() -> bool:
@@ -165,7 +165,7 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(stack)
 
 
-def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster: Cluster) -> None:
+def test_independent_routers_request_a_graph_on_the_same_worker(cluster: Cluster) -> None:
     wanted = [f"endless decode 2x{length}" for length in (64, 128)]
 
     def warm(client: Client) -> list[Graph]:
@@ -181,7 +181,7 @@ def test_routers_that_share_nothing_have_a_graph_made_on_the_same_worker(cluster
     assert [graph.compiles + graph.loads for graph in made] == [1, 1]
 
 
-def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
+def test_a_frozen_worker_loses_no_token_and_is_used_again(cluster: Cluster) -> None:
     before = cluster.resumed(*UNHEARD)
     try:
         assert cluster.generate(lambda worker: worker.signal(signal.SIGSTOP)) == cluster.expected
@@ -193,7 +193,7 @@ def test_a_frozen_worker_costs_nobody_a_token_and_is_used_again(cluster: Cluster
     assert cluster.generate() == cluster.expected
 
 
-def test_a_worker_that_is_cut_off_costs_nobody_a_token_and_is_used_again(cluster: Cluster) -> None:
+def test_a_disconnected_worker_loses_no_token_and_is_used_again(cluster: Cluster) -> None:
     before = cluster.resumed(*UNHEARD)
     try:
         assert cluster.generate(lambda worker: worker.proxy.cut()) == cluster.expected
@@ -205,7 +205,7 @@ def test_a_worker_that_is_cut_off_costs_nobody_a_token_and_is_used_again(cluster
     assert cluster.generate() == cluster.expected
 
 
-def test_a_worker_that_is_stopped_costs_nobody_a_token(cluster: Cluster) -> None:
+def test_a_stopped_worker_loses_no_token(cluster: Cluster) -> None:
     before = cluster.resumed("draining")
     assert cluster.generate(lambda worker: worker.signal(signal.SIGTERM)) == cluster.expected
     assert cluster.resumed("draining") > before
@@ -215,7 +215,7 @@ def test_a_worker_that_is_stopped_costs_nobody_a_token(cluster: Cluster) -> None
     assert stopped.process.returncode == 0
 
 
-def test_a_worker_that_is_killed_costs_nobody_a_token(cluster: Cluster) -> None:
+def test_a_killed_worker_loses_no_token(cluster: Cluster) -> None:
     before = cluster.resumed("lost")
     assert cluster.generate(lambda worker: worker.signal(signal.SIGKILL)) == cluster.expected
     assert cluster.resumed("lost") > before
@@ -225,7 +225,7 @@ def test_a_worker_that_is_killed_costs_nobody_a_token(cluster: Cluster) -> None:
         )
 
 
-def test_a_local_worker_that_hangs_is_replaced_and_its_stream_goes_on() -> None:
+def test_a_local_worker_that_hangs_is_replaced_and_its_stream_continues() -> None:
     with (
         serving(MODEL, "--hang-timeout=4", env=kept_compilations()) as service,
         Client(service.address) as client,

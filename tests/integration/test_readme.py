@@ -1,4 +1,4 @@
-"""What the README shows works as it is written."""
+"""The README's examples work as written."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A worker whose budget is spent is replaced under load: no request fails, none changes."""
+"""A worker with a spent budget is replaced under load; no request fails or changes."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ def prompt(index: int) -> list[int]:
     return [1 + index] * PROMPT
 
 
-def test_a_worker_that_spent_its_budget_is_replaced_and_no_stream_notices() -> None:
+def test_a_worker_with_a_spent_budget_is_replaced_without_a_lost_token() -> None:
     with (
         serving(MODEL, f"--max-graphs={MAX_GRAPHS}", env=kept_compilations()) as service,
         Client(service.address, timeout=PATIENCE) as client,
@@ -47,7 +47,7 @@ def test_a_worker_that_spent_its_budget_is_replaced_and_no_stream_notices() -> N
         ended = threading.Event()
 
         def stream(index: int) -> int:
-            """Streams the same until the end, and once after it; returns how often."""
+            """Repeats a stream until the end of the test and once more; returns how often."""
             streams = 0
             while True:
                 is_last = ended.is_set()

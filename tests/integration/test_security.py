@@ -1,4 +1,4 @@
-"""A router and a worker apart, with TLS at every port but health, and tokens: as real processes."""
+"""A router and a worker as real processes, with tokens, and TLS on all ports except health."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @pytest.fixture
 def ports() -> tuple[int, ...]:
-    """Ports that nobody listens at."""
+    """Unused ports."""
     with contextlib.ExitStack() as stack:
         holders = [stack.enter_context(socket.socket()) for _ in range(3)]
         for holder in holders:
@@ -31,7 +31,7 @@ def ports() -> tuple[int, ...]:
 
 
 def health(port: int) -> int | None:
-    """What a process says of its readiness in plain text; None while nobody answers."""
+    """The readiness that a process reports in plain text; None while it does not answer."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
             request = health_pb2.HealthCheckRequest(service="readiness")

@@ -54,7 +54,7 @@ def test_requests_with_options_equal_the_reference_unary_and_streamed(client: Cl
 
 
 def _client_options(options: dict[str, Any]) -> GenerationOptions:
-    """Options of a golden case as the client takes them."""
+    """The options of a golden case for the client."""
     given = dict(options)
     if "early_stopping" in given:
         forms = {"heuristic": False, "first": True, "never": "never"}
@@ -66,7 +66,7 @@ def _client_options(options: dict[str, Any]) -> GenerationOptions:
     return cast(GenerationOptions, given)
 
 
-def test_a_response_tells_its_signatures_timings_and_usage(client: Client) -> None:
+def test_a_response_reports_its_signatures_timings_and_usage(client: Client) -> None:
     result = client.generate([1, 2, 3], model="endless", max_new_tokens=20)
     prefill, *decode = result.graphs
     assert prefill.asked.shape == "prefill 1x16"
@@ -144,7 +144,7 @@ def test_health_is_serving(service: Service, name: str) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_models_tell_their_limits(client: Client) -> None:
+def test_models_report_their_limits(client: Client) -> None:
     ending, endless = client.models()
     assert (ending.name, endless.name) == ("ending", "endless")
     assert (ending.max_length, ending.vocab_size, ending.slots) == (100, 120, 4)
@@ -200,7 +200,7 @@ def test_fifty_streams_with_cancellations_end_well_and_leave_no_slot_held(
 
 @dataclass(frozen=True)
 class Compiling:
-    """A service that compiles whatever it needs, and where XLA writes down what that is."""
+    """A service that compiles all graphs, and the directory where XLA dumps them."""
 
     service: Service
     client: Client
@@ -221,7 +221,7 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiling]:
         yield Compiling(service, client, dumps)
 
 
-def test_whatever_compiles_has_a_lower_priority_than_what_serves(compiling: Compiling) -> None:
+def test_compiling_threads_have_a_lower_priority_than_serving_ones(compiling: Compiling) -> None:
     worker = psutil.Process(compiling.service.worker_pid())
     before = _thread_seconds(worker)
     with compiling.client.warm_graphs(["tiny decode 1x64 beams 4"]) as steps:
@@ -244,10 +244,10 @@ def _thread_seconds(process: psutil.Process) -> dict[int, float]:
     return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
 
 
-def test_every_signature_is_traced_and_compiled_once_by_xlas_own_account(
+def test_every_signature_is_compiled_once_according_to_xla(
     compiling: Compiling,
 ) -> None:
-    """Counts the modules that XLA itself writes down, beside what /metrics says."""
+    """Compares the number of modules that XLA dumps with /metrics."""
     service, client = compiling.service, compiling.client
     for prompt_tokens in (1, 5, 20, 5, 1, 20, 16):
         for _ in client.warm_graphs(["tiny prefill 1x16", "tiny decode 2x64"]):

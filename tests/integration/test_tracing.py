@@ -1,4 +1,4 @@
-"""One trace from the caller through router and worker, as a collector of OpenTelemetry gets it."""
+"""One trace from the caller through router and worker, as an OpenTelemetry collector gets it."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -18,7 +18,7 @@ REQUEST = "shaperouter.v1.GenerationService/Generate"
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps the spans it is sent, by the service that they are of."""
+    """Collects spans, by service."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, trace_pb2.Span]] = []
@@ -86,7 +86,7 @@ def test_a_request_is_one_trace_down_to_the_device(collector: Collector) -> None
         assert part.end_time_unix_nano <= run.end_time_unix_nano + 1e7
 
 
-def test_without_a_collector_the_log_says_so_in_its_own_form() -> None:
+def test_a_missing_collector_is_logged_in_the_format_of_the_log() -> None:
     # Nobody listens on the port for discarding; spans are sent at once.
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",

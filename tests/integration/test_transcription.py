@@ -58,7 +58,7 @@ def client(hearing: Service) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("greedy")])
-def test_a_sound_is_heard_as_by_the_reference(client: Client, name: str) -> None:
+def test_transcripts_equal_the_reference(client: Client, name: str) -> None:
     case = CASES[name]
     (expected,) = case["sequences"]
     right = expected["token_ids"]
@@ -70,7 +70,7 @@ def test_a_sound_is_heard_as_by_the_reference(client: Client, name: str) -> None
     assert heard.language.code == "l1"
 
 
-def test_the_language_is_heard_and_words_are_timed(client: Client) -> None:
+def test_the_language_is_detected_and_words_are_timed(client: Client) -> None:
     options: TranscriptionOptions = BY_WINDOWS | {"word_timestamps": True}
     del options["language"]
     heard = client.transcribe(wav(noise(1.5)), model="hearing", **options)
@@ -96,7 +96,7 @@ def test_sampled_transcripts_are_the_same_for_a_seed(client: Client) -> None:
     assert other.segments != first.segments
 
 
-def test_samples_are_transcribed_as_they_come(client: Client) -> None:
+def test_samples_are_transcribed_as_they_arrive(client: Client) -> None:
     samples = noise(3.0)
     progress: list[TranscriptionProgress] = []
 
@@ -124,7 +124,7 @@ def test_samples_are_transcribed_as_they_come(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("audio", "arguments", "message"), BAD_AUDIO)
-def test_what_cannot_be_transcribed_is_named(
+def test_invalid_recordings_are_refused_by_name(
     client: Client, audio: bytes, arguments: dict[str, Any], message: str
 ) -> None:
     given: dict[str, Any] = {"model": "hearing"} | arguments
@@ -134,12 +134,12 @@ def test_what_cannot_be_transcribed_is_named(
         list(client.transcribe_stream(audio, **given))
 
 
-def test_a_model_that_hears_takes_no_text(client: Client) -> None:
+def test_a_transcribing_model_refuses_text(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="model: must be a model that takes text, got"):
         client.generate([5, 6], model="hearing")
 
 
-def test_the_service_goes_on_after_bad_input(client: Client, hearing: Service) -> None:
+def test_the_service_continues_after_bad_input(client: Client, hearing: Service) -> None:
     worker, before = (
         hearing.worker_pid(),
         client.transcribe(wav(noise(1.0)), model="hearing", **BY_WINDOWS),
@@ -156,7 +156,7 @@ def test_the_service_goes_on_after_bad_input(client: Client, hearing: Service) -
     wait_until(lambda: not hearing.metric("shaperouter_slots", model="hearing", state="active"))
 
 
-def test_a_model_tells_that_it_hears(client: Client) -> None:
+def test_a_model_reports_that_it_transcribes(client: Client) -> None:
     model = client.model("hearing")
     assert model.kind is ModelKind.TRANSCRIBER
     assert model.languages == ("l0", "l1", "l2", "l3", "l4")
@@ -164,7 +164,7 @@ def test_a_model_tells_that_it_hears(client: Client) -> None:
     assert model.ladders.align_lengths == (64,)
 
 
-def test_what_is_cancelled_leaves_its_slot(client: Client, hearing: Service) -> None:
+def test_a_cancelled_transcription_frees_its_slot(client: Client, hearing: Service) -> None:
     with client.transcribe_stream(wav(noise(LONG_SECONDS)), model="hearing", **BY_WINDOWS) as heard:
         next(heard)
     wait_until(
@@ -175,7 +175,7 @@ def test_what_is_cancelled_leaves_its_slot(client: Client, hearing: Service) -> 
     )
 
 
-def test_metrics_tell_what_was_transcribed_and_nothing_was_traced_twice(
+def test_metrics_count_transcribed_audio_and_no_graph_is_traced_twice(
     client: Client, hearing: Service
 ) -> None:
     name = "shaperouter_audio_seconds_total"
@@ -194,7 +194,7 @@ def test_metrics_tell_what_was_transcribed_and_nothing_was_traced_twice(
     assert max(traces.values()) <= 1
 
 
-def test_a_transcript_goes_on_where_its_worker_was_lost(client: Client, hearing: Service) -> None:
+def test_a_transcription_continues_after_a_lost_worker(client: Client, hearing: Service) -> None:
     recording = wav(noise(LONG_SECONDS))
     expected = client.transcribe(recording, model="hearing", **BY_WINDOWS).segments
     assert len(expected) > LONG_SECONDS

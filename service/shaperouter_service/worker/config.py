@@ -1,4 +1,4 @@
-"""What an engine is configured with, from the command line down to the device thread."""
+"""The configuration of an engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,39 +8,39 @@ from typing import Literal
 from shaperouter_service.routing.ladders import PREFILL_PIECE
 from shaperouter_service.routing.signatures import Signature
 
-# Seconds. A call is made to take a tenth of one, and the longest healthy ones take a few on the
-# slowest machine; compilations are not calls, and may take minutes.
+# Seconds. A call should take 0.1 s, and the longest healthy ones take a few seconds on the slowest
+# machine. Compilations are not calls and may take minutes.
 HANG_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """The configuration of an engine; `--help` of `shaperouterd worker` says more of each.
+    """The configuration of an engine; see `shaperouterd worker --help` for the details.
 
     Attributes:
         models: Directory of each model, by name.
         dtype: Type of the weights, and of caches without the native kernels; auto is bfloat16 on a
             GPU and float32 elsewhere.
-        kernels: Whether the native kernels compute products on a CPU, if they are there.
-        beam_cover: Whether to compile, before anybody asks, a graph that covers most beam searches.
-        slots: Requests without beam search that run at a time, for each model.
-        queue_limit: Requests that wait for a slot, for each model and beam width.
-        compile_threads: Compilations at a time.
+        kernels: Whether to use the native kernels on a CPU, if they are installed.
+        beam_cover: Whether to compile a graph that covers most beam searches in advance.
+        slots: Number of requests without beam search that can run at a time, for each model.
+        queue_limit: Maximum number of queued requests, for each model and beam width.
+        compile_threads: Maximum number of compilations at a time.
         compile_mode: When graphs are compiled.
         warm: Graphs to compile before the worker is ready, besides those that cover every request.
-        max_graphs: Maximum number of graphs, of all models.
-        max_memory_bytes: Memory of the process above which it compiles nothing more; 0 is no limit.
-        prefill_lengths: Chosen rungs of models, by name; others have those of `Ladders.default`.
+        max_graphs: Maximum number of graphs of all models.
+        max_memory_bytes: Memory of the process above which it compiles nothing; 0 means no limit.
+        prefill_lengths: Rungs of models, by name; other models have those of `Ladders.default`.
         decode_lengths: Likewise.
-        encode_lengths: Likewise, of models that have an encoder.
-        prefill_piece: Maximum tokens of a prompt that are read at a time; a family that has an
-            encoder may name less.
-        threads: Threads that compute one graph on a CPU; None is one a core. The first engine of a
-            process decides.
-        hang_timeout: Seconds after which a call of a graph has hung, and the process ends.
-        make_recorded: Whether to compile what the record of traffic says before anybody asks.
-        trace_apart: Whether to trace in a process of its own while requests run, which tracing in
-            this one would hold up; on a CPU only.
+        encode_lengths: Likewise, for models with an encoder.
+        prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
+            may set less.
+        threads: Number of threads that compute a graph on a CPU; None means one per core. The first
+            engine of a process decides.
+        hang_timeout: Seconds after which a call of a graph counts as hung and the process ends.
+        make_recorded: Whether to compile the graphs of the record of traffic in advance.
+        trace_apart: Whether to trace in a separate process while requests run, which tracing in
+            this process would delay; on a CPU only.
     """
 
     models: Mapping[str, Path]

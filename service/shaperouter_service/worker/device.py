@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 class DeviceThread(threading.Thread):
-    """Gives each lane its turn while there is anything to do, and sleeps otherwise."""
+    """Gives lanes their turns while there is work, and sleeps otherwise."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class DeviceThread(threading.Thread):
 
         Args:
             lanes: The lanes that share the device.
-            on_turn: Called after turns in which the device did something.
-            on_defect: Called if a turn raises: what the lanes hold can't be trusted any more, and
-                the process should be replaced.
+            on_turn: Called after turns that used the device.
+            on_defect: Called if a turn raises an error. The state of the lanes is then unreliable,
+                so the process should be replaced.
         """
         super().__init__(name="device", daemon=True)
         self._lanes = lanes
@@ -35,11 +35,11 @@ class DeviceThread(threading.Thread):
         self._wake = threading.Event()
 
     def wake(self) -> None:
-        """Tells that something has changed: a run, a cancellation or a graph's state."""
+        """Wakes the thread after a change: a run, a cancellation or the state of a graph."""
         self._wake.set()
 
     def run(self) -> None:
-        """Takes turns for ever."""
+        """Gives lanes their turns until a turn raises an error."""
         try:
             while True:
                 self._wake.clear()
@@ -47,7 +47,7 @@ class DeviceThread(threading.Thread):
                     self._on_turn()
                 else:
                     self._wake.wait()
-        # Also what no one foresaw must end the worker instead of leaving requests to hang.
+        # Any error must end the worker; otherwise its requests would hang.
         except BaseException:
             log.exception("the device thread failed")
             self._on_defect()
@@ -60,7 +60,7 @@ class DeviceThread(threading.Thread):
         """
         isolating = next((lane for lane in self._lanes if lane.isolates), None)
         if isolating is not None:
-            # The others only pause, which may be for long: who waits there may leave.
+            # The other lanes pause, possibly for long, but their runs can still be cancelled.
             for lane in self._lanes:
                 lane.let_go()
             if isolating.turn():

@@ -1,11 +1,11 @@
-"""The queue of a lane: bounded, and fair between those who ask.
+"""The queue of a lane: bounded, and fair between clients.
 
-Start-time fair queueing (Goyal, Vin and Cheng, 1996): a run's tag says when the runs of its client
-before it would have ended, had every client the same share of the device. Runs leave in order of
-their tags, so who asks for much waits behind his own runs, and not before those of others.
+Start-time fair queueing (Goyal, Vin and Cheng, 1996): the tag of a run is the virtual time at which
+its client's earlier runs would have ended if all clients had the same share of the device. Runs
+leave in the order of their tags, so a heavy client delays only itself.
 
-A client pays, in tokens, when a run of his starts, and gets back at its end what that did not use:
-who asks for many tokens and needs few, or cancels, is not held to what he asked for.
+A client is charged in tokens when its run starts, and refunded the unused ones when the run ends.
+So a client that requests many tokens but uses few, or cancels, pays only for those used.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from shaperouter_service.worker.run import Phase, Run
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """A run's place, with the tag of what was started last when it came: its own is no less."""
+    """A queued run, and the virtual time of its arrival, which is the minimum of its tag."""
 
     run: Run
     since: int
@@ -31,25 +31,25 @@ class FairQueue:
         """Starts empty.
 
         Args:
-            model: What runs wait for, for errors.
-            limit: Most runs that wait. A client alone can take half of it, two a third each, and so
-                on: there is always room for one more.
+            model: Name of the model, for errors.
+            limit: Maximum number of queued runs. A single client may take half of it, two a third
+                each, and so on, so there is always room for another client.
         """
         self._model = model
         self._limit = limit
         # In order of arrival.
         self._places: list[_Place] = []
-        # The largest tag of those that were started.
+        # The virtual time: the largest tag of a started run.
         self._now = 0
-        # When what each client has started would have ended.
+        # The virtual time at which each client's started runs would have ended.
         self._ends: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many runs wait."""
+        """Number of queued runs."""
         return len(self._places)
 
     def __iter__(self) -> Iterator[Run]:
-        """Those that wait, in the order in which they are due."""
+        """The queued runs in the order of their tags."""
         tags = self._tags()
         # Sorting keeps the order of arrival among equal tags.
         return (place.run for place, _ in sorted(tags, key=lambda tagged: tagged[1]))
@@ -58,7 +58,7 @@ class FairQueue:
         """Adds a run.
 
         Raises:
-            QueueFullError: There is no room, or none for its client.
+            QueueFullError: The queue, or the client's share of it, is full.
         """
         if len(self._places) >= self._limit:
             raise QueueFullError(self._model, self._limit)
@@ -70,14 +70,14 @@ class FairQueue:
         self._places.append(_Place(run=run, since=self._now))
 
     def start(self, run: Run) -> None:
-        """Takes out a run that gets its slot, for which its client pays."""
+        """Removes a run that gets a slot, and charges its client."""
         ((place, tag),) = (tagged for tagged in self._tags() if tagged[0].run is run)
         self._places.remove(place)
         self._now = max(self._now, tag)
         if not run.resumed:
             start = max(place.since, self._ends.get(run.client, 0))
             self._ends[run.client] = start + _price(run)
-        # Who has not asked for a while is as one who never has.
+        # Forget clients whose charges are in the past.
         waiting = {place.run.client for place in self._places}
         self._ends = {
             client: end
@@ -86,22 +86,22 @@ class FairQueue:
         }
 
     def end(self, run: Run) -> None:
-        """Pays back what a run that was started has not used."""
+        """Refunds the unused tokens of a started run."""
         if not run.resumed and run.client in self._ends:
             self._ends[run.client] -= _unused(run)
 
     def remove(self, run: Run) -> None:
-        """Takes out a run that fails."""
+        """Removes a run that fails."""
         self.drop(lambda each: each is run)
 
     def take_all(self) -> list[Run]:
-        """Takes out all runs, in the order in which they are due."""
+        """Removes and returns all runs, in the order of their tags."""
         runs = list(self)
         self._places = []
         return runs
 
     def drop(self, unwanted: Callable[[Run], bool]) -> list[Run]:
-        """Takes out the runs that nobody wants any more, and returns them."""
+        """Removes and returns the unwanted runs."""
         kept: list[_Place] = []
         dropped: list[Run] = []
         for place in self._places:
@@ -113,11 +113,11 @@ class FairQueue:
         return dropped
 
     def _tags(self) -> Iterator[tuple[_Place, int]]:
-        """The places in order of arrival, each with its run's tag."""
+        """The queued runs in order of arrival, with their tags."""
         ends = dict(self._ends)
         for place in self._places:
             run = place.run
-            # It was due elsewhere already, and paid for.
+            # A resumed run was charged on another worker.
             tag = place.since if run.resumed else max(place.since, ends.get(run.client, 0))
             yield place, tag
             if not run.resumed:
@@ -129,6 +129,6 @@ def _price(run: Run) -> int:
 
 
 def _unused(run: Run) -> int:
-    # A prompt that is being read counts as not read: how far that has got is the graph's matter.
+    # A partly read prompt counts as unread.
     is_read = run.phase is not Phase.PREFILL
     return _price(run) - run.generated - is_read * len(run.token_ids)

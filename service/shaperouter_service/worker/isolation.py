@@ -1,12 +1,11 @@
-"""Isolation: a run that workers died with has the device to itself until it gets further.
+"""Isolation: a run that was on dead workers has the device to itself until its next token.
 
-A worker that dies takes all of its runs with it, and nobody can see which of them it died of. So a
-router asks for a run that was on several dead workers to be isolated: the other runs of this worker
-pause, whichever router they are from, while the device makes the run's next token. If the worker
-dies then, it died of this run; if not, the run was only near, and goes on with the others.
+A worker that dies loses all of its runs, and it is unknown which of them killed it. So a router
+asks to isolate a run that was on several dead workers: all other runs of this worker, from any
+router, pause while the device generates the run's next token. If the worker dies then, this run
+killed it. If not, the run continues beside the others.
 
-Beam search and alignment tell their router nothing before their end, so they are isolated until
-then.
+Runs with beam search or alignment send nothing before their end, so they are isolated until then.
 """
 
 import time
@@ -14,26 +13,24 @@ from collections.abc import Collection, Sequence
 
 from shaperouter_service.worker.run import Run
 
-# Seconds between the message that a run is isolated and its first call, which may end the process:
-# enough for the message to have left it.
+# Seconds between the message that a run is isolated and its first call, which may kill the process:
+# enough to send the message.
 NOTICE = 0.05
 
 
 def participants(runs: Sequence[Run], half_read: Collection[Run]) -> Sequence[Run]:
-    """The runs of a lane that may take part in its next calls.
-
-    Device thread only.
+    """The runs of a lane that take part in its next calls. For the device thread only.
 
     Args:
-        runs: Those that have a slot, in order of admission.
-        half_read: Those among them whose prompts are being read, in one batch.
+        runs: The runs that have a slot, in order of admission.
+        half_read: Those whose prompts are partly read, in one batch.
     """
     isolated = [run for run in runs if run.needs_isolation]
     if not isolated:
         return runs
     others = [run for run in runs if not run.needs_isolation]
     if any(run in others for run in half_read):
-        # Their batch is read to its end first: its pieces belong together.
+        # Finish reading their batch first, because its pieces belong together.
         return others
     run = next((run for run in isolated if run in half_read), isolated[0])
     if run.isolate():

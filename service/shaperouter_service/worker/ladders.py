@@ -1,4 +1,4 @@
-"""The ladders of a worker's models, and what is declared in terms of them."""
+"""The ladders of a worker's models, and checks of signatures against them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,17 +18,17 @@ def make_ladders(
     decode_lengths: Sequence[int] = (),
     encode_lengths: Sequence[int] = (),
 ) -> Ladders:
-    """Makes the ladders of one model.
+    """Creates the ladders of one model.
 
     Args:
-        name: As requests call the model.
+        name: Name of the model.
         family: Its dimensions.
-        slots: Requests without beam search that run at a time.
-        prefill_piece: Tokens of a prompt that are read at a time, at most: a family that has an
-            encoder may name less.
-        prefill_lengths: Chosen rungs; none are the usual ones.
+        slots: Number of requests without beam search that can run at a time.
+        prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
+            may set less.
+        prefill_lengths: The chosen rungs; empty for the default ones.
         decode_lengths: Likewise.
-        encode_lengths: Likewise; of a model that has an encoder.
+        encode_lengths: Likewise, for a model with an encoder.
 
     Raises:
         StartupError: The model cannot have the chosen rungs.
@@ -56,11 +56,11 @@ def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Sig
     """The graphs that cover every request of all models.
 
     Args:
-        ladders: Of each model, by name.
-        max_graphs: Most graphs that the worker may make.
+        ladders: The ladders, by model.
+        max_graphs: Maximum number of graphs of the worker.
 
     Raises:
-        StartupError: They are more than that.
+        StartupError: There are more than that.
     """
     first = [signature for name in ladders for signature in ladders[name].first(name)]
     if max_graphs < len(first):
@@ -72,16 +72,16 @@ def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Sig
 
 
 def is_of(ladders: Mapping[str, Ladders], signature: Signature) -> bool:
-    """Whether a signature is one of the ladders'."""
+    """Whether a signature is one of the ladders."""
     of_model = ladders.get(signature.model)
     return of_model is not None and signature in of_model.signatures(signature.model)
 
 
 def check_warm(ladders: Mapping[str, Ladders], warm: Iterable[Signature]) -> None:
-    """Checks graphs that are declared to be made at the start.
+    """Checks the graphs that are declared for the warm-up.
 
     Raises:
-        StartupError: One is none of the ladders'.
+        StartupError: A graph is not one of the ladders.
     """
     for signature in warm:
         if not is_of(ladders, signature):

@@ -1,4 +1,4 @@
-"""Putting runs into the rows of batches, so that one graph can advance them together."""
+"""Placing runs in the rows of a batch, so that one graph can advance them together."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -12,17 +12,17 @@ def place(
 ) -> Batch:
     """Brings runs together in a batch of a shape.
 
-    Most often they are there already. If the shape changes, rows that are no longer used vanish
-    with the old one, and so does the cost of decoding them.
+    Usually they are together already. When the shape changes, unused rows are dropped, so that they
+    cost nothing any more.
 
     Args:
-        runs: At least one, at most as many as the shape has rows; each in some batch.
+        runs: At least one run and at most as many as the shape has rows, each in some batch.
         neighbours: All runs that are in batches; those that are not in `runs` stay where they are.
-        shape: Of the graph.
-        alone: Whether neighbours may not be in the same batch: prefill writes to all of it.
+        shape: The shape of the graph.
+        alone: Whether the batch may have no other runs, because prefill writes to all of its rows.
 
     Returns:
-        The batch; each run's `batch` and `row` say where it is.
+        The batch. `batch` and `row` of each run are updated.
     """
     (batch, _), *_ = Counter(_batch_of(run) for run in runs).most_common()
     settled = [run for run in runs if run.batch is batch]

@@ -39,7 +39,7 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         emit: Called with the events of the run.
     """
     options = request.options
-    hears = model.transcripts is not None
+    transcribes = model.transcripts is not None
     source: Any = request.source_token_ids
     source_key, valid_length = b"", 0
     if request.sound is not None:
@@ -57,7 +57,7 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         source=source,
         source_key=source_key,
         # A window always has its full length.
-        source_length=model.max_source_length if hears else len(source),
+        source_length=model.max_source_length if transcribes else len(source),
         valid_length=valid_length,
         aligns=request.align_after is not None,
         generated_token_ids=request.generated_token_ids,
@@ -69,7 +69,9 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         options=Options.of(
             **{name: options[name] for name in ON_DEVICE},
             biases=options["biases"],
-            transcript=_rules(request.constraints or TranscriptConstraints()) if hears else (),
+            transcript=_rules(request.constraints or TranscriptConstraints())
+            if transcribes
+            else (),
         ),
         emit=emit,
         timings=Timings(arrived=time.monotonic()),
@@ -86,12 +88,12 @@ def check(request: RunRequest, model: ServedModel) -> None:
     """
     ids, options, num_beams = request.token_ids, request.options, request.options["num_beams"]
     source = request.source_token_ids
-    hears = model.transcripts is not None
-    longest_source = 0 if hears else model.max_source_length
+    transcribes = model.transcripts is not None
+    longest_source = 0 if transcribes else model.max_source_length
     aligns = request.align_after is not None
     # An alignment generates no tokens.
-    least_new = 0 if aligns else 1
-    # Without beam search there is one lane.
+    min_new_tokens = 0 if aligns else 1
+    # There is one lane without beam search.
     widest = model.ladders.lanes[-1].beams if num_beams > 1 else 1
     generated = request.generated_token_ids
     last_token = model.vocab_size - 1
@@ -99,7 +101,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
     stop_lengths = [len(string) for string in options["stop"]]
     bias_lengths = [len(token_ids) for token_ids, _ in options["biases"]]
     for field, value, low, high in (
-        ("token_ids", len(ids), 1, model.max_length - least_new),
+        ("token_ids", len(ids), 1, model.max_length - min_new_tokens),
         ("token_ids", min(ids, default=0), 0, last_token),
         ("token_ids", max(ids, default=0), 0, last_token),
         ("source_token_ids", len(source), min(1, longest_source), longest_source),
@@ -108,7 +110,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
         (
             "options.max_new_tokens",
             options["max_new_tokens"],
-            least_new,
+            min_new_tokens,
             0 if aligns else model.max_length - len(ids),
         ),
         ("options.eos_token_ids", len(options["eos_token_ids"]), 0, MAX_EOS_TOKENS),
@@ -135,7 +137,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
                 Violation(field=field, description=f"must be from {low} to {high}, got {value}")
             )
     for unasked, value in (("sound", request.sound), ("alignment", request.align_after)):
-        if not hears and value is not None:
+        if not transcribes and value is not None:
             raise InvalidRequestError(
                 Violation(
                     field=unasked, description=f"must not be set: {model.name} makes no transcripts"

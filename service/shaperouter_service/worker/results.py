@@ -1,4 +1,4 @@
-"""Reading what a run has got from the state of its batch."""
+"""Reading a run's results from the state of its batch."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ from shaperouter_service.worker.run import Run
 
 
 def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
-    """The tokens that a run without beam search has got since it was last read.
+    """The new tokens of a run without beam search.
 
     Args:
-        run: `generated` says how many it had.
-        state: After the call that made them.
-        logprobs: Of that call, [R, steps, ...].
+        run: The run; `generated` says how many tokens it had before.
+        state: The state after the call that generated them.
+        logprobs: The log-probabilities of that call, [R, steps, ...].
     """
     known = len(run.token_ids) + run.generated
     token_ids = state.tokens[run.row, 0, known : state.lengths[run.row]].tolist()
@@ -47,25 +47,25 @@ def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
 
 
 def hypotheses(run: Run, state: State) -> list[Hypothesis]:
-    """What a run with beam search has found, from best to worst.
+    """The hypotheses of a run with beam search, from best to worst.
 
-    Fewer than were asked for, or none, where the search had too few tokens to choose among.
+    There may be fewer than requested, or none, if the search had too few tokens to choose from.
     """
     beams, prompt = state.beams, len(run.token_ids)
     if not isinstance(beams, Beams):
         raise TypeError("a run with beam search needs a state with beams")
     found = []
-    for place in range(run.num_return_sequences):
-        if not beams.ended[run.row, place]:
+    for rank in range(run.num_return_sequences):
+        if not beams.ended[run.row, rank]:
             break
-        end = beams.ended_lengths[run.row, place]
-        token_ids = beams.ended_tokens[run.row, place, prompt:end].tolist()
-        logprobs = beams.ended_logprobs[run.row, place, prompt:end].tolist()
+        end = beams.ended_lengths[run.row, rank]
+        token_ids = beams.ended_tokens[run.row, rank, prompt:end].tolist()
+        logprobs = beams.ended_logprobs[run.row, rank, prompt:end].tolist()
         found.append(
             Hypothesis(
                 token_ids=token_ids,
                 finish_reason=finish_reason(run, token_ids),
-                score=float(beams.ended_scores[run.row, place]),
+                score=float(beams.ended_scores[run.row, rank]),
                 logprobs=[]
                 if run.logprobs is None
                 else [
@@ -90,7 +90,7 @@ def no_hypothesis(run: Run) -> InvalidRequestError:
 
 
 def no_speech(run: Run, state: State) -> float | None:
-    """The probability that nobody speaks; None where nobody asked."""
+    """The probability that nobody speaks; None if it was not requested."""
     rules = run.options.transcript
     if not rules or rules.no_speech_token[0] == NO_TOKEN:
         return None
@@ -98,7 +98,7 @@ def no_speech(run: Run, state: State) -> float | None:
 
 
 def aligned(run: Run, found: Aligned) -> Aligned:
-    """What tells when the tokens of a run were said, of all rows of its batch."""
+    """The part of an alignment that belongs to a run."""
     tokens = len(run.token_ids)
     return Aligned(
         scores=found.scores[run.row, :, :tokens], logprobs=found.logprobs[run.row, : tokens - 1]

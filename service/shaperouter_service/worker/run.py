@@ -22,7 +22,7 @@ from shaperouter_service.text import StopTokens
 
 
 class Phase(Enum):
-    """Where a run is.
+    """The phase of a run.
 
     ::
 
@@ -30,8 +30,8 @@ class Phase(Enum):
            │       ├──→ ALIGN ───→─────────────┤
            └───────┴─────────┴─────────┴───────┘
 
-    Without a source there is no encode; with one, no prefill of a prompt of one token. What is
-    aligned has its tokens already.
+    A run without a source is not encoded; with a source, a prompt of one token needs no prefill. A
+    run that aligns a transcript generates no tokens.
     """
 
     QUEUED = auto()
@@ -44,16 +44,16 @@ class Phase(Enum):
 
 @dataclass(kw_only=True)
 class Timings:
-    """When things happened to a run, in seconds of one monotonic clock; intervals follow.
+    """When things happened to a run, in seconds on the monotonic clock.
 
     Attributes:
-        arrived: It came to the worker.
-        admitted: It got a slot.
-        prefill_started: The first graph was called for it, which read its source or prompt.
-        first_token: Its first token was made.
-        ended: Its last token was made.
-        stalled_first: Time stalled before it had a slot.
-        stalled_later: Time stalled after its first token.
+        arrived: When it came to the worker.
+        admitted: When it got a slot.
+        prefill_started: When the first graph was called for it, to read its source or prompt.
+        first_token: When its first token was generated.
+        ended: When its last token was generated.
+        stalled_first: Seconds stalled before it had a slot.
+        stalled_later: Seconds stalled after its first token.
     """
 
     arrived: float
@@ -65,7 +65,7 @@ class Timings:
     stalled_later: float = 0.0
 
     def durations(self) -> RunTimings:
-        """The intervals between them, once the run has ended."""
+        """The intervals between these times, for a run that has ended."""
         return RunTimings(
             queue_seconds=self.admitted - self.arrived - self.stalled_first,
             stall_seconds=self.stalled_first + self.stalled_later,
@@ -76,13 +76,13 @@ class Timings:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run has ended well; its fields tell the rest.
+    """The run has succeeded.
 
     Attributes:
-        reason: Why; that of the best hypothesis with beam search.
-        hypotheses: Of beam search, from best to worst.
-        no_speech: Probability that nobody speaks, of a transcript that was asked for it.
-        aligned: What tells when the tokens were said, if that was asked for: of one row.
+        reason: Why it ended; with beam search, the reason of the best hypothesis.
+        hypotheses: The hypotheses of beam search, from best to worst.
+        no_speech: The probability that nobody speaks, if it was requested.
+        aligned: The attention of the tokens to the source, if an alignment was requested.
     """
 
     reason: FinishReason
@@ -93,7 +93,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """The run has ended badly."""
+    """The run has failed."""
 
     error: ServiceError
 
@@ -103,39 +103,39 @@ Event = Stalled | Isolated | NewTokens | Ended | Failed
 
 @dataclass(kw_only=True, eq=False)
 class Run:
-    """One request. Touched by the device thread alone once it is submitted, but for `cancelled`.
+    """One run. Once it is submitted, only the device thread may change it, except `cancelled`.
 
     Attributes:
-        request_id: For logs.
-        client: Who asks, for fairness between those who wait.
-        resumed: It had a slot on another worker, and goes on here.
-        suspect: Workers died with it, so it is isolated; see `isolation`.
-        lane_beams: Width of the lane it runs in, at least `num_beams`; 0 is the narrowest.
-        token_ids: The prompt; the decoder's, if there is an encoder.
-        source: What an encoder reads; empty without one.
-        source_key: Equal for equal sources; empty if it is not worth knowing.
-        source_length: Places that it takes.
-        valid_length: Of these, places of a recording; the rest of its window is padding.
-        aligns: The tokens are a whole transcript, that is to be aligned with the source.
-        generated_token_ids: What has been made of it elsewhere, which it goes on after.
-        max_new_tokens: Most tokens to make, those made elsewhere among them.
+        request_id: Id of the request, for logs.
+        client: The client, for fairness between queued runs.
+        resumed: Whether it had a slot on another worker, and continues here.
+        suspect: Whether workers died with it, so that it is isolated; see `isolation`.
+        lane_beams: Beam width of its lane, at least `num_beams`; 0 means the narrowest.
+        token_ids: The prompt; with an encoder, the decoder's prompt.
+        source: The input of the encoder; empty without one.
+        source_key: Equal for equal sources; empty if sources need not be compared.
+        source_length: Length of the source, in positions.
+        valid_length: Positions of a window that belong to the recording; the rest is padding.
+        aligns: Whether the tokens are a whole transcript, to be aligned with the source.
+        generated_token_ids: Tokens that another worker generated; the run continues after them.
+        max_new_tokens: Maximum number of tokens to generate, including those of other workers.
         eos_token_ids: Tokens that end it.
-        num_beams: Hypotheses of beam search; 1 is none.
-        num_return_sequences: Hypotheses to return.
-        stop_tokens: Tells what completes a stop string; None without, and without beam search.
-        logprobs: Likeliest tokens to report at each step; None for no log-probabilities at all.
-        options: Its record for the device, the above among them.
+        num_beams: Number of hypotheses of beam search; 1 means no beam search.
+        num_return_sequences: Number of hypotheses to return.
+        stop_tokens: Finds tokens that complete a stop string; only with beam search.
+        logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
+        options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.
         timings: When things happened.
         cancelled: Set from any thread; the slot is freed at the next chunk boundary.
-        phase: Where it is.
-        batch: The batch it is in, once its prefill has begun.
-        row: Its row there.
-        generated: Tokens made so far, by each hypothesis, here and elsewhere.
-        padded_prompt_tokens: Tokens that its prefill computed.
-        padded_source_tokens: Places that its encode computed, if one did for it.
-        uses: The graphs that served it, by what was asked and what served.
-        stalled_since: When it began to wait for a graph; only while it is stalled.
+        phase: Its current phase.
+        batch: Its batch, from the beginning of its prefill on.
+        row: Its row in the batch.
+        generated: Number of tokens generated so far, of each hypothesis, on all workers.
+        padded_prompt_tokens: Number of tokens that its prefill computed.
+        padded_source_tokens: Number of positions that its encode computed, if it had one.
+        uses: The graphs that served it, by the signature asked and the signature served.
+        stalled_since: When its present stall began.
     """
 
     request_id: str
@@ -176,35 +176,35 @@ class Run:
 
     @property
     def read_tokens(self) -> int:
-        """Tokens that its prefill reads; see `State.read_lengths`."""
+        """Number of tokens that its prefill reads; see `State.read_lengths`."""
         if self.has_source:
             return len(self.token_ids) + len(self.generated_token_ids) - 1
         return len(self.token_ids) + max(0, len(self.generated_token_ids) - 1)
 
     @property
     def has_source(self) -> bool:
-        """Whether an encoder reads something for it."""
+        """Whether an encoder reads a source for it."""
         return self.source_length > 0
 
     @property
     def begun(self) -> bool:
-        """Whether it has had a token here."""
+        """Whether it has had a token on this worker."""
         return self.generated > len(self.generated_token_ids)
 
     @property
     def stalled_on(self) -> Signature | None:
-        """The graph that it waits for; None while it waits for none."""
+        """The signature of the graph that it waits for, or None."""
         return None if self._stalled_on is None else self._stalled_on.signature
 
     @property
     def needs_isolation(self) -> bool:
-        """Whether the device should do nothing but advance it, once it has a slot."""
+        """Whether the device must run it alone once it has a slot."""
         if not self.suspect or self._stalled_on is not None or self.phase is Phase.ENDED:
             return False
         return self.num_beams > 1 or self.aligns or not self.begun
 
     def isolate(self) -> bool:
-        """Tells that it has the device to itself; returns whether that is news."""
+        """Reports that it has the device to itself; returns whether that is new."""
         is_new = not self._is_isolated
         if is_new:
             self._is_isolated = True
@@ -212,13 +212,13 @@ class Run:
         return is_new
 
     def attended(self, beams: int) -> int:
-        """Places its next step attends to, in a lane of `beams`: the newest tokens' included."""
+        """Positions that its next step attends to in a lane of `beams`, newest tokens included."""
         if self.has_source:
             return len(self.token_ids) - 1 + beams * (self.generated + 1)
         return len(self.token_ids) + beams * max(1, self.generated)
 
     def stall(self, graph: Graph, now: float) -> None:
-        """Begins to wait for a graph, or goes on waiting."""
+        """Starts to wait for a graph, or keeps waiting for it."""
         if self._stalled_on is not graph:
             self.resume(now)
             self._stalled_on, self.stalled_since = graph, now
@@ -226,7 +226,7 @@ class Run:
             self.emit(Stalled(graph.signature))
 
     def resume(self, now: float) -> None:
-        """Ends the waiting, if it waits."""
+        """Ends the stall, if there is one."""
         if self._stalled_on is None:
             return
         waited = now - self.stalled_since
@@ -238,17 +238,17 @@ class Run:
             self.timings.stalled_first += waited
 
     def use(self, asked: Signature, served: Signature, seconds: float) -> None:
-        """Notes a call of a graph."""
+        """Counts a call of a graph."""
         use = GraphUse(asked=asked, served=served, calls=1, device_seconds=seconds)
         known = self.uses.get((asked, served))
         self.uses[asked, served] = use if known is None else known + use
 
 
 def in_phase(runs: Iterable[Run], phase: Phase) -> list[Run]:
-    """Those of some runs that are in a phase."""
+    """The runs that are in a phase."""
     return [run for run in runs if run.phase is phase]
 
 
 def in_batches(runs: Iterable[Run]) -> list[Run]:
-    """Those of some runs that are in batches, beside which others may lie."""
+    """The runs that are in batches."""
     return [run for run in runs if run.batch is not None]

@@ -1,4 +1,4 @@
-"""The trace of a run on a worker, made of what happens to it anyway."""
+"""The trace of a run on a worker, built from its events and timings."""
 
 import time
 
@@ -9,10 +9,10 @@ from shaperouter_service.worker.run import Event, Run
 
 
 class RunTrace:
-    """One run's span and its parts. Belongs to the event loop; idle where nothing is traced."""
+    """One run's span and its parts. Only the event loop may use it; idle without tracing."""
 
     def __init__(self, run: Run, model: str) -> None:
-        """The run has come, as part of a call."""
+        """Starts the span of a run, as part of the current call."""
         self._run = run
         self._span = start_span(
             "run",
@@ -21,14 +21,14 @@ class RunTrace:
                 "shaperouter.request_id": run.request_id,
                 "shaperouter.resumed": run.resumed,
             },
-            # Its parts begin then, and the device may have been at it for a while.
+            # The run may already be on the device, and its parts begin at its arrival.
             start=run.timings.arrived,
         )
-        # The graph that it waits for, and since when.
+        # The graph that the run waits for, and since when.
         self._stall: tuple[Signature, float] | None = None
 
     def note(self, event: Event) -> None:
-        """Something has happened to it."""
+        """Records an event of the run."""
         if not self._span:
             return
         self._end_stall()
@@ -38,7 +38,7 @@ class RunTrace:
             self._span.event("chunk", {"shaperouter.tokens": len(event.token_ids)})
 
     def end(self, error: str = "") -> None:
-        """It has ended, or nobody waits for it any more: the parts are those that it came to."""
+        """Ends the span of a run that has ended or was abandoned, with the parts it reached."""
         if not self._span:
             return
         self._end_stall()
@@ -62,7 +62,7 @@ class RunTrace:
         if self._stall is not None:
             signature, since = self._stall
             self._stall = None
-            # Before the first token nothing is heard of its prefill, with which the stall ended.
+            # A stall before prefill ends with it, but no event says so.
             until = self._run.timings.prefill_started
             end = until if until > since else time.monotonic()
             self._span.part("stall", since, end, {"shaperouter.graph": str(signature)})

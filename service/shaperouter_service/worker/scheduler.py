@@ -261,7 +261,7 @@ class LaneScheduler:
             self._recorder.prompt(self.model.name, run.read_tokens)
         self._recorder.run(self.model.name, self.beams, self.covers.positions(run))
 
-    # --- Reading -----------------------------------------------------------------------------
+    # --- Reading and decoding ----------------------------------------------------------------
 
     def read(self, runs: Sequence[Run]) -> bool:
         """Makes one call that reads, if a run needs it and streams are owed no time."""
@@ -273,8 +273,6 @@ class LaneScheduler:
             return False
         self.owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
         return True
-
-    # --- Decode ------------------------------------------------------------------------------
 
     def decode(self, runs: Sequence[Run]) -> bool:
         """Decodes a chunk of the runs that ready graphs cover; returns whether there were any."""

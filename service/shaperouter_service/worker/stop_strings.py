@@ -1,7 +1,7 @@
 """Stop strings of beam search: before each step, the tokens that would complete one.
 
-Without beam search the router looks for them in the text. A search must know them to choose tokens,
-for each hypothesis; so runs that have some get one step a call.
+Without beam search the router finds stop strings in the text. Beam search must know the completing
+tokens of each hypothesis to choose tokens, so runs with stop strings get one step per call.
 """
 
 import threading
@@ -17,28 +17,28 @@ from shaperouter_service.worker.run import Run
 
 
 class Vocabularies:
-    """What the tokens of each model add to a text, loaded when it is first asked for."""
+    """The vocabularies of models, each loaded at its first use."""
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
-        """Loads nothing yet.
+        """Starts without vocabularies.
 
         Args:
-            directories: Of each model by name.
+            directories: The models' directories, by name.
         """
         self._directories = directories
         self._loaded: dict[str, Vocabulary] = {}
         self._lock = threading.Lock()
 
     def stop_tokens(self, model: str, size: int, stop: Sequence[str]) -> StopTokens:
-        """The tokens that complete stop strings; takes seconds the first time.
+        """Finds the tokens that complete stop strings; takes seconds the first time.
 
         Args:
-            model: A model's name.
+            model: Name of the model.
             size: V of the model.
-            stop: The strings, none of them empty.
+            stop: The stop strings, none of them empty.
 
         Raises:
-            InvalidRequestError: It is not known which do.
+            InvalidRequestError: The model's tokenizer does not tell which tokens do.
         """
         with self._lock:
             if model not in self._loaded:
@@ -58,7 +58,7 @@ class Vocabularies:
 
 
 def completing_tokens(runs: Iterable[Run], state: State) -> dict[int, list[np.ndarray]]:
-    """Of rows whose runs have stop strings, what completes one after each hypothesis."""
+    """The tokens that complete a stop string after each hypothesis, by row."""
     return {
         run.row: [
             run.stop_tokens.after(hypothesis[len(run.token_ids) : state.lengths[run.row]].tolist())

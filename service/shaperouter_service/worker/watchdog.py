@@ -1,4 +1,4 @@
-"""Noticing that the device does not come back from a call."""
+"""Detection of device calls that hang."""
 
 import contextlib
 import threading
@@ -13,12 +13,12 @@ from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)
 
-# Looks at the call under way within the time that it may take.
+# Number of checks within the time that a call may take.
 CHECKS = 10
 
 
 class _Run(Protocol):
-    """What is told of a run; see `run.Run`."""
+    """The part of a run that is logged; see `run.Run`."""
 
     request_id: str
 
@@ -33,30 +33,30 @@ class Call:
 
 
 class Watchdog(threading.Thread):
-    """Watches one call at a time, the device thread's.
+    """Watches the calls of the device thread, one at a time.
 
-    Time is told in checks, so that a process that was paused does not take that for a hang.
+    Time is counted in checks, so that a pause of the process does not look like a hang.
     """
 
     def __init__(self, limit: float, *, on_hang: Callable[[], None]) -> None:
         """Prepares the thread; `start` starts it.
 
         Args:
-            limit: Seconds that a call may take.
-            on_hang: Called from here, once, when one takes longer. Nothing can be done about the
-                call: it is the process that must go.
+            limit: Maximum seconds of a call.
+            on_hang: Called once from this thread when a call takes longer. The call cannot be
+                interrupted, so the process must be replaced.
         """
         super().__init__(name="watchdog", daemon=True)
         self._limit = limit
         self._on_hang = on_hang
         self._call: Call | None = None
-        # The call of the last check, and how many checks in a row have seen it.
+        # The call of the last check, and how many checks in a row saw it.
         self._watched: Call | None = None
         self._checks = 0
 
     @contextlib.contextmanager
     def watching(self, signature: Signature, runs: Sequence[_Run]) -> Iterator[None]:
-        """Watches what is done inside of the context, on the device thread."""
+        """Watches a call made inside of the context, on the device thread."""
         self._call = Call(signature, runs, time.monotonic())
         try:
             yield
@@ -76,7 +76,7 @@ class Watchdog(threading.Thread):
         self._on_hang()
 
     def check(self) -> Call | None:
-        """Looks once; returns the call that has been under way for too many checks."""
+        """Checks once; returns the current call if it has hung."""
         call = self._call
         self._checks = self._checks + 1 if call is self._watched else 0
         self._watched = call
