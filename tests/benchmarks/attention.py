@@ -1,4 +1,4 @@
-"""What the native kernels gain, for the attention of GPT-2's small size on a CPU.
+"""The speed of the native kernels' attention at GPT-2's small size on a CPU.
 
 The attention of all layers over caches that have room for so many places and hold so many: as XLA
 computes it and as the kernels do, in turn in one run.
@@ -25,7 +25,7 @@ ROUNDS = 15
 
 
 class Case(NamedTuple):
-    """Rows, queries of each, places that there is room for, and places up to the last query."""
+    """Rows, queries of each, positions of the cache, and positions up to the last query."""
 
     rows: int
     queries: int
@@ -42,9 +42,9 @@ CASES = {
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of measurements")
     rounds = parser.parse_args().rounds
     print(f"Kernels: {kernels.choose('auto')}")
     print(f"Milliseconds of {LAYERS} layers; medians of {rounds} rounds in turn:")
@@ -79,7 +79,7 @@ def _by_kernels(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, case: Case
 
 
 def _call(case: Case, attend: Attend) -> Callable[[], None]:
-    """A call of all layers' attention, compiled; each layer has caches of its own."""
+    """A compiled call of all layers' attention; each layer has its own caches."""
 
     @tf.function(jit_compile=True, autograph=False)
     def all_layers(query: tf.Tensor, caches: list[tf.Tensor]) -> tf.Tensor:

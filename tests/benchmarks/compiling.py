@@ -1,4 +1,4 @@
-"""What compilations cost those who stream meanwhile, by the priority that they are made at.
+"""The cost of compilations for running streams, by the priority of the compilations.
 
 Of GPT-2's small size with random weights, in turn in one run: the tokens a second of streams while
 decode graphs are made as a worker makes them, at the priority of everything else (nice 0) or at a
@@ -37,7 +37,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Found:
-    """Of one measurement.
+    """The results of a measurement.
 
     Attributes:
         alone: Tokens a second of all streams with nothing beside them.
@@ -53,11 +53,15 @@ class Found:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
-    parser.add_argument("--streams", type=int, nargs="*", default=STREAMS, help="how many run")
-    parser.add_argument("--nice", type=int, nargs="*", default=NICE, help="at which priorities")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of measurements")
+    parser.add_argument(
+        "--streams", type=int, nargs="*", default=STREAMS, help="numbers of running streams"
+    )
+    parser.add_argument(
+        "--nice", type=int, nargs="*", default=NICE, help="priorities of compilations"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -97,7 +101,7 @@ def _measured_apart(streams: int, nice: int) -> Found:
 
 
 def _measure(streams: int, nice: int) -> Found:
-    """Runs streams, alone and beside what is compiled."""
+    """Runs streams alone and beside compilations."""
     # They import TensorFlow, which the process that prints has no use for.
     from harness.engine import Bench
     from harness.tight import Case
@@ -123,7 +127,7 @@ def _measure(streams: int, nice: int) -> Found:
         threading.Thread(target=stream, daemon=True).start()
 
     def rate(wait: Callable[[], None]) -> tuple[float, float, float]:
-        """Tokens a second while something is waited for, the longest pause, and the seconds."""
+        """Tokens per second during a wait, the longest pause, and the seconds of the wait."""
         times.clear()
         started = time.perf_counter()
         wait()
@@ -135,7 +139,7 @@ def _measure(streams: int, nice: int) -> Found:
     # The first tokens of each stream say nothing.
     rate(lambda: time.sleep(ALONE_SECONDS / 2))
     alone, _, _ = rate(lambda: time.sleep(ALONE_SECONDS))
-    ladders, table = bench.engine._ladders[MODEL], bench.engine._graphs
+    ladders, table = bench.parts.ladders[MODEL], bench.parts.graphs
     graphs = [
         table.want(ladders.decode(MODEL, rows=rows, length=length, beams=1), urgent=False)
         for rows, length in GRAPHS

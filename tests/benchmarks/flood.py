@@ -1,4 +1,4 @@
-"""Thousands of calls at once: is each answered, or refused with a time to try again?
+"""Thousands of calls at once: each must be answered, or refused with a time to try again.
 
     make flood
 
@@ -34,14 +34,14 @@ OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 
 def memory_mb(pid: int, field: str) -> float:
-    """A size that the kernel tells of a process, in MB."""
+    """A memory size of a process from the kernel, in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024 / 1e6
 
 
 def outcome(error: aio.AioRpcError) -> str:
-    """How a call ended that was not answered."""
+    """The outcome of a call that was not answered."""
     status = rpc_status.from_call(error)
     details = status.details if status else ()
     if any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details):
@@ -51,7 +51,7 @@ def outcome(error: aio.AioRpcError) -> str:
 
 @contextlib.asynccontextmanager
 async def probing(address: str) -> AsyncIterator[list[float]]:
-    """Asks for health inside of the context; collects how long each answer took, in seconds."""
+    """Polls the health service inside of the context; collects the seconds of each answer."""
     waits: list[float] = []
 
     async def probe() -> None:
@@ -73,7 +73,7 @@ async def probing(address: str) -> AsyncIterator[list[float]]:
 
 
 async def flood(address: str, calls: int, connections: int, tokens: int) -> Counter[str]:
-    """Makes the calls, all at once; returns how they ended."""
+    """Makes all calls at once; returns their outcomes."""
     request = generation_pb2.GenerateRequest(
         token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]),
         options=generation_pb2.GenerationOptions(max_new_tokens=tokens),
@@ -100,7 +100,7 @@ async def flood(address: str, calls: int, connections: int, tokens: int) -> Coun
 
 
 async def measure(address: str, pid: int, options: argparse.Namespace) -> int:
-    """Floods a service that runs, and prints what came of it."""
+    """Floods a running service, and prints the outcomes."""
     before = memory_mb(pid, "VmRSS")
     async with probing(address) as waits:
         began = time.monotonic()
@@ -122,7 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--calls", type=int, default=4000)
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=8, help="that each call asks for")
+    parser.add_argument("--tokens", type=int, default=8, help="tokens requested by each call")
     options = parser.parse_args()
     with serving() as service:
         return asyncio.run(measure(service.address, service.process.pid, options))

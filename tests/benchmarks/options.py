@@ -1,4 +1,4 @@
-"""What generation options cost, and whether any of them can hold the device.
+"""The cost of generation options, and a search for options that hold the device.
 
 Of the embedded models, through the checks that requests over the wire go through:
 
@@ -71,7 +71,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def watching(self, signature: Signature) -> Iterator[None]:
-        """Stands in for `Watchdog.watching`, through which every call goes that can hang."""
+        """Replaces `Watchdog.watching`, which watches every call that can hang."""
         started = time.perf_counter()
         yield
         seconds = time.perf_counter() - started
@@ -79,10 +79,12 @@ class Stopwatch:
 
 
 def main() -> int:
-    """Measures and prints; returns 1 if a call took longer than any should."""
+    """Measures and prints the results; returns 1 if a call exceeded the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="steps of the search")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each size")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="number of measurements of each size"
+    )
     arguments = parser.parse_args()
     stopwatch = Stopwatch()
     Watchdog.watching = lambda _, signature, __: stopwatch.watching(signature)  # type: ignore[method-assign]
@@ -94,12 +96,12 @@ def main() -> int:
 
 
 def _make_ready(bench: Bench) -> None:
-    """Compiles the largest decode graph of each lane; engines begin with what reads."""
-    table, graphs = bench.engine._graphs, []
+    """Compiles the largest decode graph of each lane."""
+    table, graphs = bench.parts.graphs, []
     for model, beams in itertools.product(MODELS, BEAMS):
         of_lane = [
             signature
-            for signature in bench.engine._ladders[model].signatures(model)
+            for signature in bench.parts.ladders[model].signatures(model)
             if signature.kind is GraphKind.DECODE and signature.beams == beams
         ]
         largest = max(of_lane, key=lambda signature: signature.rows)
@@ -108,7 +110,7 @@ def _make_ready(bench: Bench) -> None:
 
 
 def _print_sizes(bench: Bench, kind: str, prompt: Sequence[int], rounds: int) -> None:
-    """Prints how each size of runs that must not repeat changes a request's time."""
+    """Prints how `no_repeat_ngram_size` changes the time of a request."""
     found: dict[int, list[float]] = {size: [] for size in SIZES}
     # A minimum that is the maximum: nothing ends one of them before the others.
     usual = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
@@ -131,7 +133,7 @@ def _print_sizes(bench: Bench, kind: str, prompt: Sequence[int], rounds: int) ->
 
 
 def _search(bench: Bench, stopwatch: Stopwatch, examples: int) -> int:
-    """Looks for the longest call and prints it; returns 1 if it is too long."""
+    """Searches for the longest call and prints it; returns 1 if it is too long."""
     plain: dict[Signature, float] = {}
     longest: dict[Signature, tuple[float, list[Request]]] = {}
     refused = 0
@@ -168,17 +170,17 @@ def _search(bench: Bench, stopwatch: Stopwatch, examples: int) -> int:
         told = f"{1000 * plain.get(signature, 0.0):>8.1f} {1000 * longest[signature][0]:>8.1f}"
         print(f"{signature!s:<32} {told}")
     signature, (seconds, requests) = max(longest.items(), key=lambda item: item[1][0])
-    print(f"\nThe longest took {1000 * seconds:.1f} ms, of {signature}, for these side by side:")
+    print(f"\nThe longest call took {1000 * seconds:.1f} ms, of {signature}, for these runs:")
     for request in requests:
         options = str(request.options).replace("\n", ", ")
         print(f"- {len(request.token_ids.ids)} tokens to {request.model}: {options[:400]}")
-    print(f"The limit is {LIMIT:.0f} s: a tenth of the time after which a call counts as hung.")
+    print(f"The limit is {LIMIT:.0f} s, a tenth of the time after which a call counts as hung.")
     return int(seconds > LIMIT)
 
 
 @st.composite
 def _requests(draw: st.DrawFn) -> Request:
-    """Requests whose options are within their limits, and seldom contradict one another."""
+    """Requests whose options are within their limits and rarely contradict each other."""
     model = draw(st.sampled_from(list(MODELS)))
     # Both have more tokens than this, and longer inputs.
     tokens = st.integers(3, 60)
@@ -272,7 +274,7 @@ _SAMPLING = st.fixed_dictionaries(
 
 
 def _plain(requests: Sequence[Request]) -> list[Request]:
-    """The same requests with no option but those that choose their graphs."""
+    """The same requests with only those options that choose their graphs."""
     return [
         _request(
             request.model,
@@ -295,7 +297,7 @@ def _request(model: str, prompt: Sequence[int], options: Mapping[str, Any]) -> R
 
 
 def _run(bench: Bench, requests: Sequence[Request]) -> None:
-    """Runs requests side by side to their ends.
+    """Runs requests concurrently to their ends.
 
     Raises:
         InvalidRequestError: One of them is refused; then none has begun.

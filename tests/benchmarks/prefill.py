@@ -1,4 +1,4 @@
-"""What prefill costs those who stream, and what reading prompts together saves.
+"""The cost of prefill for running streams, and the gain of reading prompts together.
 
 Of GPT-2's small size with random weights, in turn in one run:
 
@@ -35,9 +35,9 @@ ROUNDS = 5
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of measurements")
     rounds = parser.parse_args().rounds
     make_checkpoint(BUILD / MODEL)
     # Pieces of the whole length are none at all.
@@ -56,7 +56,7 @@ def main() -> None:
         print(f"{name:>6} {typical:>15.0f} {longest:>8.0f} {first:>16.0f}")
     print(f"\nPrompts of {SHORT_PROMPT} tokens; milliseconds, medians of {rounds}:")
     print(f"{'prompts':>8} {'in turn':>8} {'together':>9} {'ratio':>6}")
-    model = benches[128].engine._models[MODEL]
+    model = benches[128].parts.lanes[MODEL, 1].model
     for prompts in (2, 4, 8):
         in_turn, together = _together(model, prompts, rounds)
         print(f"{prompts:>8} {in_turn:>8.0f} {together:>9.0f} {together / in_turn:>6.2f}")
@@ -72,7 +72,7 @@ def _bench(piece: int) -> Bench:
 
 
 def _beside_a_stream(bench: Bench) -> tuple[float, float, float]:
-    """Median and longest time between a stream's tokens, and a prompt's time to its first."""
+    """Median and longest time between a stream's tokens, and a prompt's time to first token."""
     rng = np.random.default_rng(0)
     stream = bench.submit(MODEL, [1, 2, 3], max_new_tokens=STREAM_TOKENS)
     _next_tokens(stream)
@@ -93,7 +93,7 @@ def _beside_a_stream(bench: Bench) -> tuple[float, float, float]:
 
 
 def _next_tokens(collected: Collected) -> bool:
-    """Waits for tokens; returns whether the run goes on."""
+    """Waits for tokens; returns whether the run continues."""
     while True:
         event = collected.next()
         if isinstance(event, NewTokens | Ended):

@@ -1,4 +1,4 @@
-"""What the native kernels gain, for the products of a step of GPT-2's small size on a CPU.
+"""The speed of the native kernels' products at GPT-2's small size on a CPU.
 
 The products of all layers and of the vocabulary, of so many rows by the weights: as XLA makes them,
 whole and in the blocks that `models.layers.linear` has it use for few rows, and as the kernels do,
@@ -36,15 +36,17 @@ ROUNDS = 7
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of measurements")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="rows of the products")
     arguments = parser.parse_args()
     print(f"Kernels: {choose('auto')}")
     contestants = _contestants()
     print(f"Milliseconds for the products of {LAYERS} layers and the vocabulary; medians of")
-    print(f"{arguments.rounds} rounds in turn, and what the last but one takes of XLA's best:")
+    print(
+        f"{arguments.rounds} rounds in turn; the ratio is the native kernels' time to XLA's best:"
+    )
     print(f"| rows | {' | '.join(contestants)} | float32: ratio |")
     print(f"|---|{'---|' * len(contestants)}---|")
     for rows in arguments.rows:
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def _contestants() -> dict[str, Weights]:
-    """The same weights, as each holds them."""
+    """The same weights in each contestant's format."""
     rng = np.random.default_rng(0)
     matrices = {
         f"{layer}.{name}.weight": rng.normal(0, 0.02, shape).astype(np.float32)
@@ -95,7 +97,7 @@ def _contestants() -> dict[str, Weights]:
 
 
 def _step(weights: Weights, rows: int) -> Callable[[], None]:
-    """A call of all products, compiled."""
+    """A compiled call of all products."""
 
     @tf.function(jit_compile=True, autograph=False)
     def multiply(x: tf.Tensor) -> tf.Tensor:

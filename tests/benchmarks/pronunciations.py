@@ -65,7 +65,7 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """The search, in words."""
+        """The search in words."""
         return _name(self.beams)
 
 
@@ -74,7 +74,7 @@ def _name(beams: int) -> str:
 
 
 def compare(client: Client, words: list[Word], beams: int) -> Compared:
-    """Asks for all words."""
+    """Requests all words."""
 
     def ask(word: Word) -> str:
         return client.generate(word.word, model=MODEL, num_beams=beams).text
@@ -97,7 +97,7 @@ def _wrong(pairs: Iterable[tuple[Word, str]]) -> int:
 
 
 def publish(found: list[Compared], words: int, dtype: str) -> None:
-    """Puts what came out into the card."""
+    """Publishes the results in the model card."""
     rows = [
         f"| {each.name} | {each.served:.2%} | {each.reference:.2%} | {each.different} |"
         for each in found
@@ -116,11 +116,15 @@ def publish(found: list[Compared], words: int, dtype: str) -> None:
 
 
 def main() -> int:
-    """Runs it."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("answers", type=Path, help="what service/training/g2p/evaluate.py wrote")
-    parser.add_argument("--dtype", default="auto", help="type that the service holds weights in")
-    parser.add_argument("--publish", action="store_true", help="put the figures into the card")
+    parser.add_argument(
+        "answers", type=Path, help="file written by service/training/g2p/evaluate.py"
+    )
+    parser.add_argument("--dtype", default="auto", help="type of the service's weights")
+    parser.add_argument(
+        "--publish", action="store_true", help="publish the figures in the model card"
+    )
     arguments = parser.parse_args()
     with arguments.answers.open(encoding="utf-8") as lines:
         words = [Word(**json.loads(line)) for line in lines]

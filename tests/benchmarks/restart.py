@@ -1,4 +1,4 @@
-"""What the compile cache saves a worker that starts.
+"""The time that the compile cache saves a starting worker.
 
 Of GPT-2's small size with random weights, 20 of its graphs are made ready, each time by a process
 of its own: without a cache, with an empty one, and with a full one in the same and in another
@@ -33,9 +33,9 @@ ROWS, LENGTH, STEPS, ROUNDS = 8, 128, 4, 26
 
 
 def main() -> None:
-    """Measures and prints; or is one of the processes that are measured."""
+    """Measures and prints the results, or runs as one of the measured processes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--graphs", type=int, default=GRAPHS, help="to make ready")
+    parser.add_argument("--graphs", type=int, default=GRAPHS, help="number of graphs to make ready")
     parser.add_argument("--child", choices=["ready", "steps"], help=argparse.SUPPRESS)
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--order", type=int, help=argparse.SUPPRESS)
@@ -73,10 +73,10 @@ def _measure(graphs: int, cache: str) -> None:
     size = sum(
         entry.bytes for entry in CompileCache(Path(cache.partition("=")[2]), max_bytes=0).entries()
     )
-    print(f"\nThe cache has {size / 1e6:.1f} MB.")
+    print(f"\nSize of the cache: {size / 1e6:.1f} MB.")
     steps = _child("--child=steps", cache)
     print(
-        f"\nA decode step of {ROWS} rows and {LENGTH} places, medians of {ROUNDS} in turn: "
+        f"\nA decode step of {ROWS} rows and {LENGTH} positions, medians of {ROUNDS} in turn: "
         f"compiled {steps['compiled']:.2f} ms, loaded {steps['loaded']:.2f} ms, "
         f"ratio {steps['loaded'] / steps['compiled']:.3f}."
     )
@@ -94,7 +94,7 @@ def _child(*arguments: str) -> dict[str, Any]:
 
 
 def _ready(arguments: argparse.Namespace) -> dict[str, float]:
-    """Makes graphs ready as a worker does, which has loaded its model."""
+    """Makes graphs ready like a worker that has loaded its model."""
     from harness.engine import Bench
     from harness.waiting import wait_until
     from shaperouter_service.graphs import GraphState
@@ -105,8 +105,8 @@ def _ready(arguments: argparse.Namespace) -> dict[str, float]:
         compile_threads=2,
         compile_cache=arguments.cache and CompileCache(arguments.cache, max_bytes=10**10),
     )
-    table = bench.engine._graphs
-    signatures = list(bench.engine._ladders[MODEL].signatures(MODEL))
+    table = bench.parts.graphs
+    signatures = list(bench.parts.ladders[MODEL].signatures(MODEL))
     # Of all kinds and sizes alike.
     wanted = [
         signatures[index * len(signatures) // arguments.graphs] for index in range(arguments.graphs)
@@ -125,7 +125,7 @@ def _ready(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _steps(arguments: argparse.Namespace) -> dict[str, float]:
-    """Milliseconds of a decode step: of a graph compiled here, and of one loaded."""
+    """Milliseconds of a decode step of a graph compiled here, and of a loaded one."""
     import numpy as np
 
     from shaperouter_service.decoding import Batch, DecodeProgram, Options

@@ -1,4 +1,4 @@
-"""What weights of fewer bits cost in accuracy: the demo model's perplexity, by their type.
+"""The accuracy of weights of fewer bits: the demo model's perplexity by type.
 
 The text is what training held out, in windows of all of the model's positions, as the model's card
 has it. `--publish` puts the figures into the card.
@@ -31,10 +31,14 @@ END_OF_TEXT_ID = 0
 
 
 def main() -> int:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("heldout", type=Path, help="what service/training/demo/corpus.py held out")
-    parser.add_argument("--publish", action="store_true", help="put the figures into the card")
+    parser.add_argument(
+        "heldout", type=Path, help="text held out by service/training/demo/corpus.py"
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="publish the figures in the model card"
+    )
     arguments = parser.parse_args()
     if choose("auto") is None:
         return 1
@@ -67,11 +71,11 @@ def main() -> int:
 
 
 def _perplexity(model: Model, tokens: np.ndarray) -> float:
-    """Per token of a text, but for its first."""
+    """The perplexity of a text, from its second token on."""
     length = model.family.max_length
 
     def losses(window: tf.Tensor) -> tf.Tensor:
-        """Of each token but the first, what it was not expected by."""
+        """The negative log-probability of each token from the second on."""
         positions = tf.range(length)[tf.newaxis]
         hidden = model.family.forward(
             model.weights.read(),

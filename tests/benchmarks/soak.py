@@ -1,4 +1,4 @@
-"""Fifty concurrent streams, again and again: are slots and memory where they were?
+"""Repeats fifty concurrent streams, and checks that slots and memory do not grow.
 
     make soak
 
@@ -35,7 +35,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: int) -> list[str]:
-    """Runs the streams; returns what went wrong."""
+    """Runs the streams; returns the problems."""
     problems: list[str] = []
 
     def stream(prompt: list[int], limit: int, leaves_after: int | None) -> None:
@@ -73,10 +73,10 @@ def settled(service: Service) -> None:
 
 
 def main() -> int:
-    """Runs the rounds and prints a line for each."""
+    """Runs the rounds, and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="rounds of 50 streams (default: 8)")
-    parser.add_argument("--seed", type=int, default=0, help="of the traffic (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the traffic (default: 0)")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     table = Table("round", "seconds", "problems", "graphs", "router MiB", "worker MiB")

@@ -1,4 +1,4 @@
-"""What texts that are too long cost those who ask for little meanwhile, and the router's memory.
+"""The cost of texts that are too long, for small requests and for the router's memory.
 
 A service of the demo model answers a small request again and again: first alone, then beside a
 client that sends 24 prompts at once, over and over, of 4 MB, of 1 MB, or as long as is still
@@ -58,7 +58,7 @@ TEXTS: dict[str, Callable[[random.Random], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What small requests took beside long texts.
+    """The times of small requests beside long texts.
 
     Attributes:
         seconds: Of each small request.
@@ -72,7 +72,7 @@ class Found:
 
 
 def main() -> int:
-    """Measures and prints; returns 1 if a target was missed."""
+    """Measures and prints the results; returns 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="make bench-texts", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="for each row (default: 5)")
     arguments = parser.parse_args()
@@ -116,7 +116,7 @@ def _measure(service: Service, seconds: float) -> int:
         title=f"Small requests beside {AT_ONCE} texts at once; usually "
         f"{usual_seconds * 1e3:.1f} ms, and the router has {usual_bytes / 2**20:.0f} MiB",
         head=["text", "size", "characters", "client", "p50 ratio", "p95 ratio", "longest, ms",
-              "memory", "texts a second"],
+              "memory", "texts per second"],
         rows=rows,
         note=f"Targets beside texts of {LARGEST}: {MAX_RATIO:g} times the latency (median) and "
         f"{MAX_MEMORY_RATIO:g} times the memory.",
@@ -165,7 +165,7 @@ def _small_requests(address: str, client: str, seconds: float) -> list[float]:
 
 
 def _send(address: str, message: bytes, stop: Event, told: "SimpleQueue[int]") -> None:
-    """Is the process that sends long texts, many at once, until it is stopped."""
+    """Runs the process that sends many long texts at once until it is stopped."""
 
     async def one(channel: aio.Channel) -> None:
         call = channel.unary_unary(GENERATE)(message, metadata=((CLIENT_KEY, LARGE),))

@@ -1,4 +1,4 @@
-"""Measures Whisper tiny.en on 30 s of speech against others, in turn in one run.
+"""Measures Whisper tiny.en on 30 s of speech against others, in turn.
 
 `make bench-whisper` runs it. All have the same weights in float32 and all cores; the service is
 asked over gRPC. Nobody tells words, and nobody tries higher temperatures.
@@ -30,7 +30,7 @@ Measure = Callable[[Path, int], tuple[float, str]]
 
 
 def speech(work: Path, number: int) -> Path:
-    """Just a window of it, as everybody takes it: one channel at 16 kHz.
+    """A window of speech in one channel at 16 kHz.
 
     Each number has another sample, since the service encodes equal windows once.
     """
@@ -41,7 +41,7 @@ def speech(work: Path, number: int) -> Path:
 
 
 def of_peer(one: Peer) -> Measure:
-    """How long another implementation takes with so many beams, and what it hears."""
+    """The time of another implementation with this many beams, and its text."""
 
     def measure(path: Path, beams: int) -> tuple[float, str]:
         found = one.transcribe(path, num_beams=beams, words=False, fallback=False)
@@ -51,7 +51,7 @@ def of_peer(one: Peer) -> Measure:
 
 
 def of_service(client: Client, spent: Counter[str]) -> Measure:
-    """How long the service takes; on what, is added to `spent`."""
+    """The time of the service; adds its parts to `spent`."""
 
     def measure(path: Path, beams: int) -> tuple[float, str]:
         started = time.monotonic()
@@ -66,7 +66,7 @@ def of_service(client: Client, spent: Counter[str]) -> Measure:
 
 
 def settled(service: Service) -> None:
-    """Waits until nothing is being compiled."""
+    """Waits until all compilations have ended."""
     states = ("queued", "tracing", "compiling")
     wait_until(
         lambda: not any(service.metric("shaperouter_graphs", state=state) for state in states),
@@ -75,12 +75,20 @@ def settled(service: Service) -> None:
 
 
 def main() -> None:
-    """Measures, and prints medians and their ratios."""
+    """Measures and prints medians and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
-    parser.add_argument("--faster-whisper", type=Path, required=True, help="Its Python.")
-    parser.add_argument("--transformers", type=Path, help="Its Python; left out without.")
-    parser.add_argument("--rounds", type=int, default=7, help="In turn. Default: 7.")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="Directory for intermediate files."
+    )
+    parser.add_argument(
+        "--faster-whisper", type=Path, required=True, help="Python interpreter of its environment."
+    )
+    parser.add_argument(
+        "--transformers",
+        type=Path,
+        help="Python interpreter of its environment; skipped if not given.",
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="Number of rounds. Default: 7.")
     arguments = parser.parse_args()
     work: Path = arguments.work
     work.mkdir(parents=True, exist_ok=True)
@@ -116,7 +124,7 @@ def main() -> None:
                     if round_ >= 0:
                         times[name].append(seconds)
                     elif round_ == -1:
-                        print(f"{name} hears: {text.strip()[-70:]}", file=sys.stderr)
+                        print(f"{name}: {text.strip()[-70:]}", file=sys.stderr)
             ours, *_ = medians = [statistics.median(found) for found in times.values()]
             cells = [
                 f"{median:.3f} s ({min(found):.3f}–{max(found):.3f}), {median / ours:.2f}"
@@ -125,7 +133,7 @@ def main() -> None:
             search = "greedy" if beams == 1 else f"{beams} beams"
             print(f"| {search} | {' | '.join(cells)} |")
             parts = (f"{part} {spent[part] / arguments.rounds:.3f} s" for part in spent)
-            print(f"{search}, of Shaperouter's mean: {', '.join(parts)}", file=sys.stderr)
+            print(f"{search}, parts of Shaperouter's mean: {', '.join(parts)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What tests share: engines in this process, and the service as real processes."""
+"""Code that tests share: engines in this process, and the service as real processes."""

@@ -1,4 +1,4 @@
-"""Recordings that must be refused, and what they are told."""
+"""Recordings that must be refused, and their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAC_LENGTH_AT, FLAC_LENGTH_BITS = 18, 36
 
 
 def flac_of(hours: int) -> bytes:
-    """A file of a second that claims so many hours."""
+    """A file of one second that claims this many hours."""
     file = io.BytesIO()
     soundfile.write(file, HEARD, RATE, format="FLAC")
     content = bytearray(file.getvalue())
@@ -28,7 +28,7 @@ def flac_of(hours: int) -> bytes:
 
 
 def with_nan() -> bytes:
-    """Bare samples, one of which is no number."""
+    """Raw samples with a NaN."""
     samples = HEARD.astype(np.float32) / 2**15
     samples[4000] = np.nan
     return samples.tobytes()

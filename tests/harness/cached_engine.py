@@ -1,4 +1,4 @@
-"""An engine with a compile cache in a process of its own, since TensorFlow keeps all it compiled.
+"""An engine with a compile cache in a separate process, because TensorFlow keeps compiled graphs.
 
 Makes graphs ready in the order asked for, runs golden cases on them, and prints a report as JSON.
 """
@@ -119,7 +119,7 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
 
 
 def _stays(program: Any) -> bool:
-    """Whether a call leaves the caches where they are in memory."""
+    """Whether a call updates the caches in place."""
     import numpy as np
     import tensorflow as tf
 

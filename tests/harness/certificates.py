@@ -1,4 +1,4 @@
-"""Certificates of an authority of our own, in files as operators have them."""
+"""Certificates of a test authority, in files as operators have them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class Authority:
-    """Someone whose certificates are trusted, and files of those it gives out."""
+    """A certificate authority, and the files of the certificates that it issues."""
 
     def __init__(self, directory: Path) -> None:
         self._ca = trustme.CA()
@@ -26,7 +26,7 @@ class Authority:
     def issue(
         self, name: str = "server", *, host: str = HOST, expired: bool = False
     ) -> tuple[Path, Path]:
-        """Writes a certificate for a host, and its key, in place of those that were there."""
+        """Writes a certificate for a host and its key, replacing earlier ones."""
         now = dt.datetime.now(dt.UTC)
         day = dt.timedelta(days=1)
         issued = self._ca.issue_cert(
@@ -38,19 +38,19 @@ class Authority:
         return cert, key
 
     def server(self, *, client_ca: Path | None = None) -> ServerTls:
-        """What a server shows that has a certificate from here."""
+        """The credentials of a server with a certificate of this authority."""
         cert, key = self.issue()
         return ServerTls(cert=cert, key=key, client_ca=client_ca)
 
     def worker_tls(self, name: str = "router", *, expired: bool = False) -> WorkerTls:
-        """What a router shows and asks that trusts this authority alone."""
+        """The credentials of a router that trusts only this authority."""
         cert, key = self.issue(name, expired=expired)
         return WorkerTls(ca=self.ca, cert=cert, key=key, name=HOST)
 
     def credentials(
         self, *, by: Authority | None = None, expired: bool = False
     ) -> grpc.ChannelCredentials:
-        """What a client shows and asks that trusts this authority, with a certificate `by` one."""
+        """The credentials of a client that trusts this authority, with a certificate of `by`."""
         if by is None:
             return grpc.ssl_channel_credentials(self.ca.read_bytes())
         cert, key = by.issue("client", expired=expired)

@@ -1,4 +1,4 @@
-"""How tests of the engine compile: it is nearly all of their time.
+"""How engine tests compile, which takes most of their time.
 
 TensorFlow reads what is set here when it is imported, so this module comes before it.
 """

@@ -1,4 +1,4 @@
-"""Programs of Debian's packages that checks need."""
+"""Debian packages whose programs checks need."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def have_programs(packages: Mapping[str, str], purpose: str) -> None:
-    """Installs the programs that are not there; ends this one with a message if that fails.
+    """Installs missing programs; exits with a message if that fails.
 
     Args:
         packages: Of each program, the name of its package.

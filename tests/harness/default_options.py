@@ -1,4 +1,4 @@
-"""What a worker tells of a checkpoint that says nothing about generation."""
+"""The default options of a checkpoint without generation options."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _DEFAULTS = {
 
 
 def default_options(**changes: Any) -> generation_pb2.GenerationOptions:
-    """Every option that has a default; `changes` are those of a checkpoint that says something."""
+    """Every option that has a default, with the changes of a checkpoint."""
     message = options_to_message(_DEFAULTS)
     message.MergeFrom(generation_pb2.GenerationOptions(**changes))
     return message

@@ -1,4 +1,4 @@
-"""An engine in this process, and runs on it, for tests of what is below gRPC."""
+"""An engine in this process, and runs on it, for tests below gRPC."""
 
 import dataclasses
 import json
@@ -63,14 +63,14 @@ TIMEOUT = 120.0
 
 
 def cached(handle: tf.Tensor) -> np.ndarray:
-    """What one of a batch's caches holds."""
+    """The content of one of a batch's caches."""
     found: np.ndarray = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32).numpy()
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """What the reference implementation says of one checkpoint."""
+    """The results of the reference implementation for one checkpoint."""
 
     name: str
     directory: Path
@@ -104,18 +104,18 @@ class Golden:
         return self.decoder_start_token_id is not None
 
     def source(self, case: dict[str, Any]) -> list[int]:
-        """What a case has for an encoder; empty without one."""
+        """The source of a case; empty without an encoder."""
         return case["prompt_token_ids"] if self.has_encoder else []
 
     def prompt(self, case: dict[str, Any]) -> list[int]:
-        """What the new tokens of a case continue."""
+        """The prompt of a case; with an encoder, the decoder's."""
         if not self.has_encoder:
             return case["prompt_token_ids"]
         decoder = case.get("options", case).get("decoder_token_ids", [])
         return [self.decoder_start_token_id, *decoder]
 
     def options(self, case: dict[str, Any]) -> dict[str, Any]:
-        """The options of a case, as `Bench.submit` takes them."""
+        """The options of a case for `Bench.submit`."""
         given = case.get("options") or {"max_new_tokens": case["max_new_tokens"]}
         options = {"eos_token_ids": self.eos_token_ids} | given
         options.pop("decoder_token_ids", None)
@@ -130,7 +130,7 @@ class Golden:
 
 
 def last_logits(model: Model, prompt: tf.Tensor, source: Sequence[int] = ()) -> tf.Tensor:
-    """Logits [1, V] after a prompt [1, P], computed without any graph or batch."""
+    """Logits [1, V] after a prompt [1, P], computed without graphs and batches."""
     positions = tf.range(prompt.shape[1])[tf.newaxis]
     attend = prompt_attention(model, prompt.shape[1], source)
     hidden = model.family.forward(model.weights, prompt, positions, attend)
@@ -138,7 +138,7 @@ def last_logits(model: Model, prompt: tf.Tensor, source: Sequence[int] = ()) -> 
 
 
 def prompt_attention(model: Model, length: int, source: Sequence[int] = ()) -> PromptAttention:
-    """The attention of one prompt that is read whole, and of its source if it has one."""
+    """The attention of a prompt that is read whole, and to its source if it has one."""
     family = model.family
     shape = [1, family.heads, length, family.head_size]
     empty = [tf.zeros(shape, model.dtype)] * family.layers
@@ -148,7 +148,7 @@ def prompt_attention(model: Model, length: int, source: Sequence[int] = ()) -> P
 
 
 def source_attention(model: Model, source: Sequence[int]) -> SourceAttention | None:
-    """The attention over one source; None if it is empty."""
+    """The attention to a source; None if it is empty."""
     if not isinstance(model.family, EncoderDecoder) or not source:
         return None
     lengths = tf.constant([len(source)])
@@ -177,7 +177,7 @@ def assert_equals(collected: "Collected", case: dict[str, Any]) -> None:
 
 @dataclass
 class Collected:
-    """A run's events, as they come; with beam search, its tokens are those of the best sequence."""
+    """The events of a run as they arrive; its tokens are those of the best sequence."""
 
     run: Run
     events: "queue.SimpleQueue[Event]"
@@ -200,7 +200,7 @@ class Collected:
         return event
 
     def wait(self) -> FinishReason:
-        """Waits for the end; fails if the run does."""
+        """Waits for the end; raises the run's error."""
         while True:
             match self.next():
                 case Ended(reason=reason):
@@ -214,7 +214,7 @@ _DEFAULT = Ladders.default
 
 
 def source_ladders(golden: Golden, slots: int = 1) -> Ladders:
-    """The ladders that a checkpoint with an encoder has."""
+    """The ladders of a checkpoint with an encoder."""
     return _DEFAULT(
         max_length=golden.max_length,
         slots=slots,
@@ -224,7 +224,7 @@ def source_ladders(golden: Golden, slots: int = 1) -> Ladders:
 
 
 def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **settings: Any) -> Ladders:
-    """Ladders with few graphs: prompts and sources have three rungs, and caches one."""
+    """Ladders with few graphs: three rungs for prompts and sources, one for caches."""
     full = _DEFAULT(max_length=max_length, slots=slots, prefill_piece=prefill_piece, **settings)
     few = Ladder(tuple(sorted({16, 48, max_length})))
     return dataclasses.replace(
@@ -308,8 +308,9 @@ class Bench:
             yield
 
     def stop_compiling(self) -> None:
-        """Drops what is still to be compiled, and waits for what is being: an interpreter that
-        ends around TensorFlow's compiler aborts.
+        """Drops queued compilations and waits for running ones.
+
+        An interpreter that ends during a compilation of TensorFlow aborts.
         """
         table = self.parts.graphs
         with table._lock:
@@ -318,7 +319,7 @@ class Bench:
         wait_until(lambda: all(graph.state not in under_way for graph in table.graphs()))
 
     def _defect(self) -> None:
-        """Fails every run, which would wait for nothing: the device thread has ended."""
+        """Fails every run after the device thread has ended, so that no test waits for them."""
         self.defects.append("defect")
         for events in self._queues:
             events.put(Failed(ServiceError("the device thread has failed")))
@@ -340,7 +341,7 @@ class Bench:
         stop: Sequence[str] = (),
         **options: Any,
     ) -> Collected:
-        """Runs a request, or continues one; the options are those of `Options.of`."""
+        """Runs or continues a request; the options are those of `Options.of`."""
         stop_tokens = None
         if stop:
             size = self.engine.model(model).vocab_size
@@ -381,7 +382,7 @@ class Bench:
         )
 
     def make_tight(self, model: str, *groups: Sequence[Case]) -> None:
-        """Compiles the graphs that fit requests best, of which those of a group run together."""
+        """Compiles the tight covers of requests; those of a group run together."""
         ladders, table = self.parts.ladders[model], self.parts.graphs
         graphs = [
             table.want(signature, urgent=False)
@@ -391,7 +392,7 @@ class Bench:
         wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs))
 
     def make_all_ready(self, model: str, beams: Collection[int] = (1,)) -> list[Graph]:
-        """Compiles every graph that lanes of these widths can have."""
+        """Compiles every graph of the lanes with these beam widths."""
         table = self.parts.graphs
         graphs = [
             table.want(signature, urgent=False)

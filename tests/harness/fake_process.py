@@ -1,4 +1,4 @@
-"""Processes of local workers without processes: each is a fake worker."""
+"""Local workers whose processes are replaced by fake workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shaperouter_service.fleet import WorkerProcess
 
 
 class FakeProcess:
-    """A process in which a fake worker lives.
+    """The process of a fake worker.
 
     Asked to end, it drains: it ends once its runs have. Killed, it ends at once.
     """
@@ -44,7 +44,7 @@ class FakeProcess:
         self._ending.add(asyncio.create_task(self.die(-9)))
 
     async def die(self, code: int = 1) -> None:
-        """Ends without a word."""
+        """Ends without closing its connections."""
         await self.worker.kill()
         if self.returncode is None:
             self.returncode = code
@@ -57,7 +57,7 @@ class FakeProcess:
 
 
 class FakeProcesses:
-    """What would start processes, and those that it started.
+    """Starts fake processes instead of real ones, and keeps them.
 
     `at_birth` is told each before it serves; an error that it raises is the system's.
     """
@@ -67,7 +67,7 @@ class FakeProcesses:
         self.at_birth: Callable[[FakeProcess], None] = lambda process: None
 
     def make(self, name: str, address: str) -> WorkerProcess:
-        """Prepares a worker, for `WorkerProcesses`."""
+        """Creates a worker for `WorkerProcesses`."""
         fake = FakeWorker(name, Path(address.removeprefix("unix:")), ["tiny"])
 
         async def spawn(options: Sequence[str]) -> FakeProcess:
@@ -80,7 +80,7 @@ class FakeProcesses:
         return WorkerProcess(name, address, spawn, hang_timeout=30.0)
 
     async def close(self) -> None:
-        """Ends all of them."""
+        """Ends all processes."""
         for process in self.started:
             with contextlib.suppress(FileNotFoundError):
                 await process.die()

@@ -1,4 +1,4 @@
-"""A worker without TensorFlow, for tests of routers: it says what its script says."""
+"""A worker without TensorFlow for tests of routers, which plays a script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
 
 
 class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
-    """A worker that plays a script for every run, behind a socket that can be cut.
+    """A worker that plays a script for every run, behind a socket whose connections can be cut.
 
     The script is what `script_of` says, which is `script` unless a test says otherwise, and
     `hypotheses` for beam search, and then `after_completion`. A step of it is an event to send, an
@@ -101,7 +101,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     @staticmethod
     def logprobs(token_ids: Sequence[int], likeliest: int) -> list[generation_pb2.TokenLogprobs]:
-        """What this worker thinks of tokens: each is likelier than the next."""
+        """Log-probabilities of tokens, each likelier than the next."""
         return [
             generation_pb2.TokenLogprobs(
                 chosen=generation_pb2.TokenLogprob(token_id=token, logprob=-token / 4),
@@ -115,7 +115,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     @staticmethod
     def stall(length: int = 16) -> worker_pb2.RunResponse:
-        """The beginning of a wait for a prefill graph."""
+        """The start of a stall on a prefill graph."""
         return worker_pb2.RunResponse(
             stall=generation_pb2.Stall(signature=FakeWorker.signature(length))
         )
@@ -125,7 +125,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         reason: generation_pb2.FinishReason = generation_pb2.FINISH_REASON_LENGTH,
         hypotheses: Sequence[worker_pb2.Hypothesis] = (),
     ) -> worker_pb2.RunResponse:
-        """The end."""
+        """The end of a run."""
         prefill = FakeWorker.signature(16)
         return worker_pb2.RunResponse(
             completion=worker_pb2.RunCompletion(
@@ -145,7 +145,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
 
     async def hold(self) -> None:
-        """A step that lasts until the test sets `released`."""
+        """A step that blocks until the test sets `released`."""
         await self.released.wait()
 
     @staticmethod
@@ -156,7 +156,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         return signature_pb2.Signature(model="tiny", kind=kind, rows=1, length=length, beams=1)
 
     async def make_first_graphs(self) -> None:
-        """Has graphs that cover every request without beam search, as a warm worker does."""
+        """Adds the graphs of a warm worker, which cover every request without beam search."""
         for model in self.models:
             ladders = ladders_from_message(model.ladders)
             for signature in (
@@ -182,7 +182,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     # Its life.
 
     async def start(self) -> None:
-        """Begins to serve, as a new process would."""
+        """Starts to serve, like a new process."""
         self.incarnation += 1
         inner = self._path.with_suffix(f".{self.incarnation}")
         server = self._server = make_server(
@@ -196,7 +196,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._wire = await self._stack.enter_async_context(cuttable(self._path, inner))
 
     async def kill(self) -> None:
-        """Cuts every connection without a word, as SIGKILL does."""
+        """Cuts every connection without closing it, like SIGKILL."""
         await self._stack.aclose()
         for task in self._making:
             task.cancel()
@@ -204,34 +204,34 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.graphs = []
 
     async def stop(self) -> None:
-        """Ends the runs there are, as SIGTERM does when the grace period is over."""
+        """Ends all runs, like SIGTERM at the end of the grace period."""
         assert self._server
         await self._server.stop(None)
         await self.kill()
 
     def freeze(self) -> None:
-        """Says and hears nothing any more, though no connection breaks, as after SIGSTOP."""
+        """Freezes without breaking connections, like SIGSTOP."""
         assert self._wire
         self._wire.open.clear()
 
     def thaw(self) -> None:
-        """Goes on where it was, as after SIGCONT."""
+        """Continues, like SIGCONT."""
         assert self._wire
         self._wire.open.set()
 
     async def also_at(self, address: Path) -> str:
-        """Serves at another address, too, and returns that."""
+        """Serves at another address as well, and returns it."""
         inner = self._path.with_suffix(f".{self.incarnation}")
         await self._stack.enter_async_context(cuttable(address, inner))
         return f"unix:{address}"
 
     async def drain(self) -> None:
-        """Takes nothing new and ends watching, as SIGTERM does; runs go on."""
+        """Stops accepting runs and ends watching, like SIGTERM; runs continue."""
         self.draining = True
         await self.change()
 
     async def change(self) -> None:
-        """Tells watchers that the state has changed."""
+        """Notifies watchers of a changed state."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -240,7 +240,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def Watch(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[worker_pb2.WatchResponse]:
-        """Tells the state, at once and after each change."""
+        """Sends the state, at once and after each change."""
         async with self._changed:
             while not self.draining:
                 self.told += 1
@@ -303,7 +303,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def Want(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WantRequest, context: Any
     ) -> worker_pb2.WantResponse:
-        """Begins to make the graphs, but for those it refuses."""
+        """Starts to compile the graphs that it does not refuse."""
         self.wanted.append(request)
         if isinstance(self.before_wish, Exception):
             raise self.before_wish
@@ -372,7 +372,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
 
 
 def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2.RunResponse:
-    """A step with these of its tokens."""
+    """A step with some of its tokens."""
     told = worker_pb2.RunResponse()
     told.CopyFrom(step)
     if told.HasField("tokens"):

@@ -1,4 +1,4 @@
-"""Workers that hold in the middle of a run, so that a test can take them away."""
+"""Workers that pause in the middle of a run, so that a test can end them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TOKENS = [5, 7, 8]
 
 
 def hold_after(cut: int, *workers: FakeWorker) -> None:
-    """Has workers give TOKENS one by one, and hold before the one that follows the first `cut`."""
+    """Makes workers send TOKENS one by one, and pause after the first `cut`."""
     for worker in workers:
         steps: list[fake_worker.Step] = [worker.tokens(token) for token in TOKENS]
         worker.script = [*steps[:cut], worker.hold, *steps[cut:], worker.completion()]
 
 
 def busy(*workers: FakeWorker) -> tuple[FakeWorker, list[FakeWorker]]:
-    """The worker that runs something, and the others."""
+    """The worker with a run, and the others."""
     (one,) = (worker for worker in workers if worker.running)
     return one, [worker for worker in workers if worker is not one]
 

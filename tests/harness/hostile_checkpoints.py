@@ -1,4 +1,4 @@
-"""Reads mutated checkpoints, in a process of its own: a crash is to be seen, and memory bounded.
+"""Reads mutated checkpoints in a separate process, to detect crashes and bound memory.
 
 Run as `python -m harness.hostile_checkpoints SEED COUNT`; prints what became of them as JSON.
 """
@@ -39,7 +39,7 @@ ROOM = 2**29
 
 
 def read(directory: Path) -> None:
-    """Reads all of a checkpoint, as loading it does, but for the device.
+    """Reads a whole checkpoint like the loading of a model, without the device.
 
     Raises:
         StartupError: It cannot be used.
@@ -63,7 +63,7 @@ def read(directory: Path) -> None:
 
 
 def outcome(action: Callable[[], None]) -> str:
-    """How it ended: read, refused, or where our defect is."""
+    """The outcome: read, refused, or the place of a defect."""
     try:
         action()
     except StartupError:
@@ -74,12 +74,12 @@ def outcome(action: Callable[[], None]) -> str:
 
 
 def peak() -> int:
-    """Most memory that this process has had, in bytes."""
+    """Peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main(seed: int, count: int) -> None:
-    """Reads that many."""
+    """Reads this many mutated checkpoints."""
     source = random.Random(seed)
     outcomes: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""Local workers in processes that are none, and the fleet of them."""
+"""Local workers in fake processes, and their fleet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EARNING, IDLE, MISSED = shape(2, 32), [shape(1, 16), shape(1, 32)], shape(SLOTS,
 
 
 def spend_budget(worker: FakeWorker) -> None:
-    """Leaves a worker no room for a graph that it misses, with some that earn nothing."""
+    """Fills a worker's budget with worthless graphs, so that it has no room for a missing one."""
     earning = worker.graph(EARNING)
     earning.recent_served_seconds = 100.0
     missed = graph_pb2.Graph(
@@ -54,7 +54,7 @@ def spend_budget(worker: FakeWorker) -> None:
 
 
 class Local:
-    """Local workers in processes that are none, and the fleet of them."""
+    """Local workers in fake processes, and their fleet."""
 
     def __init__(self, directory: Path, workers: int) -> None:
         self.fakes = FakeProcesses()
@@ -72,12 +72,12 @@ class Local:
 
     @property
     def started(self) -> list[FakeProcess]:
-        """Every process there has been, the oldest first."""
+        """All processes so far, oldest first."""
         return self.fakes.started
 
     @contextlib.asynccontextmanager
     async def running(self, workers: int) -> AsyncIterator[None]:
-        """Runs everything inside of the context, beginning with workers that are connected."""
+        """Runs the fleet inside of the context, and waits until its workers are connected."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.fakes.close)
             supervision = asyncio.create_task(self.processes.supervise())
@@ -92,7 +92,7 @@ class Local:
         return self.fleet.run(RunRequest(model="tiny", token_ids=[1], options=options), None)
 
     async def tokens(self) -> list[int]:
-        """Of a whole run."""
+        """The tokens of a whole run."""
         return [
             token
             async for _, event in self.generate()
@@ -101,7 +101,7 @@ class Local:
         ]
 
     async def process_of_a_run(self) -> FakeProcess:
-        """Where a request goes now."""
+        """The worker that a request is routed to."""
         before = [len(process.worker.requests) for process in self.started]
         assert await self.tokens() == TOKENS
         after = [len(process.worker.requests) for process in self.started]
@@ -113,7 +113,7 @@ class Local:
         return process
 
     def recycled(self, result: str) -> float:
-        """How many attempts ended so."""
+        """Number of attempts with this result."""
         labels = {"result": result}
         name = "shaperouter_workers_recycled_total"
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -123,7 +123,7 @@ class Local:
         await process.worker.change()
 
     async def successor(self, count: int = 1) -> FakeProcess:
-        """Waits for the `count`-th successor that was started, and for its first words."""
+        """Waits until the `count`-th successor has started and sent its first snapshot."""
 
         def successors() -> list[FakeProcess]:
             return [process for process in self.started if process.options]
@@ -139,12 +139,12 @@ Recycle = Any
 
 
 def cold_successors(process: FakeProcess) -> None:
-    """Has successors take their time to get warm."""
+    """Makes successors slow to warm up."""
     process.worker.warm = not process.options
 
 
 def slow_successors(process: FakeProcess) -> None:
-    """Has successors compile until a test lets them end."""
+    """Makes successors compile until a test releases them."""
     if process.options:
         process.worker.compiling_ends.clear()
 
@@ -155,6 +155,6 @@ def cold_and_slow_successors(process: FakeProcess) -> None:
 
 
 def never_answering_successors(process: FakeProcess) -> None:
-    """Has successors think about what they are asked for until they die."""
+    """Makes successors block on requests for graphs until they die."""
     if process.options:
         process.worker.before_wish = process.worker.hold

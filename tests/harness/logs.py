@@ -1,4 +1,4 @@
-"""What a test has logged, and not what engines of others still compile in its process."""
+"""The log lines of a test, without those of engines that still compile for other tests."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from shaperouter_service.telemetry import logs
 
 
 def capture_logs() -> AbstractContextManager[list[MutableMapping[str, Any]]]:
-    """Collects what is logged meanwhile, but by threads that compile."""
+    """Collects log lines, except those of compiling threads."""
     return structlog.testing.capture_logs(processors=[_unless_compiling])
 
 
@@ -29,7 +29,7 @@ def _unless_compiling(
 
 @contextmanager
 def configured_logs(settings: logs.LogSettings) -> Iterator[None]:
-    """Logs as a process with these settings does, and as before at the end."""
+    """Configures logging like a process with these settings, and restores it at the end."""
     before, handlers, level = structlog.get_config(), logging.root.handlers[:], logging.root.level
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         for place, name in (

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests, as kustomize builds them."""
+"""The Kubernetes manifests as built by kustomize."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 
 class BuildError(Exception):
-    """Kustomize has refused to build."""
+    """Kustomize failed to build."""
 
 
 def kustomize(directory: Path) -> list[Manifest]:
@@ -44,7 +44,7 @@ def kustomize(directory: Path) -> list[Manifest]:
 
 
 def combined(base: Path, components: Sequence[str]) -> list[Manifest]:
-    """Builds an operator's kustomization: a base with components of ours, in this order.
+    """Builds an operator's kustomization: a base with components, in this order.
 
     Args:
         base: Directory of the kustomization that it starts from.
@@ -70,7 +70,7 @@ def combined(base: Path, components: Sequence[str]) -> list[Manifest]:
 
 @functools.cache
 def built(name: str) -> Sequence[Manifest]:
-    """What a kustomization of ours builds, by its path."""
+    """The manifests of a kustomization of this repository, by its path."""
     return kustomize(KUBERNETES / name)
 
 
@@ -79,7 +79,7 @@ def of_kind(manifests: Sequence[Manifest], *kinds: str) -> list[Manifest]:
 
 
 class Workload:
-    """A Deployment or StatefulSet, and its one container."""
+    """A Deployment or StatefulSet with its only container."""
 
     def __init__(self, manifest: Manifest, manifests: Sequence[Manifest]) -> None:
         self.name: str = manifest["metadata"]["name"]
@@ -93,7 +93,7 @@ class Workload:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the container, those from ConfigMaps included."""
+        """The container's variables, including those from ConfigMaps."""
         maps = {each["metadata"]["name"]: each for each in of_kind(self._manifests, "ConfigMap")}
         found: dict[str, str] = {}
         for source in self.container.get("envFrom", []):
@@ -112,7 +112,7 @@ class Workload:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The values of the command's options, as the program reads them here."""
+        """The values of the command's options, as the program reads them in the container."""
         with unittest.mock.patch.dict(os.environ, self.environment):
             return options_of(self.command, self.arguments)
 
@@ -135,7 +135,7 @@ class Workload:
 
     @property
     def writable(self) -> list[Path]:
-        """Directories that the container can write to: its root is read-only."""
+        """The directories that the container can write to; its root is read-only."""
         mounts = self.container["volumeMounts"]
         return [Path(mount["mountPath"]) for mount in mounts if not mount.get("readOnly")]
 
@@ -151,7 +151,7 @@ class Workload:
 
 
 def workloads(name: str) -> Iterator[Workload]:
-    """The workloads of a kustomization of ours, by its path."""
+    """The workloads of a kustomization of this repository, by its path."""
     return workloads_of(built(name))
 
 

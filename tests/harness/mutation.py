@@ -1,4 +1,4 @@
-"""Bytes, JSON and files that were something sensible once."""
+"""Mutation of bytes, JSON and files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mutated(data: bytes, source: random.Random) -> bytes:
 
 
 def mutated_json(content: Any, source: random.Random) -> Any:
-    """Replaces, drops and adds values anywhere in what JSON holds."""
+    """Replaces, drops and adds values anywhere in JSON."""
     if isinstance(content, dict) and content and source.random() < 0.9:
         key = source.choice(list(content))
         changed = dict(content)
@@ -75,7 +75,7 @@ def mutated_json(content: Any, source: random.Random) -> Any:
 
 
 def mutate_file(path: Path, source: random.Random) -> None:
-    """Mutates one file: as JSON that says something else, or as bytes that are none."""
+    """Mutates one file, as JSON or as bytes."""
     data = path.read_bytes()
     if source.random() < 0.3:
         path.write_bytes(mutated(data[:4000], source) + data[4000:])

@@ -1,4 +1,4 @@
-"""What PromQL expressions name, as far as tests ask: no parser, but strict about what it knows."""
+"""The names in PromQL expressions: not a parser, but strict about the syntax that it knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def series_of(expression: str) -> set[str]:
 
 
 def labels_of(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Each series that an expression selects from by labels, and those labels."""
+    """The series that an expression selects by labels, with the labels."""
     for selector in _SELECTOR.finditer(expression):
         yield selector[1], set(_LABEL.findall(re.sub(r'"[^"]*"', '""', selector[2])))
 

@@ -1,4 +1,4 @@
-"""A network between two processes that can be cut without a word to either."""
+"""A network between two processes that can be cut silently."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, for what no gRPC client does: calls over a connection that takes no data."""
+"""HTTP/2 by hand, for calls that gRPC clients cannot make: over a connection without reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INITIAL_WINDOW_SIZE = 0x4
 
 
 class DeafConnection:
-    """A connection whose flow control lets the server send no message; it answers pings.
+    """A connection that answers pings, but whose flow control lets the server send no message.
 
     When `vanished` is set, it answers nothing any more, though it is not closed.
     """
@@ -25,7 +25,7 @@ class DeafConnection:
         self._stream = 1
 
     def call(self, path: str, message: bytes = b"", **metadata: str) -> None:
-        """Begins a call, no response of which can be sent.
+        """Starts a call whose responses cannot be sent.
 
         Metadata goes out in Latin-1; its names have underscores here, and dashes there.
         """

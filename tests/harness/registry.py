@@ -1,4 +1,4 @@
-"""The metrics that the program has, found in its own code."""
+"""The metrics of the program, found in its code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class KnownMetric:
 
 @functools.cache
 def metrics() -> Mapping[str, KnownMetric]:
-    """All metrics of routers and workers, those of a Python process included, by name."""
+    """All metrics of routers and workers by name, including those of the Python process."""
     registry = make_registry("serve")
     given = {
         "registry": registry,
@@ -94,7 +94,7 @@ def _parameters(owner: type[object]) -> list[str]:
 
 
 def _owners() -> Iterator[type[object]]:
-    """The classes that register metrics: those of telemetry that are called so."""
+    """The classes of telemetry that register metrics, by their names."""
     for module in pkgutil.iter_modules(telemetry.__path__):
         loaded = importlib.import_module(f"{telemetry.__name__}.{module.name}")
         for name, member in inspect.getmembers(loaded, inspect.isclass):
@@ -103,7 +103,7 @@ def _owners() -> Iterator[type[object]]:
 
 
 def _snapshot() -> Snapshot:
-    """A worker's state in which everything that has labels is there once."""
+    """A worker's state with one of everything that has labels."""
     histogram = Histogram(bounds=[1], counts=[1, 0], sum=1)
     return Snapshot(
         worker="worker-0",

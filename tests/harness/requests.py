@@ -1,4 +1,4 @@
-"""Requests, and what preparing them for a model says of them."""
+"""Requests, and their preparation for a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ANSWERING = dataclasses.replace(
 
 
 class Letters:
-    """A tokenizer of one token for each letter: its place in the alphabet, 1 for any other."""
+    """A tokenizer with a token for each letter, its index in the alphabet, and 1 for others."""
 
     is_concatenative = True
     decoder = "ByteLevel"

@@ -1,4 +1,4 @@
-"""The roles of `shaperouterd`, which do not start: what their commands would start is seen."""
+"""The roles of `shaperouterd`, recorded instead of started."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 
 
 def options_of(role: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """The values of a role's options, as `shaperouterd` reads them."""
+    """The values of a role's options as read by `shaperouterd`."""
     # Below the group, as there: a command remembers the options of its first context.
     with click.Context(cli, info_name="shaperouterd", **cli.context_settings) as parent:
         context = cli.commands[role].make_context(role, list(arguments), parent=parent)
@@ -23,7 +23,7 @@ def options_of(role: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 class Started:
-    """The roles, which only note what they were started with."""
+    """The roles, which only record their options."""
 
     def __init__(self) -> None:
         self.config: Any = None

@@ -1,4 +1,4 @@
-"""A router in this process, and stubs to call it with."""
+"""A router in this process, and stubs to call it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Play = Callable[..., None]
 
 
 class Router:
-    """A running router, and stubs to call it with; `stop` tells it to stop."""
+    """A running router, and stubs to call it; `stop` stops it."""
 
     def __init__(
         self, channel: aio.Channel, registry: CollectorRegistry, stop: asyncio.Event
@@ -40,31 +40,31 @@ class Router:
         self.registry = registry
 
     def generate(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
-        """Calls Generate; the prompt is one token unless the fields say otherwise."""
+        """Calls Generate; by default the prompt is one token."""
         return self.generation.Generate(
             generation_pb2.GenerateRequest(**_with_prompt(fields)), timeout=timeout
         )
 
     def stream(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
-        """Calls GenerateStream, likewise."""
+        """Calls GenerateStream; by default the prompt is one token."""
         return self.generation.GenerateStream(
             generation_pb2.GenerateStreamRequest(**_with_prompt(fields)), timeout=timeout
         )
 
     async def error(self, call: Awaitable[object]) -> aio.AioRpcError:
-        """The error that a unary call or the reading of a stream ends with."""
+        """The error of a unary call or of reading a stream."""
         reading = _read(call) if isinstance(call, aio.UnaryStreamCall) else call
         with pytest.raises(aio.AioRpcError) as failure:
             await reading
         return failure.value
 
     async def health_of(self, service: str) -> int:
-        """What the health service says of a service."""
+        """The health of a service."""
         request = health_pb2.HealthCheckRequest(service=service)
         return (await self.health.Check(request, timeout=PATIENCE)).status
 
     async def wait_for_health(self, service: str, status: int) -> None:
-        """Waits until the health service says this of a service."""
+        """Waits until a service has this health."""
         request = health_pb2.HealthCheckRequest(service=service)
         async with contextlib.aclosing(_values(self.health.Watch(request))) as responses:
             async for response in responses:
@@ -73,7 +73,7 @@ class Router:
 
     @property
     def free_slots(self) -> float:
-        """Slots of the workers that the router knows of; shown once the catalog has them."""
+        """Number of slots of the workers in the router's catalog."""
         return sum(
             sample.value
             for family in self.registry.collect()
@@ -82,7 +82,7 @@ class Router:
         )
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric; 0 before it is first counted."""
+        """The value of a metric; 0 before its first count."""
         return self.registry.get_sample_value(f"shaperouter_{name}", labels) or 0
 
 
@@ -106,7 +106,7 @@ async def _values(call: Any) -> AsyncGenerator[Any, None]:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition that nothing tells of."""
+    """Waits for a condition by polling."""
     while not condition():  # noqa: ASYNC110 (conditions of other processes have no event)
         await asyncio.sleep(0.005)
 
@@ -114,7 +114,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 async def read_events(
     call: Any,
 ) -> tuple[list[generation_pb2.GenerateStreamResponse], generation_pb2.StreamCompletion]:
-    """The events of a stream before its completion that were not read yet, and the completion."""
+    """The remaining events of a stream, and its completion."""
     events = []
     while (event := await call.read()) is not aio.EOF:
         events.append(event)
@@ -133,7 +133,7 @@ def deltas(
 
 
 async def agreed(router: Router, **fields: Any) -> generation_pb2.GenerateResponse:
-    """What Generate answers, once it is seen that the same request's stream agrees."""
+    """The response of Generate, after checking that the stream of the same request agrees."""
     response = await router.generate(**fields)
     events, end = await read_events(router.stream(**fields))
     assert len(end.sequences) == len(response.sequences)

@@ -1,4 +1,4 @@
-"""Workers as routing sees them, without workers."""
+"""The state of workers for tests of routing, without workers."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence

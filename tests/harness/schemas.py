@@ -1,4 +1,4 @@
-"""The schemas of Kubernetes, and of whoever adds a kind to it."""
+"""The schemas of Kubernetes and of custom resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMAS = {path.stem: json.loads(path.read_text()) for path in SCHEMA_FILES}
 
 
 def check(manifest: Manifest) -> None:
-    """Fails if a manifest is not what takes its kind."""
+    """Checks a manifest against the schema of its kind."""
     _check(json.dumps(manifest))
 
 

@@ -23,7 +23,7 @@ CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
 
 
 def kept_compilations() -> dict[str, str]:
-    """The environment of a service of a test that is not about compiling.
+    """The environment of a service for tests that are not about compiling.
 
     It loads what services of earlier tests have compiled, and keeps what it compiles. But it has no
     record of traffic, as there is a file in the place of its directory: no service makes a graph
@@ -37,7 +37,7 @@ def kept_compilations() -> dict[str, str]:
 def daemon(
     *arguments: str, env: Mapping[str, str] = os.environ, **settings: Any
 ) -> "subprocess.Popen[str]":
-    """Starts `shaperouterd`; its log is on the standard error of the process.
+    """Starts `shaperouterd`, which logs to its standard error.
 
     Unless a test says otherwise, nothing comes from a compile cache, and nothing is made that
     nobody asks for.
@@ -53,7 +53,7 @@ def daemon(
 
 
 class Daemon:
-    """A running `shaperouterd` of any role, and what it logs."""
+    """A running `shaperouterd` of any role, and its log."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
         # Tests of the engine set these; a service is compiled, and logs, as it does for its users.
@@ -81,7 +81,7 @@ class Daemon:
         ]
 
     def wait_for_log(self, event: str, *, count: int = 1, **fields: Any) -> dict[str, Any]:
-        """Waits until an event has been logged so many times, and returns the last."""
+        """Waits until an event has been logged this many times, and returns the last line."""
 
         def logged() -> bool:
             if self.process.poll() is not None and len(self.events(event, **fields)) < count:
@@ -92,12 +92,12 @@ class Daemon:
         return self.events(event, **fields)[count - 1]
 
     def stop(self) -> int:
-        """Asks it to stop, and returns its exit code."""
+        """Stops it, and returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(TIMEOUT)
 
     def close(self) -> None:
-        """Ends it, one way or the other."""
+        """Ends it, if necessary by killing it."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -152,7 +152,7 @@ class Service(Daemon):
 
 @contextmanager
 def serving(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Service]:
-    """`shaperouterd serve` on ports of its own, ready."""
+    """A ready `shaperouterd serve` on unused ports."""
     service = Service(
         "serve", f"--listen={LOCAL}", f"--metrics-listen={LOCAL}", *arguments, env=env
     )
@@ -164,7 +164,7 @@ def serving(*arguments: str, env: dict[str, str] | None = None) -> Iterator[Serv
 
 
 def process_exists(pid: int) -> bool:
-    """Tells whether a process lives; one that has ended and was not waited for does not."""
+    """Whether a process is alive; a zombie is not."""
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

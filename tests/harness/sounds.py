@@ -20,7 +20,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenSounds:
-    """What the reference implementation hears with one checkpoint.
+    """The reference implementation's transcripts with one checkpoint.
 
     Attributes:
         name: Of the checkpoint.
@@ -54,7 +54,7 @@ class GoldenSounds:
         return window_source(drawn, 0, frames * HOP_SAMPLES, peak=-np.inf, frames=frames)
 
     def submit(self, bench: Bench, sound: int, prompt: list[int], **options: Any) -> Collected:
-        """Runs something on a sound."""
+        """Submits a run on a sound."""
         options.setdefault("transcript", TranscriptRules.of())
         return bench.submit(
             self.name,

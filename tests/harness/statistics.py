@@ -1,4 +1,4 @@
-"""Whether drawn tokens fit a distribution."""
+"""A test whether drawn tokens fit a distribution."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,7 @@ P_VALUE_FLOOR = 1e-4
 
 
 def p_value(drawn: np.ndarray, probabilities: np.ndarray) -> float:
-    """Chi-square goodness of fit, with rare tokens put together; Wilson and Hilferty's tail."""
+    """Chi-square goodness of fit, with rare tokens pooled and Wilson and Hilferty's tail."""
     counts = np.bincount(drawn, minlength=len(probabilities))
     expected = probabilities / probabilities.sum() * counts.sum()
     common = expected >= 5

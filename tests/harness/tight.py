@@ -1,4 +1,4 @@
-"""The graphs that fit requests best, which nothing makes by itself before they have been missed."""
+"""The tight covers of requests, which workers do not compile before they have missed them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from shaperouter_service.routing.signatures import Signature
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What of a request decides which graphs fit it."""
+    """The properties of a request that decide its tight covers."""
 
     prompt_tokens: int
     new_tokens: int
@@ -18,7 +18,7 @@ class Case:
 
 
 def tight_signatures(model: str, ladders: Ladders, together: Sequence[Case]) -> Iterator[Signature]:
-    """The tight covers of requests that run together, which all have the same beam width."""
+    """The tight covers of requests of one beam width that run together."""
     beams = ladders.lane(together[0].num_beams).beams
     source_tokens = max(case.source_tokens for case in together)
     if source_tokens:

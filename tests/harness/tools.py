@@ -11,7 +11,7 @@ TOOLS = Path(__file__).parents[2] / ".venvs" / "tools" / "bin"
 
 
 def tool(name: str) -> str:
-    """The path of a program: of those that were unpacked, beside our Python, or on the PATH.
+    """The path of a program: unpacked, beside this Python, or on the PATH.
 
     Without it the test skips, but where CI runs: there it fails.
     """

@@ -24,7 +24,7 @@ LADDERS = st.builds(
 
 @st.composite
 def traffics(draw: st.DrawFn, model: str = MODEL) -> Traffic:
-    """Traffic of some weeks around TODAY."""
+    """Random traffic of some weeks around TODAY."""
     ladders = draw(LADDERS)
     signatures = st.sampled_from(ladders.signatures(model))
     counts = st.builds(

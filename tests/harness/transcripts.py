@@ -1,4 +1,4 @@
-"""A tiny vocabulary: a token of text is a letter, and some special tokens."""
+"""A tiny vocabulary of letters and special tokens."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ TIMEOUT = 120.0
 def wait_until(
     condition: Callable[[], object], *, timeout: float = TIMEOUT, pause: float = 0.01
 ) -> None:
-    """Returns once the condition holds, which is asked for every `pause` seconds.
+    """Waits until a condition holds, which is checked every `pause` seconds.
 
     Raises:
         TimeoutError: It does not within `timeout` seconds.

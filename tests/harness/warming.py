@@ -26,7 +26,7 @@ def warm(router: Router, *signatures: signature_pb2.Signature, **fields: Any) ->
 
 
 async def last(call: Any) -> list[graph_pb2.Graph]:
-    """How a warming ended."""
+    """The result of a warm-up."""
     graphs = []
     while (response := await call.read()) is not aio.EOF:
         graphs = list(response.graphs)

@@ -1,4 +1,4 @@
-"""A tiny Whisper that has a tokenizer, so that its transcripts have text; and files of sounds."""
+"""A tiny Whisper with a tokenizer, so that its transcripts have text, and files of sounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW_SAMPLES = 60 * 160
 
 
 def with_tokenizer(directory: Path) -> Path:
-    """Copies the checkpoint to a directory, and adds a tokenizer whose words are numbers."""
+    """Copies the checkpoint to a directory, with a tokenizer whose words are numbers."""
     target = directory / NAME
     shutil.copytree(GOLDENS / NAME, target)
     vocabulary = json.loads((target / "config.json").read_text())["vocab_size"]
@@ -37,7 +37,7 @@ def with_tokenizer(directory: Path) -> Path:
 
 
 def wav(samples: np.ndarray) -> bytes:
-    """A file of samples of 16 bits at 16 kHz."""
+    """A WAV file of 16-bit samples at 16 kHz."""
     content = io.BytesIO()
     with wave.open(content, "wb") as file:
         file.setnchannels(1)
@@ -48,6 +48,6 @@ def wav(samples: np.ndarray) -> bytes:
 
 
 def noise(seconds: float) -> np.ndarray:
-    """Samples of 16 bits; the same for each length."""
+    """Noise of 16-bit samples; the same for each length."""
     drawn = np.random.default_rng(0).standard_normal(round(seconds * RATE))
     return np.round(3000 * drawn).clip(-(2**15), 2**15 - 1).astype(np.int16)

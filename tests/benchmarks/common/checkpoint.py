@@ -28,7 +28,7 @@ DEVIATION, ATTENTION_DEVIATION, FEED_FORWARD_DEVIATION = 0.02, 0.08, 0.04
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large the model is."""
+    """The size of the model."""
 
     layers: int
     width: int
@@ -41,7 +41,7 @@ TINY = Size(layers=2, width=64, heads=4)
 
 
 def make_checkpoint(directory: Path, size: Size = SMALL) -> None:
-    """Writes the checkpoint in the Hugging Face layout, unless it is there."""
+    """Writes the checkpoint in the Hugging Face layout, unless it exists."""
     if directory.exists():
         return
     unfinished = directory.with_name(f"{directory.name}.unfinished")
@@ -63,7 +63,7 @@ def make_checkpoint(directory: Path, size: Size = SMALL) -> None:
 
 
 def convert_checkpoint(directory: Path, converted: Path) -> None:
-    """Has CTranslate2's own converter write the model, unless it is there."""
+    """Converts the model with CTranslate2's converter, unless it exists."""
     if converted.exists():
         return
     unfinished = converted.with_name(f"{converted.name}.unfinished")
@@ -125,7 +125,7 @@ def _config(size: Size) -> dict[str, Any]:
 
 
 def _tokenizer() -> dict[str, Any]:
-    """One made-up word a token: CTranslate2 takes words, and a service makes text."""
+    """A made-up word for each token, because CTranslate2 takes words and services return text."""
     words = {token_text(token): token for token in range(VOCABULARY)}
     return {
         "version": "1.0",

@@ -1,4 +1,4 @@
-"""Where and when something is measured."""
+"""The machine and time of a measurement."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ VECTOR_FLAGS = ("avx2", "fma", "f16c", "avx512", "avx_vnni", "amx")
 
 
 def conditions() -> dict[str, Any]:
-    """Where and when it is measured."""
+    """The machine and time of a measurement."""
     cpu: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")

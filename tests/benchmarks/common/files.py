@@ -1,4 +1,4 @@
-"""Raw figures as JSON, for people to read, too."""
+"""Raw figures as readable JSON."""
 
 import json
 import re
@@ -11,14 +11,14 @@ NUMBERS = re.compile(r"\[[^][{}\"]*]")
 
 
 def write_figures(figures: Mapping[str, Any], path: Path) -> None:
-    """Writes the file: each list of numbers on one line."""
+    """Writes the file, with each list of numbers on one line."""
     text = json.dumps(_rounded(figures), indent=1)
     text = NUMBERS.sub(lambda found: " ".join(found.group().split()), text)
     path.write_text(text + "\n", encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:
-    """Microseconds are finer than anything here repeats."""
+    """Rounds to microseconds, which is finer than measurements repeat."""
     match value:
         case float():
             return round(value, 6)

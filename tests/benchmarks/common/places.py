@@ -1,4 +1,4 @@
-"""Where things are, and what the machine gives."""
+"""Paths of the repository, and the cores of the machine."""
 
 import os
 from pathlib import Path
@@ -15,5 +15,5 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 def environment_python(environment: str) -> Path:
-    """The interpreter of an environment, a folder from the repository's root."""
+    """The interpreter of an environment in a folder of the repository."""
     return REPOSITORY / environment / "bin" / "python"

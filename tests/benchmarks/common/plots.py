@@ -1,4 +1,4 @@
-"""How plots look; the same figures give the same file."""
+"""The style of plots; the same figures give the same file."""
 
 from pathlib import Path
 
@@ -27,6 +27,6 @@ mpl.rcParams.update(
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure, which is done with then."""
+    """Writes and closes a figure."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

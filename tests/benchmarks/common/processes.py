@@ -1,4 +1,4 @@
-"""The conductor's side of the line protocol: contestants as processes."""
+"""The conductor's side of the line protocol, with contestants as processes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ STOP_TIMEOUT = 60.0
 
 
 class PeerError(Exception):
-    """A contestant could not do something; the message says why."""
+    """A contestant failed; the message says why."""
 
 
 class PeerProcess:
@@ -30,7 +30,7 @@ class PeerProcess:
     def __init__(
         self, *, name: str, environment: str, module: str, arguments: Sequence[str]
     ) -> None:
-        """Starts it, and returns once it has loaded.
+        """Starts the process, and returns once it has loaded.
 
         Args:
             name: Of its log.
@@ -61,12 +61,12 @@ class PeerProcess:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of its packages."""
+        """The versions of its packages."""
         versions: Mapping[str, str] = self.greeting["versions"]
         return versions
 
     def ask(self, question: Mapping[str, Any], *, timeout: float = TIMEOUT) -> dict[str, Any]:
-        """Asks it something, and waits for the answer.
+        """Sends a question and waits for the answer.
 
         Args:
             question: With its `task`.
@@ -86,7 +86,7 @@ class PeerProcess:
         return answer
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         assert self._process.stdin
         self._process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-"""A contestant's side of the line protocol: one JSON object a line, a question and its answer.
+"""A contestant's side of the line protocol: a JSON object per line, a question and its answer.
 
 ::
 
@@ -28,7 +28,7 @@ def token_text(token: int) -> str:
 
 
 class Loaded(Protocol):
-    """What every contestant tells of itself.
+    """What every contestant reports about itself.
 
     Attributes:
         packages: Those whose versions are told.
@@ -41,10 +41,10 @@ Contestant = TypeVar("Contestant", bound=Loaded)
 
 
 def arguments(parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
-    """Reads a contestant's command line: the model, the threads, and what `parser` adds."""
+    """Parses a contestant's command line: the model, the threads, and the options of `parser`."""
     parser = parser or argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True, help="directory of the checkpoint")
-    parser.add_argument("--threads", type=int, required=True, help="of one operation")
+    parser.add_argument("--threads", type=int, required=True, help="threads of one operation")
     return parser.parse_args()
 
 
@@ -53,7 +53,7 @@ def converse(
     answer: Callable[[Mapping[str, Any], Contestant], Mapping[str, Any]],
     greeting: Callable[[Contestant], Mapping[str, Any]] = lambda _: {},
 ) -> None:
-    """Loads a contestant, and answers until the standard input ends.
+    """Loads a contestant, and answers questions until standard input ends.
 
     Args:
         loading: The contestant.

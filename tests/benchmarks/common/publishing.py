@@ -1,4 +1,4 @@
-"""Putting a result into docs/, or into a model's card."""
+"""Publishing a result in docs/ or in a model card."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ MEASUREMENTS = DOCS / "measurements.md"
 
 
 def publish_section(heading: str, text: str, *, before: str, document: Path = MEASUREMENTS) -> None:
-    """Puts a section into a document, in the place of the one with its heading.
+    """Replaces the section of a document that has this heading.
 
     Args:
         heading: The section's first line, which marks where it begins.

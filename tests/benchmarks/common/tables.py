@@ -15,14 +15,14 @@ LONGEST_FIGURE = 24
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that so large a share does not exceed; nothing has none."""
+    """The quantile of values at a share; None without values."""
     known = sorted(values)
     return known[math.ceil(share * len(known)) - 1] if known else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Values of one figure.
+    """The repeated values of a figure.
 
     Attributes:
         median: In the middle.
@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Sums values up."""
+        """Summarizes values."""
         return cls(median=statistics.median(values), least=min(values), most=max(values))
 
     def show(self, form: str = ".2f", *, factor: float = 1) -> str:
@@ -47,7 +47,7 @@ class Spread:
         return f"{self.median * factor:{form}} ±{deviation:.0%}"
 
     def show_range(self, form: str = ".3f") -> str:
-        """The median, and from where to where if there are several values."""
+        """The median, and the range if there are several values."""
         if self.least == self.most:
             return f"{self.median:{form}}"
         return f"{self.median:{form}} ({self.least:{form}}–{self.most:{form}})"
@@ -70,7 +70,7 @@ class Table:
     note: str = ""
 
     def show(self, console: Console) -> None:
-        """Prints it."""
+        """Prints the table."""
         table = RichTable(box=box.SIMPLE, title=self.title, caption=self.note or None)
         for index, name in enumerate(self.head):
             # Figures stay on one line; names may take several, but do not break words.
@@ -88,7 +88,7 @@ class Table:
         console.print(table)
 
     def markdown(self) -> str:
-        """The same for a document."""
+        """The table as Markdown."""
         lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
         return "\n\n".join(part for part in (f"**{self.title}**", table, self.note) if part)
@@ -96,7 +96,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A target, and what was measured of it.
+    """A target and its measured value.
 
     Attributes:
         text: What it asks.
@@ -110,14 +110,14 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """The verdict, in a word or two."""
         if self.figure is None:
             return "not measured"
         return "met" if self.figure.median <= self.limit else "missed"
 
 
 def targets_table(targets: Sequence[Target]) -> Table:
-    """Targets with what was measured, and the verdicts."""
+    """Targets with their measured values and verdicts."""
     return Table(
         title="Targets",
         head=["", "at most", "measured", "verdict"],

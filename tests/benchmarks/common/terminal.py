@@ -1,4 +1,4 @@
-"""What is shown while it is measured."""
+"""Progress messages of a measurement."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 
 @contextmanager
 def telling() -> Iterator[Tell]:
-    """Shows what is being done, with the time since the start."""
+    """Prints the current activity with the time since the start."""
     started = time.monotonic()
     with console.status("") as status:
 

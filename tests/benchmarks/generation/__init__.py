@@ -1,4 +1,4 @@
-"""Generation with a GPT-2 of the small size, against what else runs it on a CPU: `make bench`.
+"""Generation with GPT-2's small size against other systems on a CPU: `make bench`.
 
 Contestants run in environments and processes of their own (`peer_*.py`) and answer questions
 (`contestant.py`). The conductor calls them in turn, round after round, so that whatever the machine

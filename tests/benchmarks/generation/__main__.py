@@ -1,4 +1,4 @@
-"""Measures generation by every contestant in turn, and tells what came out.
+"""Measures generation by every contestant in turn, and reports the results.
 
 Writes build/bench/result.json, plot.svg and report.md; with --publish also docs/bench.json,
 docs/bench.svg and their section in docs/measurements.md.
@@ -30,7 +30,7 @@ BEFORE = "## What was missed, and why"
 
 
 def main() -> int:
-    """Runs it."""
+    """Runs the benchmark."""
     arguments = _arguments()
     WORK.mkdir(parents=True, exist_ok=True)
     result = Result.read(RESULT) if arguments.report else _measured(arguments)
@@ -43,7 +43,7 @@ def main() -> int:
     console.print(f"Raw figures: {RESULT.relative_to(REPOSITORY)}", style="dim")
     if arguments.publish:
         if not result.whole:
-            console.print("Not published: the result is of a part only.")
+            console.print("Not published, because the result is not complete.")
             return 1
         _publish(text)
     return int(bool(result.failures))
@@ -69,11 +69,9 @@ def _arguments() -> argparse.Namespace:
         help="who takes part in the rounds; may be given several times (default: all)",
     )
     parser.add_argument(
-        "--report", action="store_true", help="measure nothing, report the last result again"
+        "--report", action="store_true", help="report the last result without measuring"
     )
-    parser.add_argument(
-        "--publish", action="store_true", help="put the result into docs/, whole results only"
-    )
+    parser.add_argument("--publish", action="store_true", help="publish a complete result in docs/")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {arguments.rounds}")

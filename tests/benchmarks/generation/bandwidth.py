@@ -1,4 +1,4 @@
-"""How fast the machine reads memory: the floor under every step, which reads all weights once."""
+"""The machine's memory bandwidth, which bounds every step, because it reads all weights once."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ BYTES = PARAMETERS * np.dtype(np.float32).itemsize
 
 
 class MemoryReader:
-    """An array of the weights' size, and threads that read a share of it each."""
+    """An array of the weights' size, and threads that each read a share of it."""
 
     def __init__(self, threads: int) -> None:
         self._shares = np.array_split(np.ones(PARAMETERS, np.float32), threads)
         self._threads = ThreadPoolExecutor(threads)
 
     def bytes_per_second(self) -> float:
-        """The best of a few passes: a floor must not be lifted by a disturbance."""
+        """The fastest of a few passes, because disturbances must not raise a lower bound."""
         return max(self._pass(read) for _ in range(REPEATS) for read in READS)
 
     def _pass(self, read: Callable[[Share], object]) -> float:

@@ -1,4 +1,4 @@
-"""A contestant: one way to generate, and how it answers the conductor.
+"""A contestant: a way to generate, and its answers to the conductor.
 
 ::
 
@@ -23,7 +23,7 @@ from common.protocol import converse
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
-    """What one call made.
+    """The result of one call.
 
     Attributes:
         token_ids: New tokens of each prompt's best sequence.
@@ -35,7 +35,7 @@ class Generated:
 
 
 class Contestant(ABC):
-    """One way to generate, loaded and ready."""
+    """A way to generate, loaded and ready."""
 
     packages: Sequence[str]  # whose versions are told
 
@@ -52,12 +52,12 @@ class Contestant(ABC):
         """
 
     def graphs(self) -> list[dict[str, Any]]:
-        """Tells what was traced and compiled since the start: signature, traces, seconds."""
+        """Reports what was traced and compiled since the start: signature, traces, seconds."""
         return []
 
 
 def serve(loading: AbstractContextManager[Contestant]) -> None:
-    """Loads a contestant, and answers until the standard input ends."""
+    """Loads a contestant, and answers questions until standard input ends."""
     converse(loading, _answer_to)
 
 

@@ -1,4 +1,4 @@
-"""Who takes part, in which environment, and in what."""
+"""The contestants, their environments and their workloads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SLOTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A contestant, as the conductor sees it.
+    """A contestant, as the conductor knows it.
 
     Attributes:
         name: In the JSON file and on the command line.

@@ -1,4 +1,4 @@
-"""The measurements. One contestant computes at a time; those that have been started wait."""
+"""The measurements. One contestant computes at a time, while the others wait."""
 
 import dataclasses
 import time
@@ -29,7 +29,7 @@ TRANSFORMERS_OPTION_SECONDS = 100.0
 def measure_rounds(
     entries: Sequence[Entry], workloads: Sequence[Workload], result: Result, tell: Tell
 ) -> None:
-    """Starts and warms everybody, then calls them in turn, round after round."""
+    """Starts and warms up all contestants, then calls them in turn, round after round."""
     with ExitStack() as stack:
         peers = []
         for entry in entries:
@@ -62,7 +62,7 @@ def measure_rounds(
 
 
 def measure_first_calls(workload: Workload, result: Result, tell: Tell) -> None:
-    """Has Shaperouter and Transformers on XLA make the first call of their lives, in turn."""
+    """Measures the first call of new processes of Shaperouter and Transformers on XLA, in turn."""
     for repeat in range(FRESH_REPEATS):
         for entry in (ENGINE, TRANSFORMERS_XLA):
             tell(f"first call {repeat + 1} of {FRESH_REPEATS}, {entry.label}")
@@ -73,7 +73,7 @@ def measure_first_calls(workload: Workload, result: Result, tell: Tell) -> None:
 
 
 def measure_option_sets(workload: Workload, result: Result, tell: Tell) -> None:
-    """Counts what requests trace that differ in nothing but their options."""
+    """Counts the traces of requests that differ only in their options."""
     for entry, sets, limit in (
         (SERVICE, service_option_sets(OPTION_SETS), float("inf")),
         (TRANSFORMERS_XLA, option_sets(TRANSFORMERS_OPTION_SETS), TRANSFORMERS_OPTION_SECONDS),
@@ -97,7 +97,7 @@ def measure_option_sets(workload: Workload, result: Result, tell: Tell) -> None:
 def _warm_up(
     workload: Workload, peers: Sequence[Peer], result: Result, tell: Tell
 ) -> Iterator[Peer]:
-    """Calls each until nothing is traced any more; gives those with whom it works."""
+    """Calls each contestant until it traces nothing new; returns those that work."""
     token_ids: dict[str, list[list[int]]] = {}
     for peer in peers:
         entry = peer.entry
@@ -120,7 +120,7 @@ def _warm_up(
 
 
 def _compare(workload: Workload, token_ids: Mapping[str, list[list[int]]], result: Result) -> None:
-    """Counts the sequences of each that equal the reference's."""
+    """Counts the sequences of each contestant that equal the reference's."""
     reference = token_ids.get(REFERENCE.name)
     if reference is None:
         return
@@ -148,7 +148,7 @@ def _traces(peer: Peer, result: Result) -> int:
 
 @contextmanager
 def _noting(result: Result, entry: Entry, what: str) -> Iterator[None]:
-    """Notes a failure of a contestant, and goes on without it."""
+    """Records a contestant's failure, and continues without it."""
     try:
         yield
     except PeerError as error:

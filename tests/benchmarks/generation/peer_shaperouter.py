@@ -22,7 +22,7 @@ BUSY = (GraphState.TRACING, GraphState.COMPILING)
 
 
 class ShaperouterEngine(Contestant):
-    """Requests straight to the engine; several prompts are as many requests at once."""
+    """Submits requests to the engine, one for each prompt."""
 
     packages = ("tensorflow-cpu",)
 
@@ -52,7 +52,7 @@ class ShaperouterEngine(Contestant):
         )
 
     def graphs(self) -> list[dict[str, Any]]:
-        """The graphs, once none is being compiled."""
+        """The graphs, after all compilations."""
         wait_until(lambda: all(graph.state not in BUSY for graph in self._snapshot().graphs))
         return [
             {

@@ -20,7 +20,7 @@ BUSY = (GraphState.TRACING, GraphState.COMPILING)
 
 
 class ShaperouterService(Contestant):
-    """Requests through the client; several prompts are as many concurrent calls."""
+    """Calls the service through the client, concurrently for several prompts."""
 
     packages = ("tensorflow-cpu", "grpcio")
 
@@ -46,7 +46,7 @@ class ShaperouterService(Contestant):
         )
 
     def _make_tight(self, prompts: Sequence[Sequence[int]], new_tokens: int, beams: int) -> None:
-        """Has the graphs made that the service would make once they have been missed."""
+        """Compiles the graphs that the service would compile after missing them."""
         cases = [
             Case(prompt_tokens=len(prompt), new_tokens=new_tokens, num_beams=beams)
             for prompt in prompts
@@ -60,7 +60,7 @@ class ShaperouterService(Contestant):
             pass
 
     def graphs(self) -> list[dict[str, Any]]:
-        """The graphs, once none is being compiled."""
+        """The graphs, after all compilations."""
         wait_until(lambda: all(graph.state not in BUSY for graph in self._client.graphs()))
         return [
             {

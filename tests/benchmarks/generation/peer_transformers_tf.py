@@ -1,4 +1,4 @@
-"""Transformers on TensorFlow, eager or compiled by XLA the way its documentation shows."""
+"""Transformers on TensorFlow, eager or compiled by XLA as its documentation shows."""
 
 import argparse
 import os

@@ -14,7 +14,7 @@ from .contestant import Contestant, Generated, serve
 
 
 class TransformersTorch(Contestant):
-    """`generate` as it comes: eager, with its dynamic cache and PyTorch's own attention."""
+    """`generate` with its defaults: eager, with a dynamic cache and PyTorch's own attention."""
 
     packages = ("transformers", "torch")
 

@@ -1,4 +1,4 @@
-"""The contestants' processes, as the conductor calls them."""
+"""The contestants' processes, called by the conductor."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ class Peer(PeerProcess):
     """A contestant's process, loaded."""
 
     def __init__(self, entry: Entry) -> None:
-        """Starts it, and returns once it has loaded.
+        """Starts the process, and returns once it has loaded.
 
         Raises:
             PeerError: It does not.
@@ -48,7 +48,7 @@ class Peer(PeerProcess):
         )
 
     def generate(self, workload: Workload) -> Answer:
-        """Has it run a workload, and returns what it made.
+        """Runs a workload, and returns the result.
 
         Raises:
             PeerError: It fails, or makes another number of tokens.
@@ -66,7 +66,7 @@ class Peer(PeerProcess):
         return answer
 
     def graphs(self) -> list[dict[str, Any]]:
-        """What it has traced and compiled since its start, once nothing is being compiled.
+        """What it has traced and compiled since its start, after all compilations.
 
         Raises:
             PeerError: It fails.
@@ -75,7 +75,7 @@ class Peer(PeerProcess):
         return graphs
 
     def traces(self) -> int:
-        """The number of traces in all.
+        """The total number of traces.
 
         Raises:
             PeerError: It fails.

@@ -16,7 +16,7 @@ LONGEST = 4.0
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draws one panel a workload: how many times as long as ours everybody takes."""
+    """Draws a panel for each workload: the time of each contestant relative to Shaperouter's."""
     measured = [workload for workload in workloads() if result.seconds.get(workload.name)]
     if not measured:
         return
@@ -28,7 +28,7 @@ def plot(result: Result, path: Path) -> None:
         panel.set_visible(False)
     for panel, workload in zip(panels.flat, measured, strict=False):
         _draw(panel, result, workload)
-    figure.suptitle(f"Time when that of {ENGINE.label}, is 1; shorter is faster", fontsize=9)
+    figure.suptitle(f"Time relative to {ENGINE.label}; shorter is faster", fontsize=9)
     save(figure, path)
 
 

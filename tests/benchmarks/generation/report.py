@@ -1,4 +1,4 @@
-"""What the measurements say: tables, and whether the targets are met."""
+"""The report of the measurements: tables, and whether the targets are met."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ PASSES = NEW_TOKENS
 
 
 def ratios(result: Result, workload: str, entry: Entry, other: Entry) -> Spread | None:
-    """How many times as long as another a contestant takes, compared round by round."""
+    """The ratios of a contestant's times to another's, round by round."""
     times = result.seconds.get(workload, {})
     pairs = zip(times.get(entry.name, []), times.get(other.name, []), strict=False)
     found = [a / b for a, b in pairs if a is not None and b is not None]
@@ -98,7 +98,7 @@ def _over_floor(result: Result, workload: str) -> Spread | None:
 
 
 def _over_faster_ctranslate2(result: Result, workload: str) -> Spread | None:
-    """Of the two that is faster in the median."""
+    """The contestant with the faster median."""
     found = [
         ratios(result, workload, ENGINE_INT8, other) for other in (CTRANSLATE2, CTRANSLATE2_INT8)
     ]
@@ -108,7 +108,7 @@ def _over_faster_ctranslate2(result: Result, workload: str) -> Spread | None:
 
 
 def tables(result: Result) -> list[Table]:
-    """All of them, in order; those without a figure are left out."""
+    """All tables in order, without empty ones."""
     made = [
         _times(result),
         _ratios(result),
@@ -132,7 +132,7 @@ def _measured(result: Result) -> list[Workload]:
 
 
 def _by_contestant(result: Result, figures: Mapping[tuple[str, str], str]) -> Iterator[list[str]]:
-    """Rows of contestants and columns of workloads."""
+    """A table with a row for each contestant and a column for each workload."""
     for entry in ENTRIES:
         cells = [figures.get((w.name, entry.name), NOTHING) for w in _measured(result)]
         if any(cell != NOTHING for cell in cells):
@@ -178,7 +178,7 @@ def _ratios(result: Result) -> Table:
                 figures[workload.name, entry.name] = ratio.show()
     return _table(
         result,
-        f"Times as long as {ENGINE.label}",
+        f"Time relative to {ENGINE.label}",
         figures,
         note="Median of the ratios of each round, and the largest deviation from it.",
     )
@@ -219,7 +219,7 @@ def _first_calls(result: Result) -> Table:
     }
     return _table(
         result,
-        "Seconds of the first call of a shape, after others in the same process",
+        "Seconds of the first call of a shape, after other shapes in the same process",
         figures,
         note="One sample each.",
     )
@@ -243,7 +243,7 @@ def _fresh(result: Result) -> Table:
         title="Seconds of the first call of a new process",
         head=["", "seconds"],
         rows=rows,
-        note="One sequence, prompt 16. Shaperouter's signatures compile side by side.",
+        note="One sequence, prompt 16. Shaperouter compiles its signatures concurrently.",
     )
 
 
@@ -259,10 +259,10 @@ def _options(result: Result) -> Table:
         if (found := result.option_sets.get(entry.name))
     ]
     return Table(
-        title="Requests with different option sets, after a first one",
-        head=["", "sets", "traces", "seconds a request"],
+        title="Requests with different option sets, after the first one",
+        head=["", "sets", "traces", "seconds per request"],
         rows=rows,
-        note="One sequence, prompt 16; all of sampling's options differ in every set.",
+        note="One sequence, prompt 16; all sampling options differ between sets.",
     )
 
 
@@ -288,7 +288,7 @@ def _failures(result: Result) -> Table:
         for entry in ENTRIES
         if (traces := result.traces_in_rounds.get(entry.name, 0))
     ]
-    return Table(title="What did not work", head=["", "why"], rows=rows)
+    return Table(title="Failures", head=["", "reason"], rows=rows)
 
 
 def _cost(graph: Mapping[str, float]) -> float:
@@ -296,7 +296,7 @@ def _cost(graph: Mapping[str, float]) -> float:
 
 
 def _compile_share(result: Result) -> Spread | None:
-    """Of the dearest signature, each repeat's against the other's first call beside it."""
+    """The ratios of the slowest signature to the other's first call in the same repeat."""
     pairs = zip(
         result.fresh.get(ENGINE.name, []), result.fresh.get(TRANSFORMERS_XLA.name, []), strict=False
     )

@@ -1,4 +1,4 @@
-"""Everything that was measured, as it goes into the JSON file: raw, in seconds."""
+"""All measurements, as raw seconds for the JSON file."""
 
 import json
 from collections import defaultdict
@@ -65,5 +65,5 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        """Reads it again."""
+        """Reads the file."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))

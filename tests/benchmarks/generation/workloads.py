@@ -1,4 +1,4 @@
-"""What is generated: prompts and options, drawn from a seed."""
+"""The workloads: prompts and options, drawn from a seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Workload:
 
 
 def workloads() -> list[Workload]:
-    """All of them, in order."""
+    """All workloads, in order."""
     rng = np.random.default_rng(SEED)
     prompts = {
         length: rng.integers(END_TOKEN, size=(SEQUENCES, length)).tolist()
@@ -68,7 +68,7 @@ def workloads() -> list[Workload]:
 
 
 def option_sets(count: int) -> list[dict[str, Any]]:
-    """Draws option sets, every one different; none changes how much there is to compute."""
+    """Draws different option sets that do not change the amount of computation."""
     rng = np.random.default_rng(SEED)
     return [
         {
@@ -83,7 +83,7 @@ def option_sets(count: int) -> list[dict[str, Any]]:
 
 
 def service_option_sets(count: int) -> list[dict[str, Any]]:
-    """Draws option sets with options besides that Transformers on XLA does not have."""
+    """Draws option sets that include options that Transformers on XLA lacks."""
     rng = np.random.default_rng(SEED)
     return [
         options

@@ -1,4 +1,4 @@
-"""Whether decoding gives what it gave on a CPU."""
+"""Comparison of decoding with its results on a CPU."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def probe(caches: Arrays, places: Sequence[int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How results differ from the CPU's.
+    """The differences of results from the CPU's.
 
     Attributes:
         tokens: Generated tokens, of all rows and beams.
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether it is the same but for rounding."""
+        """Whether the results are equal except for rounding."""
         return (
             self.equal_tokens == self.tokens
             and max(self.logprob_difference, self.cache_difference) <= TOLERANCE

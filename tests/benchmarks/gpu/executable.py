@@ -1,4 +1,4 @@
-"""Graphs that export.py wrote, compiled by JAX, and how prompts are read with them."""
+"""Exported graphs, compiled by JAX, and reading prompts with them."""
 
 import dataclasses
 import gzip
@@ -84,7 +84,7 @@ class Executable:
         )
 
     def __call__(self, arrays: Arrays) -> Arrays:
-        """Runs it, and waits for the results; the caches among the arguments are used up."""
+        """Runs the graph and waits for the results; consumes the caches among the arguments."""
         results = self._compiled(*(arrays[array.name] for array in self.graph.arguments))
         jax.block_until_ready(results)
         return dict(zip((array.name for array in self.graph.results), results, strict=True))
@@ -100,7 +100,7 @@ def _count_operations(text: str) -> dict[str, int]:
 
 
 def only(arrays: Arrays, kind: str) -> Arrays:
-    """Those whose names begin so."""
+    """The arrays whose names begin with a prefix."""
     return {name: array for name, array in arrays.items() if name.startswith(f"{kind}/")}
 
 

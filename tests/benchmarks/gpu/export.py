@@ -1,4 +1,4 @@
-"""Writes the engine's graphs as StableHLO, with inputs and results to hold another runtime to.
+"""Writes the engine's graphs as StableHLO, with inputs and results for checking another runtime.
 
     make gpu-export
 
@@ -62,7 +62,7 @@ STABLEHLO_TYPES = {
 
 
 class RandomCheckpoint:
-    """What a family asks of a checkpoint, with weights from a seed."""
+    """A checkpoint whose weights are drawn from a seed."""
 
     names = ("wte.weight",)
 
@@ -99,7 +99,7 @@ def make_model(config: dict[str, Any], seed: int, dtype: tf.DType) -> Model:
 
 
 def make_requests(model: Model, *, rows: int, beams: int, length: int, seed: int) -> list[Batch]:
-    """Greedy requests, or of beam search, each in a batch of its own, before their prefill.
+    """Requests with greedy or beam search, each in its own batch, before prefill.
 
     The first attends to all places of the cache when it has made its first token and all steps.
     """
@@ -134,7 +134,7 @@ def gather(requests: Sequence[Batch], rows: int) -> Batch:
 
 
 def probe(batch: Batch) -> np.ndarray:
-    """Some places of the first row's caches, [2 L, H, places, D] float32."""
+    """Some positions of the first row's caches, [2 L, H, positions, D] float32."""
     places = probed_places(int(batch.state.prompt_lengths[0]), batch.beams, STEPS)
     return np.stack(
         [
@@ -161,7 +161,7 @@ def named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def export(program: Program, kind: str, precision: str, directory: Path) -> Graph:
-    """Writes the StableHLO of a program, and makes it ready to be compiled."""
+    """Writes the StableHLO of a program, and prepares its compilation."""
     inputs, outputs = program._idle_arguments(program._new_batch()), program._results
     lowered = program.lower()
     program.load(lowered)
@@ -197,7 +197,7 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
 
 
 def _check(text: str, graph: Graph) -> None:
-    """Compares a module with what the manifest says of it.
+    """Compares a module with the manifest.
 
     Raises:
         ValueError: They differ, or there is something that not every platform has.
@@ -241,7 +241,7 @@ def stacked(requests: Sequence[Batch]) -> dict[str, np.ndarray]:
 def export_precision(
     arguments: argparse.Namespace, config: dict[str, Any], precision: str
 ) -> Iterator[Graph]:
-    """Exports the graphs of a precision, and what they compute here."""
+    """Exports the graphs of a precision, and their results on this machine."""
     model = make_model(config, arguments.seed, tf.as_dtype(precision))
     length = arguments.length
     prefill = PrefillProgram("prefill", model, rows=1, length=length, piece=PREFILL_PIECE)
@@ -262,7 +262,7 @@ def compute(
     arguments: argparse.Namespace,
     beams: int,
 ) -> None:
-    """Writes inputs, and what graphs of a precision and beam width make of them."""
+    """Writes the inputs and results of the graphs of a precision and beam width."""
     directory, model = arguments.output, prefill.model
     requests = make_requests(
         model, rows=max(arguments.rows), beams=beams, length=prefill.length, seed=arguments.seed
@@ -287,18 +287,18 @@ def _prefixed(prefix: str, leaves: Iterable[tuple[str, np.ndarray]]) -> dict[str
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line; its defaults are GPT-2 small's."""
+    """Parses the command line, whose defaults are those of GPT-2 small."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--output", type=Path, default=Path("build/gpu"), help="directory to fill")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64], help="R of decodes")
     parser.add_argument("--beams", type=int, nargs="+", default=[1], help="B")
-    parser.add_argument("--length", type=int, default=128, help="T, places of the cache")
+    parser.add_argument("--length", type=int, default=128, help="T, positions of the cache")
     parser.add_argument(
         "--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="of weights"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of weights and prompts")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and prompts")
     dimensions = parser.add_argument_group("dimensions of the model")
     dimensions.add_argument("--layers", type=int, default=12, help="L")
     dimensions.add_argument("--width", type=int, default=768, help="E")
@@ -315,7 +315,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Writes everything, the manifest last."""
+    """Writes all files, the manifest last."""
     arguments = parse_arguments()
     directory: Path = arguments.output
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What export.py hands to run.py: graphs, and what their arguments and results are.
+"""The manifest of an export: its graphs with their arguments and results.
 
 Needs nothing but NumPy, so that both environments have it. Arrays are called alike everywhere: in
 the manifest, and in the .npz files of inputs and expected results. A name is one of
@@ -36,7 +36,7 @@ def inputs_file(beams: int) -> str:
 
 
 def expected_file(precision: str, rows: int, beams: int) -> str:
-    """File of what the CPU makes of the first rows: with the first tokens, and with all."""
+    """File of the CPU's results for the first rows, after the first tokens and after all."""
     return f"expected-{precision}-{rows}x{beams}.npz"
 
 
@@ -96,7 +96,7 @@ class Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All of an export.
+    """The content of an export.
 
     Attributes:
         model: The content of config.json.
@@ -117,12 +117,12 @@ class Manifest:
     graphs: tuple[Graph, ...]
 
     def write(self, directory: Path) -> None:
-        """Writes it beside the files it names."""
+        """Writes the manifest beside its files."""
         (directory / FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """Reads what `write` wrote."""
+        """Reads a manifest."""
         content = json.loads((directory / FILE).read_text(encoding="utf-8"))
         graphs = tuple(
             Graph(
@@ -160,5 +160,5 @@ def random_weight(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def probed_places(prompt_length: int, beams: int, steps: int) -> list[int]:
-    """Places of a row's cache to compare: those of the last token of the prompt and of all."""
+    """Positions of a row's cache to compare: the last of the prompt and the last of all tokens."""
     return [prompt_length - 1, prompt_length + beams * steps - 1]

@@ -1,4 +1,4 @@
-"""Runs exported graphs of the engine under JAX: are they right, and how fast is a step?
+"""Runs exported graphs of the engine under JAX, checks them and times their steps.
 
     python tests/benchmarks/gpu/run.py build/gpu
 
@@ -42,12 +42,12 @@ class Bench:
     def __init__(
         self, directory: Path, manifest: Manifest, *, bandwidth: float, repeats: int
     ) -> None:
-        """Of an export in a directory, on a device of some bandwidth."""
+        """Reads the export of a directory, for a device of the given bandwidth."""
         self._directory, self._manifest = directory, manifest
         self._bandwidth, self._repeats = bandwidth, repeats
 
     def run(self) -> Iterator[dict[str, Any]]:
-        """Yields what is to be said of each decode graph."""
+        """Yields the results of each decode graph."""
         for prefill in self._manifest.graphs:
             if prefill.kind != PREFILL:
                 continue
@@ -90,7 +90,7 @@ class Bench:
     def _run_graph(
         self, decode: Graph, small: Arrays, caches: Arrays, weights: Arrays
     ) -> dict[str, Any]:
-        """Checks and times a graph, from what the prefill left."""
+        """Checks and times a graph, from the state after prefill."""
         manifest = self._manifest
         program = Executable.load(self._directory, decode)
         arrays = weights | small | {"active": np.ones(decode.rows, bool)}
@@ -164,8 +164,10 @@ def print_table(cases: Sequence[dict[str, Any]]) -> None:
 def main() -> int:
     """Runs all graphs, prints a table, and writes results.json beside the manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path, help="what export.py wrote")
-    parser.add_argument("--repeats", type=int, default=20, help="of each timing (default: 20)")
+    parser.add_argument("directory", type=Path, help="directory written by export.py")
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="repeats of each timing (default: 20)"
+    )
     parser.add_argument(
         "--bandwidth-mib",
         type=int,

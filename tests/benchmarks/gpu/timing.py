@@ -1,4 +1,4 @@
-"""How long a step takes, and how fast the device's memory is."""
+"""Timing of steps and of the device's memory."""
 
 import dataclasses
 import statistics
@@ -14,7 +14,7 @@ from manifest import Manifest
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """The time of a call."""
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
@@ -22,7 +22,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How long decoding takes.
+    """The time of decoding.
 
     Attributes:
         step_seconds: Of one step: what a call of many takes longer than a call of one, a step.
@@ -41,14 +41,14 @@ class Timing:
 
     @property
     def share(self) -> float:
-        """The least time that memory allows as a share of the time taken."""
+        """The minimum time that memory allows, as a share of the measured time."""
         return self.step_bytes / self.bandwidth / self.step_seconds
 
 
 def measure(
     program: Executable, arrays: Arrays, manifest: Manifest, bandwidth: float, repeats: int
 ) -> Timing:
-    """Times steps; from the same state each time, so that each repeat does the same.
+    """Times steps from the same state, so that all repeats do the same.
 
     The state must have its first tokens: the step that makes these runs no layer.
     """
@@ -80,7 +80,7 @@ def measure(
 
 
 def measure_bandwidth(mebibytes: int, repeats: int) -> dict[str, float]:
-    """Bytes a second of plain operations on a large matrix; what is fastest is the bandwidth."""
+    """Bytes per second of simple operations on a large matrix; the fastest is the bandwidth."""
     columns = 4096
     matrix = jnp.ones((mebibytes * 2**20 // (4 * columns), columns), jnp.float32)
     probes = {

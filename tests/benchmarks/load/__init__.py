@@ -1,4 +1,4 @@
-"""A service under open-loop load, against what else serves the model on a CPU: `make bench-load`.
+"""A service under open-loop load, against other services on a CPU: `make bench-load`.
 
 Contestants are servers in environments and processes of their own (`server_*.py`) that speak the
 same public gRPC API. A generator in a process of its own (`generator.py`) sends them the same

@@ -1,4 +1,4 @@
-"""Measures services under open-loop load, cold and warm, in turn, and tells what came out.
+"""Measures services under open-loop load, cold and warm, in turn, and reports the results.
 
 Writes build/bench/load.json, load.svg and load.md; with --publish also docs/load.json,
 docs/load.svg and their section in docs/measurements.md.
@@ -29,7 +29,7 @@ BEFORE = "## Products in blocks"
 
 
 def main() -> int:
-    """Runs it."""
+    """Runs the benchmark."""
     arguments = _arguments()
     WORK.mkdir(parents=True, exist_ok=True)
     result = Result.read(RESULT) if arguments.report else _measured(arguments)
@@ -43,7 +43,7 @@ def main() -> int:
     if arguments.publish:
         everybody = all(result.find(entry.name, State.COLD) for entry in ENTRIES)
         if result.settings["model"] != GPT2_SMALL.name or not everybody:
-            console.print("Not published: the result is of a part only.")
+            console.print("Not published, because the result is not complete.")
             return 1
         _publish(text)
     return int(bool(result.failures))
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
             metavar="N",
             help=f"seconds {what} (default: {seconds:g})",
         )
-    parser.add_argument("--seed", type=int, default=0, help="of all traffic (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the traffic (default: 0)")
     parser.add_argument(
         "--contestant",
         action="append",
@@ -81,14 +81,12 @@ def _arguments() -> argparse.Namespace:
         help="who takes part; may be given several times (default: all)",
     )
     parser.add_argument(
-        "--tiny", action="store_true", help="serve a model of 2 layers, to try the benchmark out"
+        "--tiny", action="store_true", help="serve a model of 2 layers, to test the benchmark"
     )
     parser.add_argument(
-        "--report", action="store_true", help="measure nothing, report the last result again"
+        "--report", action="store_true", help="report the last result without measuring"
     )
-    parser.add_argument(
-        "--publish", action="store_true", help="put the result into docs/, whole results only"
-    )
+    parser.add_argument("--publish", action="store_true", help="publish a complete result in docs/")
     arguments = parser.parse_args()
     arguments.contestant = arguments.contestant or names
     return arguments

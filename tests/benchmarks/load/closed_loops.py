@@ -1,4 +1,4 @@
-"""Traffic that waits for answers: it warms a server up, and finds how much it can do."""
+"""Closed-loop traffic, which warms up a server and finds its capacity."""
 
 from common.processes import PeerError
 
@@ -16,7 +16,7 @@ MOST_A_SECOND = 100
 
 
 def warm_up(server: Contestant, generator: LoadGenerator, *, seed: Seed, seconds: float) -> None:
-    """Sends traffic for so long, and lets the server finish what it makes of it."""
+    """Sends traffic for this long, and lets the server finish its compilations."""
     _closed_loop(server, generator, seed, seconds)
     server.settle(SETTLE_SECONDS)
 
@@ -29,7 +29,7 @@ def at_capacity(
     seconds: float,
     concurrency: int = CONCURRENCY,
 ) -> list[tuple[Request, Outcome]]:
-    """What a server answers within so many seconds when so many requests are always under way.
+    """Measures what a server answers in this time with this many requests always running.
 
     Raises:
         PeerError: It answers none.
@@ -49,7 +49,7 @@ def at_capacity(
 def measured_capacity(
     server: Contestant, generator: LoadGenerator, *, seed: Seed, seconds: float
 ) -> float:
-    """Requests a second that a server answers when so many are always under way.
+    """Measures the requests per second that a server answers with this many always running.
 
     Raises:
         PeerError: It answers none.

@@ -1,4 +1,4 @@
-"""A contestant's server and the load generator, as the conductor calls them."""
+"""A contestant's server and the load generator, called by the conductor."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ REST_SHARE, REST_SECONDS = 0.2, 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The checkpoint that all serve.
+    """The checkpoint that all contestants serve.
 
     Attributes:
         name: Of its folder in `build/bench`.
@@ -37,20 +37,20 @@ class Model:
 
     @property
     def checkpoint(self) -> Path:
-        """In the Hugging Face layout."""
+        """The checkpoint in the Hugging Face layout."""
         return WORK / self.name
 
     @property
     def converted(self) -> Path:
-        """As CTranslate2's converter wrote it."""
+        """The checkpoint in CTranslate2's format."""
         return WORK / f"{self.name}-ctranslate2"
 
     def make(self) -> None:
-        """Writes it, unless it is there."""
+        """Writes the checkpoint, unless it exists."""
         make_checkpoint(self.checkpoint, self.size)
 
     def convert(self) -> None:
-        """Has CTranslate2's converter write it again, unless that is there."""
+        """Converts the checkpoint with CTranslate2's converter, unless that exists."""
         convert_checkpoint(self.checkpoint, self.converted)
 
 
@@ -59,7 +59,7 @@ GPT2_TINY = Model(name="gpt2-tiny", size=TINY)
 
 
 class Contestant(PeerProcess):
-    """A server's process, ready.
+    """The process of a ready server.
 
     Attributes:
         entry: Who it is.
@@ -67,7 +67,7 @@ class Contestant(PeerProcess):
     """
 
     def __init__(self, entry: Entry, model: Model, *, options: Sequence[str] = ()) -> None:
-        """Starts it, and returns once it says that it is ready.
+        """Starts the server, and returns once it is ready.
 
         Raises:
             PeerError: It does not.
@@ -86,17 +86,17 @@ class Contestant(PeerProcess):
         self.address: str = self.greeting["address"]
 
     def counters(self) -> dict[str, float]:
-        """What it counts, since its start."""
+        """Its counters since its start."""
         counters: dict[str, float] = self.ask({"task": "counters"})["counters"]
         return counters
 
     def processes(self) -> list[psutil.Process]:
-        """Its processes, the one that answers first."""
+        """Its processes, starting with the one that answers."""
         process = psutil.Process(self.pid)
         return [process, *process.children(recursive=True)]
 
     def settle(self, timeout: float) -> float:
-        """Waits until it rests: compiles nothing more, and has given up what was abandoned.
+        """Waits until the server is idle: it compiles nothing and has dropped abandoned requests.
 
         Args:
             timeout: Seconds to wait at most.
@@ -127,7 +127,7 @@ class LoadGenerator(PeerProcess):
     """The process that sends requests."""
 
     def __init__(self, deadline: float) -> None:
-        """Starts it.
+        """Starts the generator.
 
         Args:
             deadline: Seconds that each request may take.
@@ -141,7 +141,7 @@ class LoadGenerator(PeerProcess):
         )
 
     def open(self, contestant: Contestant, requests: Sequence[Request]) -> list[Outcome]:
-        """Sends each request at its time; returns what became of each, in their order."""
+        """Sends each request at its time; returns the outcomes in the same order."""
         seconds = requests[-1].at if requests else 0.0
         return self._send("open", contestant, requests, seconds)
 
@@ -153,7 +153,7 @@ class LoadGenerator(PeerProcess):
         concurrency: int,
         seconds: float,
     ) -> list[Outcome]:
-        """Keeps so many requests under way; returns what became of those begun, as they ended.
+        """Keeps this many requests running; returns the outcomes in the order of their ends.
 
         Args:
             contestant: The server.

@@ -1,4 +1,4 @@
-"""Who serves, in which environment, and how."""
+"""The contestants, with their environments and servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A contestant, as the conductor sees it.
+    """A contestant, as the conductor knows it.
 
     Attributes:
         name: In the JSON file and on the command line.

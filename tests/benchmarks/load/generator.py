@@ -1,4 +1,4 @@
-"""The load generator: sends requests on time, and tells what became of each.
+"""The load generator, which sends requests on time and reports their outcomes.
 
 A process of its own, one asyncio loop, asked by the line protocol::
 
@@ -37,7 +37,7 @@ class Generator:
     packages = ("grpcio",)
 
     def __init__(self, *, address: str, streams: bool, deadline: float) -> None:
-        """Prepares it.
+        """Prepares the generator.
 
         Args:
             address: Of the server.
@@ -52,7 +52,7 @@ class Generator:
         self._start = 0.0
 
     async def open(self, requests: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Sends each at its time."""
+        """Sends each request at its time."""
         await self._connect(requests)
         tasks = []
         for request in requests:
@@ -65,7 +65,7 @@ class Generator:
     async def closed(
         self, requests: Sequence[Mapping[str, Any]], concurrency: int, seconds: float
     ) -> list[Outcome]:
-        """Sends one after the other, so many side by side; who is refused waits as he is told."""
+        """Sends requests in this many loops; after a refusal, a loop waits as long as it says."""
         await self._connect(requests)
         waiting = enumerate(requests)
         outcomes: list[Outcome] = []
@@ -85,7 +85,7 @@ class Generator:
         return outcomes
 
     async def _connect(self, requests: Iterable[Mapping[str, Any]]) -> None:
-        """Opens a connection for each client, as clients on machines of their own would."""
+        """Opens a connection for each client, like clients on separate machines."""
         for client in sorted({request["client"] for request in requests}):
             channel = aio.insecure_channel(
                 self._address,
@@ -133,7 +133,7 @@ class Generator:
         return outcome
 
     async def _read(self, call: Any, outcome: Outcome) -> int:
-        """Reads a stream, and returns how many tokens came."""
+        """Reads a stream, and returns its number of tokens."""
         made = 0
         async for event in call:
             match event.WhichOneof("event"):

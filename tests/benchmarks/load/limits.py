@@ -1,4 +1,4 @@
-"""How long an answer may take to be of use: the limit behind goodput.
+"""The time limit of a useful answer, for goodput.
 
 It depends on the request, not on who answers: five times what the fastest contestant takes for a
 request of its class when there is no other, with few new tokens, and for each further token 0.1 s.
@@ -24,19 +24,19 @@ Unloaded = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def class_name(beams: int, prompt: int) -> str:
-    """The class of requests with so many beams and tokens of prompt."""
+    """The class of requests with these numbers of beams and prompt tokens."""
     longest = next(length for length in PROMPTS if prompt <= length)
     return f"beams {beams}, prompt to {longest}"
 
 
 def class_requests(beams: int, prompt: int) -> list[Request]:
-    """What is sent to measure a class, one after the other."""
+    """The requests that measure a class, one after the other."""
     request = plain_request(prompt=prompt, new_tokens=FEW_TOKENS, beams=beams)
     return [request] * (1 + REPEATS)
 
 
 def limit(unloaded: Unloaded, *, beams: int, prompt: int, new_tokens: int) -> float:
-    """Seconds that a request may take."""
+    """The time limit of a request, in seconds."""
     times = [classes.get(class_name(beams, prompt)) for classes in unloaded.values()]
     fastest = min(statistics.median(seconds) for seconds in times if seconds)
     return FACTOR * fastest + TOKEN_SECONDS * max(0, new_tokens - FEW_TOKENS)

@@ -1,4 +1,4 @@
-"""The measurements. Servers come in turn, and no two live at a time.
+"""The measurements. Servers run in turn, never two at a time.
 
 A server that waits is not quite at rest: it may still work on what its callers gave up, and a
 machine takes the memory of idle processes away, so that whoever waited pays for it when it is
@@ -29,7 +29,7 @@ WARM_UP_SEED, CAPACITY_SEED, COLD_SEED, WARM_SEED = range(4)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How it is measured.
+    """The settings of a measurement.
 
     Attributes:
         model: What is served.
@@ -50,12 +50,12 @@ class Settings:
     seed: int
 
     def seed_of(self, *purpose: float) -> Seed:
-        """Another seed for each purpose: what is measured must not be what was seen before."""
+        """A seed for each purpose, so that measured requests are new to the server."""
         return [self.seed, *map(round, purpose)]
 
 
 class Benchmark:
-    """The measurements, in the order they are made."""
+    """The measurements, in order."""
 
     def __init__(self, settings: Settings, result: Result, tell: Tell) -> None:
         """Prepares them.
@@ -71,7 +71,7 @@ class Benchmark:
         self._generator: LoadGenerator
 
     def run(self, entries: Sequence[Entry]) -> None:
-        """Measures everything of these contestants."""
+        """Makes all measurements of these contestants."""
         with LoadGenerator(self._settings.deadline) as self._generator:
             self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
             for entry in entries:
@@ -107,7 +107,7 @@ class Benchmark:
         return [share * capacity for share in RATE_SHARES]
 
     def _unloaded(self, server: Contestant) -> None:
-        """Sends requests of each class without others."""
+        """Sends requests of each class to an idle server."""
         self._tell(f"{server.entry.label}: requests without others")
         requests = [request for shape in CLASSES for request in class_requests(*shape)]
         outcomes = self._generator.closed(server, requests, concurrency=1, seconds=UNLOADED_SECONDS)
@@ -155,7 +155,7 @@ class Benchmark:
 
     @contextmanager
     def _noting(self, entry: Entry, what: str) -> Iterator[None]:
-        """Notes a failure of a contestant, and goes on without it."""
+        """Records a contestant's failure, and continues without it."""
         try:
             yield
         except PeerError as error:

@@ -1,4 +1,4 @@
-"""What becomes of a request."""
+"""The outcome of a request."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +15,7 @@ class End(StrEnum):
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What became of a request. Times are in seconds.
+    """The outcome of a request, with times in seconds.
 
     Attributes:
         sent: When it was sent, from the start.

@@ -36,13 +36,13 @@ def plot(result: Result, path: Path) -> None:
     ]
     goodput.plot(*_columns(sorted(sent)), color="black", linewidth=0.6, linestyle=":")
     goodput.set_ylim(bottom=0)
-    goodput.set_title("Warm: answers in time a second (dotted: requests)", fontsize=8, loc="left")
+    goodput.set_title("Warm: answers in time per second (dotted: requests)", fontsize=8, loc="left")
     goodput.legend(frameon=False, fontsize=7)
     save(figure, path)
 
 
 def _draw_cold(panel: Axes, entry: Entry, run: Run) -> None:
-    """One dot a request, where it was sent; a cross for one that was not answered."""
+    """Draws a dot for each request at its send time, and a cross for one without an answer."""
     answered = [(at, took) for at, took in zip(run.sent, run.total, strict=True) if took]
     missing = [at for at, took in zip(run.sent, run.total, strict=True) if took is None]
     panel.scatter(*_columns(answered), s=6, color=COLORS[entry])

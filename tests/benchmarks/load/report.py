@@ -1,4 +1,4 @@
-"""What the measurements say: tables, and whether the targets are met."""
+"""The report of the measurements: tables, and whether the targets are met."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ MISSING = (End.REFUSED, End.TIMED_OUT, End.FAILED)
 
 
 def tables(result: Result) -> list[Table]:
-    """All that have something to show."""
+    """All tables that are not empty."""
     made = [
         *(_run_table(result, state, rate) for state, rate in _loads(result)),
         _own_counters(result),
@@ -28,7 +28,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def targets(result: Result) -> list[Target]:
-    """At the same load not behind either peer, cold and warm."""
+    """The targets: no worse than either peer at the same load, cold and warm."""
     found = []
     for state, rate in _loads(result):
         ours = result.find(SHAPEROUTER.name, state, rate)
@@ -51,7 +51,7 @@ def targets(result: Result) -> list[Target]:
 
 
 def _loads(result: Result) -> list[tuple[State, float]]:
-    """What was measured: states and rates, in order."""
+    """The measured states and rates, in order."""
     found = {(run.state, run.rate) for run in result.runs}
     return sorted(found, key=lambda load: (load[0] is State.WARM, load[1]))
 
@@ -79,7 +79,7 @@ def _run_table(result: Result, state: State, rate: float) -> Table:
         )
     some = next(run for _, run in _runs(result, state, rate))
     return Table(
-        title=f"{state.capitalize()}: {rate:.2f} requests a second for {some.seconds:.0f} s, "
+        title=f"{state.capitalize()}: {rate:.2f} requests per second for {some.seconds:.0f} s, "
         f"{some.requests} in all",
         head=[
             "",
@@ -96,7 +96,7 @@ def _run_table(result: Result, state: State, rate: float) -> Table:
         note="Seconds, of all requests: those that did not complete count with their deadline of "
         f"{some.deadline:.0f} s; p99 of fewer than 100 is the slowest. {SHAPEROUTER.label} "
         "streams; the others' first token comes with the last. In time: within the limit of the "
-        "request; goodput: so many a second.",
+        "request; goodput: such answers per second.",
     )
 
 
@@ -122,11 +122,12 @@ def _own_counters(result: Result) -> Table:
             ]
         )
     return Table(
-        title=f"What {SHAPEROUTER.label} counted",
+        title=f"Counters of {SHAPEROUTER.label}",
         head=["", "stalls", "stall seconds", "traces", "compilations", "tight covers", "padding"],
         rows=rows,
-        note="Compilations go on after the last request until all that are worth it are made. "
-        "Padding: of all tokens computed, those thrown away.",
+        note="Compilations continue after the last request until all worthwhile graphs are "
+        "compiled. "
+        "Padding: share of the computed tokens that is thrown away.",
     )
 
 
@@ -142,8 +143,8 @@ def _peer_counters(result: Result) -> Table:
         cells.append(f"{count['requests_in_batches'] / batches:.2f}" if batches else NOTHING)
         rows.append(cells)
     return Table(
-        title="What the others counted",
-        head=["", f"{TRANSFORMERS.label}: traces", f"{CTRANSLATE2.label}: requests a batch"],
+        title="Counters of the others",
+        head=["", f"{TRANSFORMERS.label}: traces", f"{CTRANSLATE2.label}: requests per batch"],
         rows=rows,
     )
 
@@ -159,7 +160,7 @@ def _unloaded(result: Result) -> Table:
             medians = [f"{statistics.median(each):.2f}" if each else NOTHING for each in times]
             rows.append([name, *medians, f"{allowed:.2f}"])
     return Table(
-        title=f"Seconds without others, {FEW_TOKENS} new tokens",
+        title=f"Seconds on an idle server, {FEW_TOKENS} new tokens",
         head=["", *(entry.label for entry in ENTRIES), "limit"],
         rows=rows,
         note=f"Medians of {REPEATS}. The limit of goodput is {FACTOR:g} times the fastest, and "
@@ -175,11 +176,11 @@ def _failures(result: Result) -> Table:
             [f"{labels[run.contestant]}, {run.state}, {run.rate:.2f}/s", f"{count} × {reason}"]
             for reason, count in run.reasons.items()
         ]
-    return Table(title="What did not complete", head=["", "why"], rows=rows)
+    return Table(title="Incomplete measurements", head=["", "reason"], rows=rows)
 
 
 class _Counters(dict[str, float]):
-    """What was not counted is 0."""
+    """Counters; missing ones are 0."""
 
     def __init__(self, counters: Mapping[str, float]) -> None:
         super().__init__(counters)

@@ -1,4 +1,4 @@
-"""Everything that was measured, as it goes into the JSON file: raw, in seconds."""
+"""All measurements, as raw seconds for the JSON file."""
 
 import json
 import re
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"\d[\d.]*")
 
 
 class State(StrEnum):
-    """What a server has seen before a run."""
+    """The traffic that a server has had before a run."""
 
     COLD = "cold"  # nothing
     WARM = "warm"  # traffic of the same kind
@@ -28,7 +28,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Requests of one schedule, and what became of them. Lists are in the order of the requests.
+    """Requests of one schedule and their outcomes. Lists are in the order of the requests.
 
     Attributes:
         contestant: Who served.
@@ -68,7 +68,7 @@ class Run:
 
     @classmethod
     def of(cls, requests: Sequence[Request], outcomes: Sequence[Outcome], **more: Any) -> "Run":
-        """Puts requests and outcomes together."""
+        """Combines requests with their outcomes."""
         completed = [outcome.end is End.COMPLETED for outcome in outcomes]
         return cls(
             beams=[request.beams for request in requests],
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def requests(self) -> int:
-        """How many were sent."""
+        """Number of requests sent."""
         return len(self.sent)
 
     def latency(self, share: float) -> float:
@@ -97,7 +97,7 @@ class Run:
         return self._quantile(self.first, share)
 
     def useful(self, unloaded: Unloaded) -> int:
-        """Requests that were answered within their limits."""
+        """Number of requests answered within their limits."""
         shapes = zip(self.total, self.beams, self.prompts, self.new_tokens, strict=True)
         return sum(
             total is not None
@@ -106,11 +106,11 @@ class Run:
         )
 
     def goodput(self, unloaded: Unloaded) -> float:
-        """The same, a second."""
+        """Requests per second answered within their limits."""
         return self.useful(unloaded) / self.seconds
 
     def _quantile(self, seconds: Sequence[float | None], share: float) -> float:
-        """Of all requests, those that did not complete counted with the whole deadline."""
+        """Latencies of all requests; incomplete ones count with the whole deadline."""
         return quantile([self.deadline if each is None else each for each in seconds], share)
 
 
@@ -140,7 +140,7 @@ class Result:
     runs: list[Run] = field(default_factory=list)
 
     def find(self, contestant: str, state: State, rate: float | None = None) -> Run | None:
-        """The run of a contestant in a state, at a rate or at the only one there is."""
+        """The run of a contestant in a state, at a rate or at the only rate."""
         for run in self.runs:
             if (run.contestant, run.state) == (contestant, state) and rate in {None, run.rate}:
                 return run
@@ -152,7 +152,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        """Reads it again."""
+        """Reads the file."""
         content = json.loads(path.read_text(encoding="utf-8"))
         runs = [Run(**run | {"state": State(run["state"])}) for run in content.pop("runs")]
         return cls(**content, runs=runs)

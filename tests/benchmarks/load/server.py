@@ -1,4 +1,4 @@
-"""A contestant's side: a server, and how it answers the conductor.
+"""A contestant's side: a server, and its answers to the conductor.
 
 ::
 
@@ -29,11 +29,11 @@ class Server(ABC):
 
     @abstractmethod
     def counters(self) -> dict[str, float]:
-        """What it counts, since its start."""
+        """Its counters since its start."""
 
 
 def serve(loading: AbstractContextManager[Server]) -> None:
-    """Starts a server, and answers until the standard input ends."""
+    """Starts a server, and answers questions until standard input ends."""
     converse(loading, _answer_to, lambda server: {"address": server.address})
 
 
@@ -50,7 +50,7 @@ Generate = Callable[[generation_pb2.GenerateRequest, grpc.ServicerContext], Sequ
 
 @contextmanager
 def answering(generate: Generate, *, threads: int) -> Iterator[str]:
-    """Answers Generate by what a function makes, in a small server as tutorials have it.
+    """Serves Generate with a function, in a small server as in tutorials.
 
     Args:
         generate: Returns the new tokens.

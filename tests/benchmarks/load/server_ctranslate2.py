@@ -46,7 +46,7 @@ CALLS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A request that waits.
+    """A queued request.
 
     Attributes:
         prompt: Its prompt, as texts of tokens.
@@ -75,7 +75,7 @@ class Waiting:
 
 
 class CTranslate2Server(Server):
-    """One generator that spreads each operation over the cores, and a thread that feeds it."""
+    """A generator that spreads each operation over the cores, and the thread that feeds it."""
 
     packages = ("ctranslate2", "grpcio")
 
@@ -92,7 +92,7 @@ class CTranslate2Server(Server):
     def generate(
         self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
     ) -> Sequence[int]:
-        """Continues a prompt, once it is its turn."""
+        """Continues a prompt when its turn comes."""
         waiting = _waiting(request, context)
         with self._arrived:
             self._queue.append(waiting)
@@ -121,7 +121,7 @@ class CTranslate2Server(Server):
                             waiting.answer.set_exception(error)
 
     def _take(self) -> list[Waiting]:
-        """Takes the oldest request and those that may share its batch, and drops the abandoned."""
+        """Takes the oldest request and those that may share its batch; drops abandoned ones."""
         with self._arrived:
             for waiting in [each for each in self._queue if not each.context.is_active()]:
                 self._queue.remove(waiting)

@@ -1,4 +1,4 @@
-"""Shaperouter as users start it: `shaperouterd serve`, real processes, one worker."""
+"""Shaperouter as users start it: `shaperouterd serve` with one worker."""
 
 import argparse
 import tempfile
@@ -45,7 +45,9 @@ class ShaperouterServer(Server):
 @contextmanager
 def load() -> Iterator[Server]:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--option", action="append", default=[], help="of shaperouterd serve")
+    parser.add_argument(
+        "--option", action="append", default=[], help="option of shaperouterd serve"
+    )
     given = arguments(
         parser
     )  # of which the threads are left to the service: all cores, as for users

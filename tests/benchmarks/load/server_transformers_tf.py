@@ -1,4 +1,4 @@
-"""Transformers on TensorFlow behind gRPC, as its guide to XLA has it, with one request at a time.
+"""Transformers on TensorFlow behind gRPC as in its guide to XLA, one request at a time.
 
 What a competent reader of the guide does:
 

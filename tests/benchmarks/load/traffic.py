@@ -1,4 +1,4 @@
-"""What is sent and when, drawn from a seed: the same for every contestant.
+"""The traffic, drawn from a seed and the same for every contestant.
 
 Prompts are long-tailed as those of people are: their lengths are log-normal, half of them below 64
 tokens. Options come from a handful of values each, as those of applications do, rather than from
@@ -51,17 +51,17 @@ class Request:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens to generate: no end token comes."""
+        """Number of tokens to generate; no end token occurs."""
         return int(self.options["max_new_tokens"])
 
 
 def open_loop(seed: Seed, *, rate: float, seconds: float) -> list[Request]:
-    """Poisson arrivals at `rate` requests a second, for so many seconds."""
+    """Poisson arrivals at `rate` requests per second, for this many seconds."""
     return list(takewhile(lambda request: request.at < seconds, _requests(seed, rate)))
 
 
 def any_time(seed: Seed, count: int) -> list[Request]:
-    """So many requests, for those who send them when they like."""
+    """This many requests without times, for closed loops."""
     requests = _requests(seed, 1.0)
     return [next(requests) for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""The service alone, under far more load than it can bear: `make bench-overload`.
+"""The service under far more load than it can serve: `make bench-overload`.
 
 First the service's capacity is measured, with as many requests under way as it has slots, and what
 each takes then. Then for a while 0.8 of that comes, and then five times of it; all the while a

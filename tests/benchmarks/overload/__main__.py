@@ -1,4 +1,4 @@
-"""Measures the service under far more load than it can bear.
+"""Measures the service under far more load than it can serve.
 
 Writes build/bench/overload.json.
 """
@@ -24,7 +24,7 @@ OPTIONS = ["--max-queue-seconds=1"]
 
 
 def main() -> int:
-    """Runs it."""
+    """Runs the benchmark."""
     arguments = _arguments()
     settings = Settings(
         model=GPT2_TINY if arguments.tiny else GPT2_SMALL,
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
             name, type=float, default=value, metavar="N", help=f"{what} (default: {value:g})"
         )
     parser.add_argument(
-        "--tiny", action="store_true", help="serve a model of 2 layers, to try the benchmark out"
+        "--tiny", action="store_true", help="serve a model of 2 layers, to test the benchmark"
     )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The measurement: one schedule in three phases, and the memory of both processes meanwhile."""
+"""The measurement: one schedule in three phases, and the memory of both processes."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ MEMORY_SECONDS = 1.0
 
 
 class Phase(StrEnum):
-    """When a request is sent."""
+    """The phase in which a request is sent."""
 
     BEFORE = "before"
     OVERLOAD = "overload"
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How it is measured.
+    """The settings of a measurement.
 
     Attributes:
         model: What is served.
@@ -65,7 +65,7 @@ class Settings:
         return self.before_seconds + self.seconds
 
     def phase(self, at: float) -> Phase:
-        """What is going on at a time."""
+        """The phase at a time."""
         if at < self.before_seconds:
             return Phase.BEFORE
         return Phase.OVERLOAD if at < self.overload_end else Phase.AFTER
@@ -73,7 +73,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Resident memory, in bytes, so many seconds after the start."""
+    """Resident memory in bytes at a time in seconds after the start."""
 
     at: float
     router: int
@@ -82,7 +82,7 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Measured:
-    """What was found.
+    """The results.
 
     Attributes:
         capacity: Requests a second that the service answers with as many under way as it has slots.
@@ -101,7 +101,7 @@ class Measured:
     counters: dict[str, float] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
-        """For the JSON file: columns of what was sent and what became of it."""
+        """The content of the JSON file: columns of requests and outcomes."""
         pairs = zip(self.requests, self.outcomes, strict=True)
         return {
             "capacity": self.capacity,
@@ -124,7 +124,7 @@ def _row(request: Request, outcome: Outcome) -> dict[str, Any]:
 
 
 def measure(settings: Settings, tell: Tell) -> Measured:
-    """Runs it."""
+    """Runs the benchmark."""
     with LoadGenerator(settings.deadline) as generator:
         tell("starting the service")
         with Contestant(SHAPEROUTER, settings.model, options=settings.options) as server:

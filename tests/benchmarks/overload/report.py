@@ -1,4 +1,4 @@
-"""What the overload did: to those admitted, to those refused, to memory, and to what came after."""
+"""The report on an overload: admitted and refused requests, memory, and the time after it."""
 
 import math
 from collections import Counter
@@ -48,10 +48,10 @@ class _Report:
             f"{quantile(lags, 0.5) * 1e3:.1f}, {quantile(lags, 1) * 1e3:.1f}",
         ]
         return Table(
-            title=f"Requests, of which {self._measured.capacity:.2f} a second can be answered",
-            head=["", "a second", *End, "generator late, ms"],
+            title=f"Requests; the capacity is {self._measured.capacity:.2f} per second",
+            head=["", "per second", *End, "generator delay, ms"],
             rows=[row],
-            note="Late: median and most.",
+            note="Delay: median and maximum.",
         )
 
     def speed(self) -> Table:
@@ -78,7 +78,7 @@ class _Report:
         told = sum(outcome.retry_after is not None for outcome in refused)
         row = [f"{quantile(seconds, share) * 1e3:.1f}" for share in (0.5, 0.95, 0.99, 1)]
         return Table(
-            title="Milliseconds until a refusal, at the client",
+            title="Milliseconds until a refusal, measured at the client",
             head=["", "p50", "p95", "p99", "longest", "with RetryInfo"],
             rows=[["overload", *row, f"{told} of {len(refused)}"]] if refused else [],
         )
@@ -96,10 +96,10 @@ class _Report:
                 ]
             )
         return Table(
-            title="Probes of a client of its own, milliseconds",
+            title="Probes of a separate client, milliseconds",
             head=["", "answered", "p50", "p95", "longest"],
             rows=rows,
-            note=f"One each {PROBE_SECONDS:g} s.",
+            note=f"One every {PROBE_SECONDS:g} s.",
         )
 
     def memory(self) -> Table:
@@ -134,7 +134,7 @@ class _Report:
             if outcome.reason
         )
         return Table(
-            title="Statuses of what did not complete, probes with them",
+            title="Statuses of incomplete requests, including probes",
             head=["", "requests"],
             rows=[[reason, str(number)] for reason, number in count.most_common()],
         )
@@ -170,7 +170,7 @@ class _Report:
         ]
 
     def _speeds(self) -> Iterator[tuple[str, list[float], list[float]]]:
-        """Of what was admitted, at capacity and in the overload, by the response's own account."""
+        """Times of admitted requests, at capacity and in the overload, as reported in responses."""
         before = self._measured.at_capacity
         during = [pair for pair in self._of(Phase.OVERLOAD) if pair[1].end is End.COMPLETED]
         yield (
@@ -193,7 +193,7 @@ class _Report:
         return [outcome for _, outcome in self._of(Phase.OVERLOAD) if outcome.end is End.REFUSED]
 
     def _recovery_seconds(self) -> float:
-        """From the end of the overload to the last probe that was slower than all before it."""
+        """Time from the end of the overload to the last probe slower than all probes before it."""
         normal = [
             outcome.total
             for _, outcome in self._of(Phase.BEFORE, probes=True)
@@ -224,7 +224,7 @@ def _first(outcome: Outcome) -> float:
 
 
 def _has_more(request: Request) -> bool:
-    """Whether tokens come after the first: those of beam search come all at once, at the end."""
+    """Whether later tokens are streamed; beam search sends all tokens at the end."""
     return request.beams == 1 and request.new_tokens > 1
 
 

@@ -1,4 +1,4 @@
-"""What the router itself costs a request: `make bench-router`.
+"""The cost of the router for a request: `make bench-router`.
 
 A router as its own process on a core of its own, over a worker that computes nothing: it is another
 process, says the same 32 tokens to everybody in chunks of 8, and has all graphs of its ladders. A

@@ -1,4 +1,4 @@
-"""Measures what the router itself costs a request, and tells whether the targets are met."""
+"""Measures the router's cost for a request, and reports whether the targets are met."""
 
 import argparse
 import multiprocessing
@@ -31,7 +31,7 @@ OWN_CODE = "shaperouter_service"
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """The worker and the client are there.
+    """A running worker and client.
 
     Attributes:
         client: Runs `drive` in its process.
@@ -53,7 +53,7 @@ class Benchmark:
             table.show(console)
 
     def profile(self) -> None:
-        """Tells where the router's time goes."""
+        """Prints a profile of the router."""
         for method in METHODS:
             profile = self.directory / f"{method}.profile"
             with routing(self.directory, self.core, profile=profile) as router:
@@ -85,14 +85,12 @@ class Benchmark:
 
 
 def main() -> None:
-    """Runs it."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="make bench-router", description=__doc__)
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="of each measurement (default: 10)"
+        "--seconds", type=float, default=10.0, help="seconds of each measurement (default: 10)"
     )
-    parser.add_argument(
-        "--profile", action="store_true", help="tell where the router's time goes, instead"
-    )
+    parser.add_argument("--profile", action="store_true", help="profile the router instead")
     arguments = parser.parse_args()
     with _prepared(arguments.seconds) as benchmark:
         if arguments.profile:
@@ -103,7 +101,7 @@ def main() -> None:
 
 @contextmanager
 def _prepared(seconds: float) -> Iterator[Benchmark]:
-    """Starts worker and client on all cores but the router's."""
+    """Starts worker and client on all cores except the router's."""
     core, *others = sorted(os.sched_getaffinity(0))
     with (
         tempfile.TemporaryDirectory() as name,

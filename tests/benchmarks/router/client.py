@@ -1,4 +1,4 @@
-"""The client's process: keeps so many requests under way, and tells what they took."""
+"""The client's process, which keeps this many requests running and reports their times."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ WARM_UP_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a client does.
+    """The settings of a client.
 
     Attributes:
         address: Of the router.
@@ -39,7 +39,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What was measured.
+    """The measurements.
 
     Attributes:
         requests: Answered.
@@ -55,17 +55,17 @@ class Figures:
 
     @property
     def cpu_milliseconds(self) -> float:
-        """Of the router, for a request."""
+        """The router's CPU time for a request."""
         return 1e3 * self.cpu_seconds / self.requests
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.requests / self.seconds
 
     @property
     def core_share(self) -> float:
-        """Of a core that the router took."""
+        """The share of a core that the router used."""
         return self.cpu_seconds / self.seconds
 
     def latency(self, share: float) -> float:
@@ -74,7 +74,7 @@ class Figures:
 
 
 def drive(load: Load) -> Figures:
-    """Is the client's process."""
+    """Runs the client's process."""
     return asyncio.run(_drive(load))
 
 
@@ -132,6 +132,6 @@ async def _stream(stub: Any) -> None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """That a process has taken."""
+    """The CPU time of a process."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)

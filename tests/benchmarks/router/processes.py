@@ -21,7 +21,7 @@ READY = '"event": "ready"'
 
 @dataclass(frozen=True, kw_only=True)
 class Routed:
-    """What requests are sent to.
+    """The target of requests.
 
     Attributes:
         address: Of its gRPC server.
@@ -34,7 +34,7 @@ class Routed:
 
 @contextlib.contextmanager
 def pinned(cores: set[int]) -> Iterator[None]:
-    """Has processes that are started inside of the context run on these cores."""
+    """Runs processes started inside of the context on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -52,7 +52,7 @@ def working(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def proxying(directory: Path, core: int) -> Iterator[Routed]:
-    """The proxy, on a core of its own."""
+    """Runs the proxy on its own core."""
     address = f"unix:{directory / 'proxy'}"
     with contextlib.ExitStack() as stack:
         with pinned({core}):
@@ -66,7 +66,7 @@ def proxying(directory: Path, core: int) -> Iterator[Routed]:
 
 @contextlib.contextmanager
 def routing(directory: Path, core: int, *, profile: Path | None = None) -> Iterator[Routed]:
-    """The router, on a core of its own; with a profile it writes one, and is slow."""
+    """Runs the router on its own core; with a profile it is slow."""
     profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
     address, log = f"unix:{directory / 'router'}", directory / "router.log"
     with pinned({core}), log.open("w") as writing:

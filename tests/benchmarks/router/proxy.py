@@ -1,4 +1,4 @@
-"""The least that a router in Python can cost: it passes on what the worker says, and no more."""
+"""The minimum cost of a router in Python: it only forwards the worker's events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ class Proxy(generation_pb2_grpc.GenerationServiceServicer):
 
 
 def serve_proxy(address: str, worker: str) -> None:
-    """Is the proxy's process."""
+    """Runs the proxy's process."""
     asyncio.run(_serve(address, worker))
 
 

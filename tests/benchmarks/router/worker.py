@@ -18,7 +18,7 @@ FIRST_TOKEN, TOKENS, CHUNK = 300, 32, 8
 
 
 class FastWorker(FakeWorker):
-    """A fake worker that keeps nothing of what it is asked, behind a socket that is not cut."""
+    """A fake worker that keeps no requests, behind a plain socket."""
 
     def __init__(self, address: Path) -> None:
         super().__init__("worker-0", address, [MODEL])
@@ -35,12 +35,12 @@ class FastWorker(FakeWorker):
     async def Run(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.RunRequest, context: Any
     ) -> AsyncIterator[worker_pb2.RunResponse]:
-        """Says the same to everybody, in as few messages as may be."""
+        """Sends the same response to all requests, in as few messages as possible."""
         for step in self.held_script if request.tokens_interval_seconds else self.script:
             yield step
 
     async def serve(self) -> None:
-        """Serves for ever."""
+        """Serves forever."""
         server = make_server([worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]])
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
         listen(server, self.address)
@@ -49,7 +49,7 @@ class FastWorker(FakeWorker):
 
 
 def _signatures(ladders: model_pb2.Ladders) -> Iterator[signature_pb2.Signature]:
-    """All there are."""
+    """All graphs."""
     for rows, length in product(ladders.prefill_rows, ladders.prefill_lengths):
         yield signature_pb2.Signature(
             model=MODEL,
@@ -70,5 +70,5 @@ def _signatures(ladders: model_pb2.Ladders) -> Iterator[signature_pb2.Signature]
 
 
 def serve_worker(address: Path) -> None:
-    """Is the worker's process."""
+    """Runs the worker's process."""
     asyncio.run(FastWorker(address).serve())

@@ -1,4 +1,4 @@
-"""Measures a T5 of the small size by every contestant in turn, and tells what came out.
+"""Measures T5's small size by every contestant in turn, and reports the results.
 
 Writes build/bench/t5.json and t5.md; with --publish also its section in docs/measurements.md.
 """
@@ -80,21 +80,21 @@ ENTRIES = (OURS, TORCH, CTRANSLATE2, CTRANSLATE2_INT8)
 
 @dataclass(kw_only=True)
 class Measured:
-    """Seconds of each round by workload and contestant, and whose tokens are PyTorch's."""
+    """Seconds of each round by workload and contestant, and whether tokens equal PyTorch's."""
 
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     equal: dict[str, dict[str, bool]] = field(default_factory=dict)
     versions: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def ratios(self, workload: Workload, entry: Entry, other: Entry) -> Spread:
-        """How many times as long as another a contestant takes, compared round by round."""
+        """The ratios of a contestant's times to another's, round by round."""
         times = self.seconds[workload.name]
         pairs = zip(times[entry.label], times[other.label], strict=True)
         return Spread.of([ours / theirs for ours, theirs in pairs])
 
 
 def measure(rounds: int, tell: Tell) -> Measured:
-    """Starts and warms everybody, then calls them in turn, round after round.
+    """Starts and warms up all contestants, then calls them in turn, round after round.
 
     Raises:
         PeerError: Somebody can't do it.
@@ -156,7 +156,7 @@ def _ask(peer: PeerProcess, workload: Workload) -> dict[str, Any]:
 
 
 def tables(measured: Measured) -> list[Table]:
-    """What the measurements say."""
+    """The report of the measurements."""
     head = ["", *(workload.label for workload in workloads())]
     return [
         Table(
@@ -175,7 +175,7 @@ def tables(measured: Measured) -> list[Table]:
             note="Median of the rounds, and the largest deviation from it.",
         ),
         Table(
-            title=f"Times as long as {OURS.label}",
+            title=f"Time relative to {OURS.label}",
             head=head,
             rows=[
                 [
@@ -216,12 +216,12 @@ def tables(measured: Measured) -> list[Table]:
 
 
 def main() -> int:
-    """Runs it."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="make bench-t5", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"rounds in turn (default: {ROUNDS})"
     )
-    parser.add_argument("--publish", action="store_true", help="put the result into docs/")
+    parser.add_argument("--publish", action="store_true", help="publish the result in docs/")
     arguments = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     found = conditions()

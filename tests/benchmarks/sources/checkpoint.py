@@ -25,7 +25,7 @@ DEVIATION, INNER_DEVIATION, BIAS_DEVIATION = WIDTH**-0.5, INNER**-0.5, 1.0
 
 
 def make_checkpoint(directory: Path) -> None:
-    """Writes the checkpoint in the Hugging Face layout, unless it is there."""
+    """Writes the checkpoint in the Hugging Face layout, unless it exists."""
     if directory.exists():
         return
     unfinished = directory.with_name(f"{directory.name}.unfinished")
@@ -111,7 +111,7 @@ def _config() -> dict[str, Any]:
 
 
 def _tokenizer() -> dict[str, Any]:
-    """One made-up word a token, as CTranslate2 takes words."""
+    """A made-up word for each token, because CTranslate2 takes words."""
     words = {token_text(token): token for token in range(VOCABULARY)}
     return {
         "version": "1.0",

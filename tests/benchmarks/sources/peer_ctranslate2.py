@@ -38,7 +38,7 @@ class CTranslate2(Contestant):
 
 
 def _ids(words: Sequence[str]) -> list[int]:
-    """The other way round as `token_text`; a translator tells words alone."""
+    """The inverse of `token_text`, because a translator returns only words."""
     return [int(re.sub(r"\D", "", word)) for word in words]
 
 

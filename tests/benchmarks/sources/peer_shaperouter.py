@@ -19,7 +19,7 @@ MODEL = "bench"
 
 
 class ShaperouterEngine(Contestant):
-    """Requests straight to the engine."""
+    """Submits requests to the engine."""
 
     packages = ("tensorflow-cpu",)
 

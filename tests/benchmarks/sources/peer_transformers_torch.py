@@ -13,7 +13,7 @@ from common.protocol import arguments
 
 
 class TransformersTorch(Contestant):
-    """`generate` as it comes."""
+    """`generate` with its defaults."""
 
     packages = ("transformers", "torch")
 

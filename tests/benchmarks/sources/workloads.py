@@ -1,4 +1,4 @@
-"""What is generated: sources and options, drawn from a seed."""
+"""The workloads: sources and options, drawn from a seed."""
 
 import numpy as np
 from generation.workloads import BEAMS, Kind, Workload
@@ -10,7 +10,7 @@ SOURCE_LENGTHS = (16, 128)
 
 
 def workloads() -> list[Workload]:
-    """All of them, in order."""
+    """All workloads, in order."""
     rng = np.random.default_rng(SEED)
     sources = {
         length: rng.integers(len(SPECIAL), VOCABULARY, size=(1, length)).tolist()

@@ -68,7 +68,7 @@ class WholeRecording:
         self._blocks: Iterator[np.ndarray] | None = None
 
     async def take(self, *, until: int, wait: bool) -> None:
-        """Adds what is needed; see `listening.Take`. It never has to wait.
+        """Adds what is needed; see `loop.Take`. It never has to wait.
 
         Raises:
             InvalidRequestError: The recording is invalid.
