@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Wire:
-    """What a worker's connections go through; what is sent while it is not `open` waits."""
+    """A gate that a worker's connections pass; data waits while it is not `open`."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -18,7 +18,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
-    """Forwards a Unix socket to another; at its end, all connections are aborted."""
+    """Forwards a Unix socket to another, and aborts all connections at its end."""
     wire = Wire()
     writers: set[asyncio.StreamWriter] = set()
     forwarding: set[asyncio.Task[None]] = set()
