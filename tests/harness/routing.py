@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from shaperouter_service.routing.costs import Costs, Dimensions
-from shaperouter_service.routing.decision import Ask, Option
+from shaperouter_service.routing.decision import Option, RequestShape
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
@@ -34,8 +34,10 @@ def prefill(length: int, rows: int = 1) -> Signature:
     return Signature(model=MODEL, kind=GraphKind.PREFILL, beams=1, rows=rows, length=length)
 
 
-def ask(prompt_tokens: int = 10, new_tokens: int = 30, num_beams: int = 1) -> Ask:
-    return Ask(model=MODEL, prompt_tokens=prompt_tokens, new_tokens=new_tokens, num_beams=num_beams)
+def shape(prompt_tokens: int = 10, new_tokens: int = 30, num_beams: int = 1) -> RequestShape:
+    return RequestShape(
+        model=MODEL, prompt_tokens=prompt_tokens, new_tokens=new_tokens, num_beams=num_beams
+    )
 
 
 def option(

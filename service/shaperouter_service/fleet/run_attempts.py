@@ -13,7 +13,7 @@ from shaperouter_service.generation.run_events import (
     Stalled,
 )
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.routing.decision import Ask, Option
+from shaperouter_service.routing.decision import Option, RequestShape
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
 
@@ -62,11 +62,11 @@ class RunAttempts:
         self._tokens_before = 0
         self._is_isolated = False
 
-    def remaining(self) -> Ask:
+    def remaining(self) -> RequestShape:
         """The remaining work, for routing."""
         request, made = self.request, len(self.token_ids)
         sound = request.sound
-        return Ask(
+        return RequestShape(
             model=request.model,
             # A token from another worker must be read like one of the prompt.
             prompt_tokens=len(request.token_ids) + made,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
 from shaperouter_service.routing.costs import Costs, Dimensions
-from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.decision import RequestShape
 from shaperouter_service.routing.forecast import OVERDUE
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.snapshots import (
@@ -37,7 +37,7 @@ class Assignment(NamedTuple):
     at: float
     worker: WorkerId
     beams: int
-    ask: Ask
+    shape: RequestShape
 
 
 class Catalog:
@@ -155,18 +155,18 @@ class Catalog:
         """One process of a worker, whether or not it gets requests; None once it is lost."""
         return self._views.get(worker)
 
-    def assign(self, worker: WorkerId, beams: int, ask: Ask) -> Assignment:
+    def assign(self, worker: WorkerId, beams: int, shape: RequestShape) -> Assignment:
         """Counts a request in a worker's load until the worker's snapshots include it.
 
         Args:
             worker: The worker that the request was given to.
             beams: Beam width of the lane that it will use.
-            ask: The request.
+            shape: The request.
 
         Returns:
             The argument for `arrived`.
         """
-        assignment = Assignment(time.monotonic(), worker, beams, ask)
+        assignment = Assignment(time.monotonic(), worker, beams, shape)
         self._on_the_way(worker, assignment.at).append(assignment)
         self._views[worker] = _joined(self._views[worker], assignment)
         return assignment
@@ -197,13 +197,13 @@ class Catalog:
 
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
-    ask = assignment.ask
+    shape = assignment.shape
     return view.joined(
-        ask.model,
+        shape.model,
         assignment.beams,
-        tokens=ask.new_tokens,
-        prompt_tokens=view.ladders[ask.model].read_tokens(ask.prompt_tokens),
-        source_tokens=ask.source_tokens,
+        tokens=shape.new_tokens,
+        prompt_tokens=view.ladders[shape.model].read_tokens(shape.prompt_tokens),
+        source_tokens=shape.source_tokens,
     )
 
 

@@ -18,15 +18,15 @@ from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
 # Options whose expected end is within this fraction of the soonest count as equal, because
 # estimates are no more precise. Among equal options, requests of one shape go to one worker, so
 # that it compiles for them.
-AS_GOOD = 0.1
+EQUAL_WITHIN = 0.1
 
 # Maximum options in an explanation.
-MOST_TOLD = 16
+MAX_EXPLAINED_OPTIONS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """The properties of a request that routing needs.
+class RequestShape:
+    """The size of a request, and what it asks for: all that routing needs to know.
 
     Attributes:
         model: Name of the model.
@@ -119,56 +119,58 @@ class NoOption:
 NO_OPTION: Final = NoOption()
 
 
-def decide(ask: Ask, workers: Iterable[WorkerView], now: float) -> Decision | NoOption:
+def decide(shape: RequestShape, workers: Iterable[WorkerView], now: float) -> Decision | NoOption:
     """Finds the option that ends soonest. Equal inputs give equal decisions.
 
     Args:
-        ask: The request.
+        shape: The request.
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
     """
     options = sorted(
-        (option for worker in workers for option in _options(ask, worker, now)),
+        (option for worker in workers for option in _options(shape, worker, now)),
         key=lambda option: (option.total_seconds, option.worker, option.decode),
     )
     if not options:
         return NO_OPTION
-    limit = (1 + AS_GOOD) * options[0].total_seconds
+    limit = (1 + EQUAL_WITHIN) * options[0].total_seconds
     as_good = {option.worker for option in options if option.total_seconds <= limit}
     name = named(options[0].tight, sorted(as_good))
     taken = next(option for option in options if option.worker == name)
     others = [option for option in options if option is not taken]
-    return Decision(options=(taken, *others[: MOST_TOLD - 1]))
+    return Decision(options=(taken, *others[: MAX_EXPLAINED_OPTIONS - 1]))
 
 
-def _options(ask: Ask, worker: WorkerView, now: float) -> Iterator[Option]:
+def _options(shape: RequestShape, worker: WorkerView, now: float) -> Iterator[Option]:
     """Yields options for the narrowest lane, and for wider ones with a present or coming graph."""
-    ladders = worker.ladders[ask.model]
-    narrowest = ladders.lane(ask.num_beams).beams
+    ladders = worker.ladders[shape.model]
+    narrowest = ladders.lane(shape.num_beams).beams
     for lane in ladders.lanes:
         # A request may be padded to more beams, but not from no beam search to beam search, which
         # has another graph.
-        if lane.beams < narrowest or (lane.beams > 1) != (ask.num_beams > 1):
+        if lane.beams < narrowest or (lane.beams > 1) != (shape.num_beams > 1):
             continue
-        load = worker.lanes.get((ask.model, lane.beams))
+        load = worker.lanes.get((shape.model, lane.beams))
         if load is None:
             continue
-        option = _option(ask, worker, lane.beams, load, now)
+        option = _option(shape, worker, lane.beams, load, now)
         state = worker.state(option.decode)
         if lane.beams == narrowest or state is GraphState.READY or state.on_the_way:
             yield option
 
 
-def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float) -> Option:
+def _option(
+    shape: RequestShape, worker: WorkerView, beams: int, load: LaneView, now: float
+) -> Option:
     costs = worker.costs
     # Lanes take turns, one chunk each.
-    turns = 1 + sum(1 for _ in worker.busy_lanes((ask.model, beams)))
+    turns = 1 + sum(1 for _ in worker.busy_lanes((shape.model, beams)))
 
-    encode, prefill, read_seconds = _reading(ask, worker)
+    encode, prefill, read_seconds = _read_graphs(shape, worker)
 
     # Transcripts are aligned one at a time.
-    together = 1 if ask.aligns else min(load.active + 1, load.slots)
-    tight, joint, first = _answering(ask, worker.ladders[ask.model], beams, together)
+    together = 1 if shape.aligns else min(load.active + 1, load.slots)
+    tight, joint, first = _answer_signatures(shape, worker.ladders[shape.model], beams, together)
     decode = worker.cheapest(tight, together) or first
     calls = math.ceil(together / decode.rows)
     step_seconds = turns * calls * costs.step_seconds(decode)
@@ -176,8 +178,8 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
 
     graphs = [graph for graph in (encode, prefill, decode) if graph is not None]
     stall = max(worker.ready_at(graph, now) for graph in graphs) - now
-    queue = turns * _unread_seconds(worker, ask.model, load) + _slot_seconds(load, step_seconds)
-    steps = max(1, ask.new_tokens - 1)
+    queue = turns * _unread_seconds(worker, shape.model, load) + _slot_seconds(load, step_seconds)
+    steps = max(1, shape.new_tokens - 1)
     decode_seconds = steps * step_seconds
     if joint_seconds < step_seconds and worker.state(joint).on_the_way:
         begun = max(queue, stall) + read_seconds
@@ -196,40 +198,42 @@ def _option(ask: Ask, worker: WorkerView, beams: int, load: LaneView, now: float
         prefill_seconds=turns * read_seconds,
         decode_seconds=decode_seconds,
         informed=all(map(costs.is_informed, graphs))
-        and (stall == 0 or costs.has_compiled(ask.model)),
+        and (stall == 0 or costs.has_compiled(shape.model)),
     )
 
 
-def _answering(
-    ask: Ask, ladders: Ladders, beams: int, together: int
+def _answer_signatures(
+    shape: RequestShape, ladders: Ladders, beams: int, together: int
 ) -> tuple[Signature, Signature, Signature]:
     """The answering graphs: tight alone, tight with the running requests, and the first to run."""
-    if ask.aligns:
-        tight = ladders.align(ask.model, tokens=ask.prompt_tokens)
-        return tight, tight, ladders.first_align(ask.model)
+    if shape.aligns:
+        tight = ladders.align(shape.model, tokens=shape.prompt_tokens)
+        return tight, tight, ladders.first_align(shape.model)
     places = ladders.places(
-        prompt_tokens=ask.prompt_tokens,
-        new_tokens=ask.new_tokens,
+        prompt_tokens=shape.prompt_tokens,
+        new_tokens=shape.new_tokens,
         beams=beams,
-        source_tokens=ask.source_tokens,
+        source_tokens=shape.source_tokens,
     )
     return (
-        ladders.decode(ask.model, rows=1, length=places, beams=beams),
-        ladders.decode(ask.model, rows=together, length=places, beams=beams),
-        ladders.first_decode(ask.model, beams),
+        ladders.decode(shape.model, rows=1, length=places, beams=beams),
+        ladders.decode(shape.model, rows=together, length=places, beams=beams),
+        ladders.first_decode(shape.model, beams),
     )
 
 
-def _reading(ask: Ask, worker: WorkerView) -> tuple[Signature | None, Signature | None, float]:
+def _read_graphs(
+    shape: RequestShape, worker: WorkerView
+) -> tuple[Signature | None, Signature | None, float]:
     """The graphs that read source and prompt, and the time that they take in seconds."""
     encode = prefill = None
     encode_seconds = prefill_seconds = 0.0
-    if ask.source_tokens:
-        encode, encode_seconds = _encode(worker, ask.model, 1, ask.source_tokens)
-    if ask.aligns:
+    if shape.source_tokens:
+        encode, encode_seconds = _encode(worker, shape.model, 1, shape.source_tokens)
+    if shape.aligns:
         return encode, None, encode_seconds
-    if read_tokens := worker.ladders[ask.model].read_tokens(ask.prompt_tokens):
-        prefill, prefill_seconds = _prefill(worker, ask.model, 1, read_tokens)
+    if read_tokens := worker.ladders[shape.model].read_tokens(shape.prompt_tokens):
+        prefill, prefill_seconds = _prefill(worker, shape.model, 1, read_tokens)
     return encode, prefill, encode_seconds + prefill_seconds
 
 

@@ -169,7 +169,11 @@ def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss
 def test_what_is_left_of_a_run_has_its_source_and_the_tokens_there_are() -> None:
     attempts = RunAttempts(dataclasses.replace(request(), source_token_ids=[5, 6, 7]))
     attempts.record(NewTokens([8, 9]))
-    ask = attempts.remaining()
-    assert (ask.source_tokens, ask.prompt_tokens, ask.new_tokens) == (3, 5, NEW_TOKENS - 2)
+    remaining = attempts.remaining()
+    assert (remaining.source_tokens, remaining.prompt_tokens, remaining.new_tokens) == (
+        3,
+        5,
+        NEW_TOKENS - 2,
+    )
     rest = attempts.next_request(option())
     assert (list(rest.source_token_ids), list(rest.generated_token_ids)) == ([5, 6, 7], [8, 9])

@@ -9,7 +9,7 @@ from harness.routing import LADDERS, SOURCE_LADDERS
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, view_of
-from shaperouter_service.routing.decision import Ask
+from shaperouter_service.routing.decision import RequestShape
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphReport, LaneReport, Snapshot, WorkerId
@@ -156,10 +156,10 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
     catalog = Catalog(["gpt2"])
     idle = snapshot("worker-0", "gpt2", lanes=[LaneReport(model="gpt2", beams=1, total_slots=1)])
     catalog.update(idle)
-    ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
+    shape = RequestShape(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
     worker = idle.worker_id
     for _ in range(2):
-        catalog.assign(worker, 1, ask)
+        catalog.assign(worker, 1, shape)
     load = LaneView(active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20)
     assert catalog.views()[worker].lanes["gpt2", 1] == load
     # This one may have been made before the requests came.
@@ -180,10 +180,10 @@ def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
     )
     catalog.update(idle)
     for prompt_tokens in (1, 5):
-        ask = Ask(
+        shape = RequestShape(
             model="t5", prompt_tokens=prompt_tokens, new_tokens=20, num_beams=1, source_tokens=30
         )
-        catalog.assign(idle.worker_id, 1, ask)
+        catalog.assign(idle.worker_id, 1, shape)
     # The first step reads the last token of a prompt.
     assert catalog.views()[idle.worker_id].lanes["t5", 1] == LaneView(
         active=2,
@@ -204,8 +204,8 @@ def test_a_request_that_has_arrived_is_not_counted_besides_its_workers_snapshot(
     catalog = Catalog(["gpt2"])
     idle = snapshot("worker-0", "gpt2", lanes=[LaneReport(model="gpt2", beams=1, total_slots=1)])
     catalog.update(idle)
-    ask = Ask(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
-    catalog.arrived(catalog.assign(idle.worker_id, 1, ask))
+    shape = RequestShape(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
+    catalog.arrived(catalog.assign(idle.worker_id, 1, shape))
     catalog.update(idle)
     assert catalog.views()[idle.worker_id].lanes["gpt2", 1].active == 0
 

@@ -11,14 +11,20 @@ from harness.routing import (
     LADDERS,
     MODEL,
     SOURCE_LADDERS,
-    ask,
     compiling,
     decode,
     encoding_worker,
     prefill,
+    shape,
     worker,
 )
-from shaperouter_service.routing.decision import AS_GOOD, Ask, Decision, NoOption, decide
+from shaperouter_service.routing.decision import (
+    EQUAL_WITHIN,
+    Decision,
+    NoOption,
+    RequestShape,
+    decide,
+)
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
 
@@ -33,12 +39,12 @@ def decided(request, workers) -> Decision:
 
 
 def test_without_a_worker_there_is_no_option() -> None:
-    assert isinstance(decide(ask(), [], NOW), NoOption)
+    assert isinstance(decide(shape(), [], NOW), NoOption)
 
 
 def test_a_worker_with_a_ready_cover_goes_before_one_that_must_compile() -> None:
     cold, warm = worker("cold"), worker("warm", ready=FIRST)
-    decision = decided(ask(), [cold, warm])
+    decision = decided(shape(), [cold, warm])
     assert decision.taken.worker == "warm"
     assert decision.taken.stall_seconds == 0
     assert decision.options[1].stall_seconds > 0
@@ -47,21 +53,21 @@ def test_a_worker_with_a_ready_cover_goes_before_one_that_must_compile() -> None
 def test_the_tight_graph_goes_before_a_loose_one() -> None:
     loose = worker("loose", ready=FIRST)
     tight = worker("tight", ready=(*FIRST, prefill(16), decode(1, 64)))
-    decision = decided(ask(prompt_tokens=10, new_tokens=50), [loose, tight])
+    decision = decided(shape(prompt_tokens=10, new_tokens=50), [loose, tight])
     assert decision.taken.worker == "tight"
     assert (decision.taken.prefill, decision.taken.decode) == (prefill(16), decode(1, 64))
 
 
 def test_a_loose_graph_goes_before_the_tight_one_behind_a_queue() -> None:
     tight = worker("tight", ready=(*FIRST, prefill(16), decode(1, 64)), active=4, queued=20)
-    assert decided(ask(), [tight, worker("loose", ready=FIRST)]).taken.worker == "loose"
+    assert decided(shape(), [tight, worker("loose", ready=FIRST)]).taken.worker == "loose"
 
 
 def test_a_graph_that_is_nearly_ready_counts_from_when_it_is() -> None:
     """A long generation begins on the loose graph, and goes on with the tight one."""
     loose = worker("a", ready=FIRST)
     soon = worker("b", ready=FIRST, graphs=[compiling(decode(1, 512), ready_at=NOW + 1)])
-    request = ask(prompt_tokens=10, new_tokens=400)
+    request = shape(prompt_tokens=10, new_tokens=400)
     decision = decided(request, [loose, soon])
     by_worker = {option.worker: option for option in decision.options}
     assert by_worker["b"].stall_seconds == 0
@@ -71,12 +77,12 @@ def test_a_graph_that_is_nearly_ready_counts_from_when_it_is() -> None:
 def test_cold_workers_leave_a_shape_to_the_one_that_hashing_names() -> None:
     workers = [worker(name) for name in ("a", "b", "c", "d")]
     for new_tokens in (10, 100, 200, 500):
-        taken = decided(ask(new_tokens=new_tokens), workers).taken
+        taken = decided(shape(new_tokens=new_tokens), workers).taken
         assert taken.worker == named(taken.tight, ["a", "b", "c", "d"])
 
 
 def test_a_named_worker_that_is_busy_is_passed_over() -> None:
-    request = ask()
+    request = shape()
     name = decided(request, [worker(n, ready=FIRST) for n in "abc"]).taken.worker
     workers = [worker(n, ready=FIRST, active=3 if n == name else 0) for n in "abc"]
     assert decided(request, workers).taken.worker != name
@@ -84,7 +90,7 @@ def test_a_named_worker_that_is_busy_is_passed_over() -> None:
 
 def test_a_wider_lane_serves_fewer_beams_when_only_it_is_ready() -> None:
     ready = (FIRST[0], LADDERS.first_decode(MODEL, 8))
-    taken = decided(ask(num_beams=2), [worker("a", ready=ready)]).taken
+    taken = decided(shape(num_beams=2), [worker("a", ready=ready)]).taken
     assert (taken.decode.beams, taken.stall_seconds) == (8, 0)
 
 
@@ -96,26 +102,26 @@ def test_a_wider_lane_serves_fewer_beams_when_it_will_be_ready_sooner() -> None:
             signature=wide, state=GraphState.COMPILING, ready_at=NOW + soon, retry_at=NOW
         )
         graphs = {**view.graphs, wide: coming}
-        taken = decided(ask(num_beams=2), [dataclasses.replace(view, graphs=graphs)]).taken
+        taken = decided(shape(num_beams=2), [dataclasses.replace(view, graphs=graphs)]).taken
         assert taken.decode == (wide if soon == 1.0 else narrow)
 
 
 def test_beam_search_never_runs_in_the_lane_without() -> None:
-    widths = {o.decode.beams for o in decided(ask(num_beams=2), [worker("a")]).options}
+    widths = {o.decode.beams for o in decided(shape(num_beams=2), [worker("a")]).options}
     assert widths == {2}
-    widths = {o.decode.beams for o in decided(ask(num_beams=1), [worker("a")]).options}
+    widths = {o.decode.beams for o in decided(shape(num_beams=1), [worker("a")]).options}
     assert widths == {1}
 
 
 def test_a_request_that_must_queue_is_told_how_long() -> None:
-    free = decided(ask(), [worker("a", ready=FIRST)]).taken
-    full = decided(ask(), [worker("a", ready=FIRST, active=4, queued=4, tokens=800)]).taken
+    free = decided(shape(), [worker("a", ready=FIRST)]).taken
+    full = decided(shape(), [worker("a", ready=FIRST, active=4, queued=4, tokens=800)]).taken
     assert free.queue_seconds == 0
     assert full.queue_seconds > 0
 
 
 def test_an_option_says_in_words_what_it_is() -> None:
-    text = str(decided(ask(), [worker("a")]).taken)
+    text = str(decided(shape(), [worker("a")]).taken)
     assert text.startswith("a: m prefill 1x1024, m decode 1x1024, ")
     assert "s of it stalled" in text
 
@@ -124,7 +130,7 @@ def test_an_option_says_in_words_what_it_is() -> None:
 
 STATES = st.sampled_from(list(GraphState))
 ASKS = st.builds(
-    ask,
+    shape,
     prompt_tokens=st.integers(1, 1000),
     new_tokens=st.integers(1, 24),
     num_beams=st.sampled_from([1, 1, 2, 3, 4, 8]),
@@ -172,14 +178,14 @@ def test_nobody_stalls_while_a_ready_cover_would_finish_sooner(request_, fleet) 
     without_stall = [o.total_seconds for o in decision.options if o.stall_seconds == 0]
     if decision.taken.stall_seconds > 0:
         soonest = min(without_stall, default=float("inf"))
-        assert decision.taken.total_seconds <= (1 + AS_GOOD) * soonest
+        assert decision.taken.total_seconds <= (1 + EQUAL_WITHIN) * soonest
 
 
 @given(ASKS, FLEETS)
 def test_nothing_ends_noticeably_sooner_than_what_is_taken(request_, fleet) -> None:
     decision = decided(request_, fleet)
     soonest = min(option.total_seconds for option in decision.options)
-    assert decision.taken.total_seconds <= (1 + AS_GOOD) * soonest
+    assert decision.taken.total_seconds <= (1 + EQUAL_WITHIN) * soonest
 
 
 def _places(request_, beams: int) -> int:
@@ -237,8 +243,8 @@ def test_more_load_never_makes_a_worker_look_sooner(request_, view, more: int) -
 SOURCE_FIRST = SOURCE_LADDERS.first(MODEL)
 
 
-def _asked(prompt_tokens: int, source_tokens: int) -> Ask:
-    return Ask(
+def _asked(prompt_tokens: int, source_tokens: int) -> RequestShape:
+    return RequestShape(
         model=MODEL,
         prompt_tokens=prompt_tokens,
         new_tokens=20,

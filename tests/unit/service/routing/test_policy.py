@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, ask, cold, compiling, decode, failed, prefill, worker
+from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, prefill, shape, worker
 from shaperouter_service.routing.decay import HALF_LIFE, DecayingSum
 from shaperouter_service.routing.decision import Decision, decide
 from shaperouter_service.routing.policy import SAVINGS_THRESHOLD, compile_requests, successor_graphs
@@ -38,7 +38,7 @@ def test_what_has_cost_the_fleet_enough_is_compiled_on_the_worker_that_hashing_n
 
 def test_what_is_compiled_first_is_compiled_where_requests_for_it_go() -> None:
     """Also where several run together, which the request's own shape does not tell."""
-    for request in (ask(10, 40), ask(10, 100), ask(10, 300), ask(100, 500)):
+    for request in (shape(10, 40), shape(10, 100), shape(10, 300), shape(100, 500)):
         covers = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
         fleet = [worker(name, ready=covers) for name in "abcd"]
         decision = decide(request, fleet, NOW)

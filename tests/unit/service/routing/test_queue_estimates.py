@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.routing import LADDERS, MODEL, SOURCE_LADDERS, ask, encoding_worker, prefill, worker
-from shaperouter_service.routing.decision import Ask, Decision, decide
+from harness.routing import LADDERS, MODEL, SOURCE_LADDERS, encoding_worker, prefill, shape, worker
+from shaperouter_service.routing.decision import Decision, RequestShape, decide
 from shaperouter_service.routing.signatures import Signature
 
 FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
@@ -21,7 +21,7 @@ def queue_seconds(
     view = worker("a", ready=[*FIRST, *ready], active=3, unread=unread)
     for signature in (FIRST[0], *ready):
         view.costs.measured(signature, PIECE_SECONDS)
-    decision = decide(ask(prompt_tokens=prompt_tokens), [view], now=0.0)
+    decision = decide(shape(prompt_tokens=prompt_tokens), [view], now=0.0)
     assert isinstance(decision, Decision)
     # Its lane has a slot free.
     return decision.taken.queue_seconds
@@ -57,7 +57,9 @@ def test_sources_that_wait_take_the_calls_of_the_graph_that_encodes_them(
     view = encoding_worker([*first, together], active=3, sources=3 * [16])
     for signature in (first[0], together):
         view.costs.measured(signature, PIECE_SECONDS)
-    request = Ask(model=MODEL, prompt_tokens=1, new_tokens=30, num_beams=1, source_tokens=300)
+    request = RequestShape(
+        model=MODEL, prompt_tokens=1, new_tokens=30, num_beams=1, source_tokens=300
+    )
     decision = decide(request, [view], now=0.0)
     assert isinstance(decision, Decision)
     assert decision.taken.queue_seconds == pytest.approx(calls * PIECE_SECONDS)
