@@ -64,12 +64,15 @@ class Catalog:
         self._assigned: dict[WorkerId, deque[Assignment]] = {}
         # Kept when the last worker leaves, because a model's limits outlive a restart.
         self._models: dict[str, ServedModel] = {}
+        # Their descriptions as of this version.
+        self._descriptions: dict[str, ServedModel] = {}
 
     def update(self, snapshot: Snapshot) -> None:
         """Stores a worker's newest snapshot."""
         worker, now = snapshot.worker_id, time.monotonic()
         self._workers[worker] = snapshot
         self.version += 1
+        self._descriptions.clear()
         view = view_of(snapshot, now)
         for assignment in self._on_the_way(worker, now):
             view = _joined(view, assignment)
@@ -81,6 +84,7 @@ class Catalog:
         """Removes a worker that is no longer connected."""
         self._workers.pop(worker, None)
         self.version += 1
+        self._descriptions.clear()
         self._views.pop(worker, None)
         self._assigned.pop(worker, None)
 
@@ -129,7 +133,10 @@ class Catalog:
         """Describes a model, with the number of workers ready for it; None if it is unknown."""
         if name not in self._models:
             return None
-        return dataclasses.replace(self._models[name], ready_workers=self._ready_workers(name))
+        if name not in self._descriptions:
+            ready = self._ready_workers(name)
+            self._descriptions[name] = dataclasses.replace(self._models[name], ready_workers=ready)
+        return self._descriptions[name]
 
     def _ready_workers(self, model: str) -> int:
         """Number of workers ready for a model; a worker and its successor count once."""
@@ -161,7 +168,7 @@ class Catalog:
         Args:
             worker: The worker that the request was given to.
             beams: Beam width of the lane that it will use.
-            shape: The request.
+            shape: The shape of the request.
 
         Returns:
             The argument for `arrived`.

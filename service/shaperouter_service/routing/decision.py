@@ -123,7 +123,7 @@ def decide(shape: RequestShape, workers: Iterable[WorkerView], now: float) -> De
     """Finds the option that ends soonest. Equal inputs give equal decisions.
 
     Args:
-        shape: The request.
+        shape: The shape of the request.
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
     """
