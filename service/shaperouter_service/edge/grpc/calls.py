@@ -3,9 +3,9 @@
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
@@ -17,6 +17,7 @@ from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry import tracing
 
 T = TypeVar("T")
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
 # A deadline more than ten years away, in seconds, counts as none. Callers give centuries if they
 # mean no deadline, and gRPC takes a deadline after the year 2262 for one in the past.
@@ -45,29 +46,24 @@ class CallGate:
     @contextlib.contextmanager
     def __call__(self, method: str, context: Context) -> Iterator[None]:
         """Surrounds the handling of a call; see `Gate.passed`."""
-        # If a key occurs several times, the first value counts.
-        metadata = {
-            key: value
-            for key, value in reversed(tuple(context.invocation_metadata() or ()))
-            if isinstance(value, str)
-        }
+        metadata = context.invocation_metadata() or ()
         peer = context.peer()
         call = Call(
             request_id=uuid.uuid4().hex,
             method=method.removeprefix("/"),
             peer=peer,
-            client=metadata.get(CLIENT_ID_KEY) or _host(peer),
+            client=next(_values(metadata, CLIENT_ID_KEY), _host(peer)),
             deadline=_deadline(context),
         )
         _current.set(call)
-        tracing.receive(call.method, metadata.items())
+        tracing.receive(call.method, metadata)
         context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         if method.startswith(_OPEN):
             yield
             return
         with self._gate.passed(
             call,
-            token=bearer_token(metadata.get("authorization", "")),
+            token=_token(metadata),
             is_work=method in self._work,
             for_operators=method in _FOR_OPERATORS,
         ):
@@ -91,6 +87,15 @@ async def with_header(events: AsyncGenerator[T, None], context: Context) -> Asyn
                 header_sent = True
                 await context.send_initial_metadata(((REQUEST_ID_KEY, current_call().request_id),))
             yield event
+
+
+def _values(metadata: Metadata, key: str) -> Iterator[str]:
+    return (value for name, value in metadata if name == key and isinstance(value, str))
+
+
+def _token(metadata: Metadata) -> str | None:
+    tokens = map(bearer_token, _values(metadata, "authorization"))
+    return next((token for token in tokens if token is not None), None)
 
 
 def _host(peer: str) -> str:
