@@ -12,7 +12,6 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs import (
     CompileBudget,
-    CompileMode,
     Graph,
     GraphState,
     GraphTable,
@@ -22,6 +21,7 @@ from shaperouter_service.graphs.graph import NEWEST_STEPS
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import CompileMode
 from shaperouter_service.traffic_record import TrafficRecorder
 
 
