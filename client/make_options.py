@@ -23,7 +23,7 @@ from shaperouter_service.generation.option import (
     EarlyStopping,
     Group,
     Kind,
-    Model,
+    ModelLimit,
     Needs,
     Option,
 )
@@ -67,7 +67,10 @@ NEEDS = {
     Needs.BEAMS: "Needs `num_beams` above 1.",
     Needs.ENCODER: "Needs a model with an encoder.",
 }
-HIGHS = {Model.VOCABULARY: "the vocabulary's size", Model.BEAMS: "the model's largest beam width"}
+HIGHS = {
+    ModelLimit.VOCABULARY: "the vocabulary's size",
+    ModelLimit.BEAMS: "the model's largest beam width",
+}
 
 
 # --- Words ---------------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ def values(option: Option) -> str:
             means = option.means and value == option.neutral
             return number(value) + (f", which means {option.means}," if means else "")
 
-        told = HIGHS[high] if isinstance(high, Model) else None if high is None else end(high)
+        told = HIGHS[high] if isinstance(high, ModelLimit) else None if high is None else end(high)
         return option.range.phrase(end(low), told).removesuffix(",")
     if option.kind is Kind.TOKEN:
         return "a token id, or -1 for none"

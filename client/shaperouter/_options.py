@@ -37,6 +37,11 @@ class GenerationOptions(TypedDict, total=False):
             likeliest token's. From 0, which means all, to 1. Implies `do_sample`. [0]
         typical_p: Samples only among the most typical tokens whose probabilities sum to this value.
             Above 0 and at most 1, which means all. Implies `do_sample`. [1]
+        epsilon_cutoff: Samples only among tokens whose probability is at least this value. At least
+            0, which means all, and below 1. Implies `do_sample`. [0]
+        eta_cutoff: Samples only among tokens whose probability is at least this value, or less
+            where the distribution is wide: its square root times exp(-entropy). At least 0, which
+            means all, and below 1. Implies `do_sample`. [0]
         seed: Seed of the random numbers. From 0 to 2^63 - 1. [chosen by the service and returned in
             the result]
         num_beams: Number of hypotheses that beam search keeps. From 1, which means no beam search,
@@ -54,10 +59,20 @@ class GenerationOptions(TypedDict, total=False):
         no_repeat_ngram_size: No sequence of this many tokens occurs twice. At least 0, which means
             no limit. [0]
         logit_bias: Numbers from -10000 to 10000 to add to the logits, by token id. At most 256,
-            together with `bad_words`. [none]
+            together with `bad_words` and `suppress_tokens`. [none]
         bad_words: Texts or token ids that are never generated. The service tokenizes a text
             unchanged (in mid-sentence a word usually begins with a space). At most 256, each from 1
             to 8 tokens. [the model's, or none]
+        suppress_tokens: Tokens that are never generated, end tokens included. At most 256, together
+            with `logit_bias` and `bad_words`. [none]
+        forced_bos_token_id: The new token after a prompt of one token. A token id, or -1 for none.
+            [-1]
+        forced_eos_token_id: The last of `max_new_tokens` new tokens, if the sequence gets there. A
+            token id, or -1 for none. [-1]
+        encoder_repetition_penalty: Multiplies the positive and divides the negative logits of
+            tokens that the source contains. From 0.001 to 1000. Needs a model with an encoder. [1]
+        encoder_no_repeat_ngram_size: No sequence of this many tokens that the source contains is
+            generated. At least 0, which means no limit. Needs a model with an encoder. [0]
         logprobs: Returns the log-probability of each new token. A number above 0 also returns those
             of that many likeliest tokens; 0 with beam search. From 0 to 20. [none]
         echo: Begins the returned text and token ids with the prompt. [False]
@@ -73,6 +88,8 @@ class GenerationOptions(TypedDict, total=False):
     top_p: float | None
     min_p: float | None
     typical_p: float | None
+    epsilon_cutoff: float | None
+    eta_cutoff: float | None
     seed: int | None
     num_beams: int | None
     length_penalty: float | None
@@ -82,6 +99,11 @@ class GenerationOptions(TypedDict, total=False):
     no_repeat_ngram_size: int | None
     logit_bias: Mapping[int, float] | None
     bad_words: Sequence[str | Sequence[int]] | None
+    suppress_tokens: Sequence[int] | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | None
+    encoder_repetition_penalty: float | None
+    encoder_no_repeat_ngram_size: int | None
     logprobs: int | None
     echo: bool | None
 
@@ -139,8 +161,8 @@ OPTIONS = (
         flag="--sample/--greedy",
         metavar="",
         help=(
-            "Sample, or always take the likeliest token. [default: True if an option that implies "
-            "it is given, else the model's, or False]"
+            "Samples, or always takes the likeliest token. [default: True if an option that implies"
+            " it is given, else the model's, or False]"
         ),
     ),
     Option(
@@ -198,6 +220,29 @@ OPTIONS = (
         help=(
             "Samples only among the most typical tokens whose probabilities sum to this value. "
             "Above 0 and at most 1, which means all. Implies --sample. [default: the model's, or 1]"
+        ),
+    ),
+    Option(
+        name="epsilon_cutoff",
+        kind=Kind.NUMBER,
+        group="Sampling",
+        flag="--epsilon-cutoff",
+        metavar="P",
+        help=(
+            "Samples only among tokens whose probability is at least this value. At least 0, which "
+            "means all, and below 1. Implies --sample. [default: the model's, or 0]"
+        ),
+    ),
+    Option(
+        name="eta_cutoff",
+        kind=Kind.NUMBER,
+        group="Sampling",
+        flag="--eta-cutoff",
+        metavar="P",
+        help=(
+            "Samples only among tokens whose probability is at least this value, or less where the "
+            "distribution is wide: its square root times exp(-entropy). At least 0, which means "
+            "all, and below 1. Implies --sample. [default: the model's, or 0]"
         ),
     ),
     Option(
@@ -287,7 +332,7 @@ OPTIONS = (
         metavar="ID=BIAS",
         help=(
             "Numbers from -10000 to 10000 to add to the logits, by token id. At most 256, together "
-            "with --bad-word. Can be repeated. [default: the model's, or none]"
+            "with --bad-word and --suppress-token. Can be repeated. [default: the model's, or none]"
         ),
     ),
     Option(
@@ -297,9 +342,65 @@ OPTIONS = (
         flag="--bad-word",
         metavar="TEXT",
         help=(
-            "Texts or token ids that are never generated. The service tokenizes a text unchanged "
-            "(in mid-sentence a word usually begins with a space). At most 256, each from 1 to 8 "
+            "Texts that are never generated. The service tokenizes a text unchanged (in "
+            "mid-sentence a word usually begins with a space). At most 256, each from 1 to 8 "
             "tokens. Can be repeated. [default: the model's, or none]"
+        ),
+    ),
+    Option(
+        name="suppress_tokens",
+        kind=Kind.TOKENS,
+        group="Penalties and bans",
+        flag="--suppress-token",
+        metavar="ID",
+        help=(
+            "Tokens that are never generated, end tokens included. At most 256, together with "
+            "--logit-bias and --bad-word. Can be repeated. [default: the model's, or none]"
+        ),
+    ),
+    Option(
+        name="forced_bos_token_id",
+        kind=Kind.TOKEN,
+        group="Penalties and bans",
+        flag="--forced-bos-token-id",
+        metavar="ID",
+        help=(
+            "The new token after a prompt of one token. A token id, or -1 for none. [default: the "
+            "model's, or -1]"
+        ),
+    ),
+    Option(
+        name="forced_eos_token_id",
+        kind=Kind.TOKEN,
+        group="Penalties and bans",
+        flag="--forced-eos-token-id",
+        metavar="ID",
+        help=(
+            "The last of --max-new-tokens new tokens, if the sequence gets there. A token id, or -1"
+            " for none. [default: the model's, or -1]"
+        ),
+    ),
+    Option(
+        name="encoder_repetition_penalty",
+        kind=Kind.NUMBER,
+        group="Penalties and bans",
+        flag="--encoder-repetition-penalty",
+        metavar="X",
+        help=(
+            "Multiplies the positive and divides the negative logits of tokens that the source "
+            "contains. From 0.001 to 1000. Needs a model with an encoder. [default: the model's, or"
+            " 1]"
+        ),
+    ),
+    Option(
+        name="encoder_no_repeat_ngram_size",
+        kind=Kind.COUNT,
+        group="Penalties and bans",
+        flag="--encoder-no-repeat-ngram-size",
+        metavar="N",
+        help=(
+            "No sequence of this many tokens that the source contains is generated. At least 0, "
+            "which means no limit. Needs a model with an encoder. [default: the model's, or 0]"
         ),
     ),
     Option(
@@ -309,8 +410,8 @@ OPTIONS = (
         flag="--logprobs",
         metavar="N",
         help=(
-            "Return the log-probability of each new token and of the N likeliest ones; 0 with beam "
-            "search. Needs --json. From 0 to 20. [default: none]"
+            "Returns the log-probability of each new token and of the N likeliest ones; 0 with beam"
+            " search. Needs --json. From 0 to 20. [default: none]"
         ),
     ),
     Option(

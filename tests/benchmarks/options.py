@@ -201,6 +201,8 @@ def _requests(draw: st.DrawFn) -> Request:
         options |= draw(_SEARCH)
     else:
         options |= draw(_ALONE)
+    if model == "g2p":
+        options |= draw(_SOURCE)
     if draw(st.booleans()):
         options |= draw(_SAMPLING) | {"do_sample": True}
         if num_beams == 1:
@@ -239,7 +241,19 @@ _COMMON = st.fixed_dictionaries(
             ),
             max_size=limits.MAX_BIASES // 4,
         ),
+        "suppress_tokens": st.lists(_TOKENS, max_size=limits.MAX_BIASES // 4),
+        "forced_bos_token_id": _TOKENS,
+        "forced_eos_token_id": _TOKENS,
         "echo": st.booleans(),
+    },
+)
+_SOURCE = st.fixed_dictionaries(
+    {},
+    optional={
+        "encoder_repetition_penalty": st.floats(
+            limits.MIN_REPETITION_PENALTY, limits.MAX_REPETITION_PENALTY
+        ),
+        "encoder_no_repeat_ngram_size": st.integers(0, INT32_MAX),
     },
 )
 _ALONE = st.fixed_dictionaries(
@@ -269,6 +283,8 @@ _SAMPLING = st.fixed_dictionaries(
         "top_p": _share(exclude_min=True),
         "min_p": _share(),
         "typical_p": _share(exclude_min=True),
+        "epsilon_cutoff": _share(exclude_max=True),
+        "eta_cutoff": _share(exclude_max=True),
     },
 )
 

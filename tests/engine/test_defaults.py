@@ -10,12 +10,14 @@ from structlog.testing import capture_logs
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
-from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.option import EarlyStopping, Needs
 from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
+from shaperouter_service.models.family import Family
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.loading import read_family
+from shaperouter_service.models.t5 import T5
 
 VOCAB_SIZE = 100
 EOS = 99
@@ -23,7 +25,7 @@ EOS = 99
 DEFAULTS = {
     name: () if option.default is None else option.default
     for name, option in OPTIONS.items()
-    if option.checkpoint
+    if option.checkpoint and option.needs is not Needs.ENCODER
 }
 
 
@@ -32,10 +34,11 @@ def read(
     *,
     config: dict[str, Any] | None = None,
     vocab_size: int = VOCAB_SIZE,
+    family: type[Family] = GPT2,
 ) -> dict[str, Any]:
     """Reads a generation_config.json with these values; None means a checkpoint without one."""
     config = {"vocab_size": vocab_size, "n_positions": 64} | (config or {})
-    family = GPT2.from_config(Config(Path("m/config.json"), config))
+    family = family.from_config(Config(Path("m/config.json"), config))
     checkpoint: Any = SimpleNamespace(directory=Path("m"), config=config, generation_config=values)
     return read_default_options(checkpoint, family)
 
@@ -61,6 +64,10 @@ def test_every_option_is_read() -> None:
         "typical_p": 0.8,
         "repetition_penalty": 1.2,
         "no_repeat_ngram_size": 3,
+        "epsilon_cutoff": 0.01,
+        "eta_cutoff": 0.02,
+        "forced_bos_token_id": 6,
+        "forced_eos_token_id": 7,
         "min_new_tokens": 2,
         "num_beams": 4,
         "num_return_sequences": 2,
@@ -73,6 +80,7 @@ def test_every_option_is_read() -> None:
             "eos_token_id": EOS,
             "sequence_bias": [[[5], -1.5]],
             "bad_words_ids": [[1, 2], [3]],
+            "suppress_tokens": [9, EOS, VOCAB_SIZE, 9],
         }
     )
     assert options == DEFAULTS | values | {
@@ -80,7 +88,19 @@ def test_every_option_is_read() -> None:
         "eos_token_ids": (EOS,),
         "logit_bias": ((5, -1.5),),
         "bad_words_token_ids": ((1, 2), (3,)),
+        # What the vocabulary lacks can never be generated.
+        "suppress_tokens": (9, EOS),
     }
+
+
+def test_options_about_the_source_are_read_where_an_encoder_reads_tokens() -> None:
+    values = {"encoder_repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3}
+    options = read(values, family=T5)
+    assert options == DEFAULTS | values
+
+
+def test_a_forced_token_may_be_the_only_one_of_a_list() -> None:
+    assert read({"forced_eos_token_id": [7]})["forced_eos_token_id"] == 7
 
 
 def test_integers_are_accepted_for_floats() -> None:
@@ -125,11 +145,6 @@ def test_end_tokens_that_the_vocabulary_lacks_are_left_out() -> None:
     assert read({"eos_token_id": [EOS, VOCAB_SIZE, 3, EOS]})["eos_token_ids"] == (EOS, 3)
 
 
-def test_suppressed_tokens_are_banned_runs_of_one() -> None:
-    options = read({"suppress_tokens": [3, 4, VOCAB_SIZE], "bad_words_ids": [[3], [1, 2]]})
-    assert options["bad_words_token_ids"] == ((3,), (1, 2), (4,))
-
-
 def test_the_last_bias_of_a_token_counts() -> None:
     options = read({"sequence_bias": [[[5], 1.0], [[5], 2.0]]})
     assert options["logit_bias"] == ((5, 2.0),)
@@ -144,13 +159,13 @@ def test_the_last_bias_of_a_token_counts() -> None:
             {"num_beam_groups": 2, "diversity_penalty": 0.3},
             ["diversity_penalty", "num_beam_groups"],
         ),
-        ({"forced_bos_token_id": 0}, ["forced_bos_token_id"]),
+        ({"forced_eos_token_id": [1, 2]}, ["forced_eos_token_id of several tokens"]),
+        (
+            {"encoder_repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 2},
+            ["encoder_repetition_penalty", "encoder_no_repeat_ngram_size"],
+        ),
         ({"renormalize_logits": True}, ["renormalize_logits"]),
         ({"sequence_bias": [[[1, 2], 1.0]]}, ["sequence_bias of several tokens"]),
-        (
-            {"suppress_tokens": [EOS], "eos_token_id": EOS},
-            ["suppress_tokens of end tokens"],
-        ),
     ],
 )
 def test_one_warning_names_all_unsupported_options(
@@ -226,6 +241,12 @@ def test_neutral_values_of_unsupported_options_cause_no_warning() -> None:
         ({"bad_words_ids": [[]]}, r"bad_words_ids must have lists of 1 to 8 ids, got \[\]"),
         ({"bad_words_ids": [[1] * 9]}, "bad_words_ids must have lists of 1 to 8 ids, got"),
         ({"bad_words_ids": [[100]]}, "bad_words_ids must have ids from 0 to 99, got 100"),
+        ({"epsilon_cutoff": 1.0}, "epsilon_cutoff must be from 0 to below 1, got 1.0"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id must have ids from 0 to 99, got -1"),
+        (
+            {"forced_eos_token_id": 5, "suppress_tokens": [4, 5]},
+            "suppress_tokens must not have forced_eos_token_id, got 5",
+        ),
         ({"suppress_tokens": [-1]}, "suppress_tokens must have ids from 0 to .* got -1"),
     ],
 )

@@ -194,3 +194,14 @@ def test_a_source_moves_with_its_row(beams: int) -> None:
     for old, new in zip(first.caches.source, second.caches.source, strict=True):
         np.testing.assert_array_equal(cached(new)[2, :, :24], cached(old)[1])
         assert not cached(new)[2, :, 24:].any()
+
+
+def test_a_source_is_compared_with_all_that_there_is_of_a_sequence() -> None:
+    """The sequence is 0 4 5 so far; before the source's fourth token come 4 and 5, too."""
+    model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
+    batch = Batch(model, rows=2, beams=2, length=8, source_length=8)
+    options = Options.of(max_new_tokens=5, encoder_no_repeat_ngram_size=3)
+    source = [5, 4, 5, 6, 4, 5]
+    batch.begin(1, [0], options, [4, 5], source_length=len(source), source=source)
+    assert batch.state.source.tokens[1].tolist() == [*source, 0, 0]
+    assert batch.state.source.matches[1].tolist() == [[0, 1, 0, 2, 0, 0, 0, 0]] * 2

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ import tensorflow as tf
 from harness.engine import Bench, Collected, Golden, last_logits
 from harness.statistics import P_VALUE_FLOOR, p_value
 from shaperouter_service.decoding.ngrams import count_matches
-from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.options import ON_DEVICE, Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.generation.option import EarlyStopping
+from shaperouter_service.generation.option import EarlyStopping, Kind, ModelLimit, Option
 from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
@@ -41,8 +42,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "top_p": 0.9,
         "min_p": 0.01,
         "typical_p": 0.95,
+        "epsilon_cutoff": 1e-4,
+        "eta_cutoff": 1e-3,
         "repetition_penalty": 0.9,
         "no_repeat_ngram_size": 2,
+        "forced_eos_token_id": 3,
         "biases": [((5,), 2.0), ((1, 2), -math.inf)],
     },
     "beams": {"num_beams": 3, "num_return_sequences": 3},
@@ -76,33 +80,46 @@ def bench(benches: dict[str, Bench], thorough: Golden) -> Bench:
     return bench
 
 
+# Options whose values must agree with others'.
+AGREEING = ("max_new_tokens", "min_new_tokens", "num_beams", "logprobs", "do_sample")
+# Larger values than these are as these.
+LARGEST = 8
+
+
+def _random_value(rng: random.Random, option: Option, vocab_size: int) -> Any:
+    """A value of its range, or its neutral one half of the time."""
+    if rng.random() < 0.5:
+        return option.neutral
+    if option.range is None:
+        choices: dict[Kind, Callable[[], Any]] = {
+            Kind.TOKEN: lambda: rng.randrange(vocab_size),
+            Kind.TOKENS: lambda: rng.sample(range(vocab_size), rng.randint(1, option.max_items)),
+            Kind.EARLY_STOPPING: lambda: rng.choice(list(EarlyStopping)),
+        }
+        return choices[option.kind]()
+    low, high = option.range.low, option.range.high
+    high = vocab_size if high is ModelLimit.VOCABULARY else LARGEST if high is None else high
+    if option.kind is Kind.NUMBER:
+        return rng.uniform(max(low, -LARGEST) + 1e-3, min(high, LARGEST) - 1e-3)
+    return rng.randint(int(low), int(high))
+
+
 def _random_options(rng: random.Random, vocab_size: int) -> dict[str, Any]:
     """Random options, each neutral half of the time."""
-
-    def maybe(neutral: Any, value: Any) -> Any:
-        return neutral if rng.random() < 0.5 else value
-
-    num_beams = maybe(1, rng.randint(1, 8))
+    num_beams = rng.choice([1, rng.randint(1, 8)])
     run = [rng.randrange(vocab_size) for _ in range(rng.randint(1, 8))]
     return {
+        name: _random_value(rng, option, vocab_size)
+        for name, option in ON_DEVICE.items()
+        if name not in AGREEING
+    } | {
         "max_new_tokens": rng.randint(1, 8),
-        "min_new_tokens": maybe(0, rng.randint(1, 8)),
-        "eos_token_ids": rng.sample(range(vocab_size), maybe(0, rng.randint(1, 8))),
+        "min_new_tokens": rng.choice([0, rng.randint(1, 8)]),
         "do_sample": rng.random() < 0.5,
-        "seed": rng.randrange(2**63),
-        "temperature": maybe(1.0, rng.uniform(0.1, 3)),
-        "top_k": maybe(0, rng.randint(1, vocab_size)),
-        "top_p": maybe(1.0, rng.uniform(0.01, 1)),
-        "min_p": maybe(0.0, rng.uniform(0, 1)),
-        "typical_p": maybe(1.0, rng.uniform(0.01, 1)),
-        "repetition_penalty": maybe(1.0, rng.uniform(0.5, 2)),
-        "no_repeat_ngram_size": maybe(0, rng.randint(1, 5)),
-        "biases": maybe([], [(run, rng.choice([-math.inf, -2.0, 3.0]))]),
+        "biases": rng.choice([[], [(run, rng.choice([-math.inf, -2.0, 3.0]))]]),
         "logprobs": rng.choice([None, 0, 1, 20]) if num_beams == 1 else rng.choice([None, 0]),
         "num_beams": num_beams,
         "num_return_sequences": rng.randint(1, num_beams),
-        "length_penalty": maybe(1.0, rng.uniform(-2, 2)),
-        "early_stopping": rng.choice(list(EarlyStopping)),
     }
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from harness.engine import Options
 from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.processors import process
+from shaperouter_service.decoding.state import SourceTokens
+from shaperouter_service.generation.option import NO_TOKEN
 
 ROWS, VOCAB_SIZE, PLACES = 3, 12, 10
 NEVER = -np.inf
@@ -21,13 +23,14 @@ NEVER = -np.inf
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a call; `garbage` are the tokens after the sequence."""
+    """A row of a call; `garbage` are the tokens after the sequence and after the source."""
 
     scores: Sequence[float] = tuple(range(-5, VOCAB_SIZE - 5))
     tokens: Sequence[int] = (0,)
     prompt_length: int = 1
     options: dict[str, Any] = field(default_factory=dict)
     garbage: Sequence[int] = (0,) * PLACES
+    source: Sequence[int] = (0,)
 
 
 @functools.cache
@@ -37,7 +40,8 @@ def _compiled() -> Any:
 
 def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
     padded = [[*row.tokens, *row.garbage][:PLACES] for row in rows]
-    records = [Options.of(max_new_tokens=PLACES, **row.options) for row in rows]
+    sources = [[*row.source, *row.garbage][:PLACES] for row in rows]
+    records = [Options.of(**{"max_new_tokens": PLACES} | row.options) for row in rows]
     return (
         _compiled()(
             tf.constant([row.scores for row in rows], tf.float32),
@@ -45,10 +49,28 @@ def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
             tf.constant([len(row.tokens) for row in rows]),
             tf.constant([row.prompt_length for row in rows]),
             tf.constant([[*count_matches(row.tokens), *row.garbage][:PLACES] for row in rows]),
+            source=SourceTokens(
+                tokens=tf.constant(sources, tf.int32),
+                matches=tf.constant([_source_matches(row) for row in rows], tf.int32),
+            ),
+            source_lengths=tf.constant([len(row.source) for row in rows]),
             options=tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
             active=tf.constant(active),
         )
     ).numpy()
+
+
+def _source_matches(row: Row) -> Sequence[int]:
+    """How many tokens before each of the source equal the newest of the sequence."""
+    newest = list(reversed(row.tokens))
+    counts = []
+    for place in range(len(row.source)):
+        before = list(reversed(row.source[:place]))
+        pairs = zip(before, newest, strict=False)
+        counts.append(next((n for n, (a, b) in enumerate(pairs) if a != b), None))
+        if counts[-1] is None:
+            counts[-1] = min(len(before), len(newest))
+    return [*counts, *row.garbage][:PLACES]
 
 
 def _alone(row: Row) -> np.ndarray:
@@ -63,22 +85,37 @@ def _reference(row: Row) -> np.ndarray:
         before = list(run[:-1])
         if not before or tokens[-len(before) :] == before:
             scores[run[-1]] += np.float32(bias)
+    penalty = 1 / np.float32(row.options.get("encoder_repetition_penalty", 1))
+    for token in set(row.source):
+        scores[token] *= penalty if scores[token] < 0 else 1 / penalty
     penalty = np.float32(row.options.get("repetition_penalty", 1))
     for token in set(tokens):
         scores[token] *= penalty if scores[token] < 0 else 1 / penalty
-    size = row.options.get("no_repeat_ngram_size", 0)
-    if size:
-        newest = tokens[len(tokens) - size + 1 :] if len(tokens) >= size - 1 else None
-        for start in range(len(tokens) - size + 1):
-            if tokens[start : start + size - 1] == newest:
-                scores[tokens[start + size - 1]] = NEVER
-    if len(tokens) - row.prompt_length < row.options.get("min_new_tokens", 0):
+    of_tokens, of_source = "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"
+    for name, those in ((of_tokens, tokens), (of_source, row.source)):
+        size = row.options.get(name, 0)
+        if 0 < size <= len(tokens) + 1:
+            newest = tokens[len(tokens) - size + 1 :]
+            for start in range(len(those) - size + 1):
+                if list(those[start : start + size - 1]) == newest:
+                    scores[those[start + size - 1]] = NEVER
+    generated = len(tokens) - row.prompt_length
+    if generated < row.options.get("min_new_tokens", 0):
         scores[list(row.options.get("eos_token_ids", ()))] = NEVER
+    for name, applies in (
+        ("forced_bos_token_id", len(tokens) == 1),
+        ("forced_eos_token_id", generated == row.options.get("max_new_tokens", PLACES) - 1),
+    ):
+        forced = row.options.get(name, NO_TOKEN)
+        if applies and forced != NO_TOKEN:
+            scores[:] = NEVER
+            scores[forced] = 0
     return scores
 
 
 # Few tokens, so that runs repeat; biases whose sums are exact.
 TOKENS = st.integers(0, 3)
+SIZES = st.integers(0, 5) | st.sampled_from([PLACES + 1, 2**31 - 1])
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -91,8 +128,14 @@ OPTIONS = st.fixed_dictionaries(
         ),
         # Powers of two, by which dividing is exact.
         "repetition_penalty": st.sampled_from([0.5, 1.0, 2.0, 4.0]),
-        "no_repeat_ngram_size": st.integers(0, 5) | st.sampled_from([PLACES + 1, 2**31 - 1]),
+        "no_repeat_ngram_size": SIZES,
         "min_new_tokens": st.integers(0, PLACES),
+        "max_new_tokens": st.integers(1, PLACES),
+        "encoder_repetition_penalty": st.sampled_from([0.5, 1.0, 2.0, 4.0]),
+        "encoder_no_repeat_ngram_size": st.integers(0, 5)
+        | st.sampled_from([PLACES + 1, 2**31 - 1]),
+        "forced_bos_token_id": st.integers(NO_TOKEN, VOCAB_SIZE - 1),
+        "forced_eos_token_id": st.integers(NO_TOKEN, VOCAB_SIZE - 1),
         "eos_token_ids": st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=8, unique=True),
     },
 )
@@ -108,6 +151,7 @@ def _rows(draw: st.DrawFn) -> Row:
         prompt_length=draw(st.integers(1, len(tokens))),
         options=draw(OPTIONS),
         garbage=draw(st.lists(TOKENS, min_size=PLACES, max_size=PLACES)),
+        source=draw(st.lists(TOKENS, min_size=1, max_size=PLACES)),
     )
 
 
@@ -206,6 +250,44 @@ def test_n_grams_do_not_repeat(size: int, banned: set[int]) -> None:
 def test_n_grams_may_overlap() -> None:
     assert _changes(tokens=[1, 1, 1], no_repeat_ngram_size=3) == {1: NEVER}
     assert _changes(tokens=[1, 1], no_repeat_ngram_size=3) == {}
+
+
+def test_a_penalty_of_the_source_makes_its_tokens_likelier() -> None:
+    assert _changes(source=[3, 9], encoder_repetition_penalty=2.0) == {3: -1.0, 9: 8.0}
+
+
+def test_runs_of_the_source_never_come() -> None:
+    row = {"tokens": [9, 1, 2], "source": [1, 2, 3, 2, 4]}
+    assert _changes(**row, encoder_no_repeat_ngram_size=2) == {3: NEVER, 4: NEVER}
+    assert _changes(**row, encoder_no_repeat_ngram_size=3) == {3: NEVER}
+    assert _changes(**row, encoder_no_repeat_ngram_size=4) == {}
+
+
+def test_what_lies_after_the_source_is_none_of_it() -> None:
+    row = {"tokens": [1, 2], "source": [5], "garbage": [3] * PLACES}
+    found = _changes(**row, encoder_no_repeat_ngram_size=1, encoder_repetition_penalty=2.0)
+    assert found.keys() == {5}
+
+
+def _only(token: int) -> dict[int, float]:
+    """The changes that leave one token, whose score is 0."""
+    return {t: 0.0 if t == token else NEVER for t in range(VOCAB_SIZE)}
+
+
+def test_a_first_token_is_forced_after_a_prompt_of_one() -> None:
+    assert _changes(tokens=[7], forced_bos_token_id=3) == _only(3)
+    assert _changes(tokens=[7, 7], prompt_length=2, forced_bos_token_id=3) == {}
+
+
+def test_a_last_token_is_forced_at_the_limit_alone() -> None:
+    row = {"max_new_tokens": 3, "forced_eos_token_id": 3}
+    assert _changes(tokens=[7, 8, 9], **row) == _only(3)
+    assert _changes(tokens=[7, 8], **row) == {}
+
+
+def test_what_is_forced_comes_whatever_bans_it() -> None:
+    bans = {"biases": [([3], NEVER)], "eos_token_ids": [3], "min_new_tokens": 5}
+    assert _changes(tokens=[7], forced_bos_token_id=3, **bans) == _only(3)
 
 
 def test_end_tokens_are_banned_until_enough_are_generated() -> None:

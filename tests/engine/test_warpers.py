@@ -106,11 +106,26 @@ def _typical_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.nda
     return distance <= distance[order[last]] + slack
 
 
+def _epsilon_cutoff(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        left = np.log(_softmax(scores)) >= np.log(p) - slack
+    left[np.argsort(scores)[-least:]] = True
+    return _with_ties(scores, left)
+
+
+def _eta_cutoff(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+    probabilities = _softmax(scores)
+    surprise = [-p * np.log(p) for p in probabilities if p > 0]
+    return _epsilon_cutoff(scores, min(p, np.sqrt(p) * np.exp(-sum(surprise))), least, slack)
+
+
 KINDS: list[tuple[str, list[Any], Callable[..., np.ndarray]]] = [
     ("top_k", [1, 2, 5, 39, 40, 41, 10_000], _top_k),
     ("top_p", [1e-6, 0.01, 0.3, 0.7, 0.95, 0.9999], _top_p),
     ("min_p", [1e-6, 0.01, 0.1, 0.5, 1.0], _min_p),
     ("typical_p", [1e-6, 0.05, 0.3, 0.7, 0.95, 0.9999], _typical_p),
+    ("epsilon_cutoff", [1e-6, 0.01, 0.1, 0.5, 0.9999], _epsilon_cutoff),
+    ("eta_cutoff", [1e-6, 0.01, 0.1, 0.5, 0.9999], _eta_cutoff),
 ]
 
 
@@ -206,6 +221,12 @@ def test_temperature_divides() -> None:
         ({"typical_p": 1e-9}, [1]),
         ({"typical_p": 0.3}, [0, 1]),
         ({"typical_p": 0.76}, [0, 1, 2, 3]),
+        ({"epsilon_cutoff": 0.51}, [0]),
+        ({"epsilon_cutoff": 0.24}, [0, 1]),
+        ({"epsilon_cutoff": 0.12}, [0, 1, 2, 3]),
+        # exp(-1.75 bits) is 0.297: 0.5 becomes 0.21, and 0.1 becomes 0.094.
+        ({"eta_cutoff": 0.5}, [0, 1]),
+        ({"eta_cutoff": 0.1}, [0, 1, 2, 3]),
         # The second sees what the first left.
         ({"top_k": 2, "top_p": 0.66}, [0]),
         ({"top_k": 2, "top_p": 0.67}, [0, 1]),
@@ -216,7 +237,10 @@ def test_a_small_distribution(options: dict[str, Any], left: list[int]) -> None:
     assert _left(HALVES, **options) == left
 
 
-@pytest.mark.parametrize("option", [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}])
+@pytest.mark.parametrize(
+    "option",
+    [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}, {"epsilon_cutoff": 0.9}, {"eta_cutoff": 0.9}],
+)
 def test_the_minimum_number_of_tokens_is_kept(option: dict[str, Any]) -> None:
     assert _left(HALVES, **option) == [0]
     assert _left(HALVES, least=2, **option) == [0, 1]

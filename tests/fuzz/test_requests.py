@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +19,8 @@ from harness.fake_worker import FakeWorker
 from harness.mutation import mutated
 from harness.service import LOCAL, Service
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
+from shaperouter_service.generation import table
+from shaperouter_service.generation.option import Kind, Needs
 
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 
@@ -25,27 +28,25 @@ COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 CANARY = "xyzzy-canary"
 
 IDS = generation_pb2.TokenIds(ids=[1, 2, 3])
+# Of each kind of option, a value that is well.
+VALUES: dict[Kind, Any] = {
+    Kind.FLAG: True,
+    Kind.COUNT: 1,
+    Kind.SEED: 7,
+    Kind.NUMBER: 0.5,
+    Kind.TOKEN: 1,
+    Kind.TOKENS: [2],
+    Kind.TEXTS: ["###"],
+    Kind.LOGIT_BIAS: [generation_pb2.LogitBias(token_id=1, bias=0.5)],
+    Kind.WORDS: [CANARY],
+    Kind.RUNS: [IDS],
+}
 OPTIONS = generation_pb2.GenerationOptions(
-    max_new_tokens=5,
-    min_new_tokens=1,
-    eos_token_ids=[1],
-    stop=["###"],
-    do_sample=True,
-    temperature=0.5,
-    top_k=4,
-    top_p=0.5,
-    min_p=0.5,
-    typical_p=0.5,
-    seed=7,
-    num_beams=1,
-    length_penalty=1.5,
-    repetition_penalty=1.5,
-    no_repeat_ngram_size=2,
-    logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
-    bad_words=[CANARY],
-    bad_words_token_ids=[IDS],
-    logprobs=2,
-    echo=True,
+    **{
+        name: VALUES[option.kind]
+        for name, option in table.OPTIONS.items()
+        if option.needs in (None, Needs.SAMPLING)
+    }
 )
 GENERATE = generation_pb2.GenerateRequest
 STREAM = generation_pb2.GenerateStreamRequest

@@ -3,11 +3,12 @@
 The reference is Transformers with PyTorch. The service needs neither, so this script runs in an
 environment of its own (``requirements.txt`` beside it) and its output is committed.
 
-Three commands, run from anywhere::
+Commands, run from anywhere::
 
     python tests/goldens/make_goldens.py checkpoints       # 1. draw the tiny checkpoints
     python tests/goldens/make_goldens.py expect DIRECTORY  # 2. write DIRECTORY's goldens
     python tests/goldens/make_goldens.py all               # 1., then 2. for each tiny checkpoint
+    python tests/goldens/make_goldens.py add DIRECTORY     # only the cases with new names
 
 A directory with a tokenizer gets text prompts, one without gets random token ids. What the cases
 are, and why they can be compared with, is in the modules of ``reference``.
@@ -22,7 +23,7 @@ from pathlib import Path
 import torch
 import transformers
 from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
-from reference.files import expect
+from reference.files import add, expect
 from reference.model import GoldenError
 from reference.pickles import write_pickles
 from reference.transcript_rules import expect_rules
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("directory", type=Path, help="a checkpoint in the Hugging Face layout")
     one.add_argument("--output", type=Path, help="default: <its name>.json beside this script")
     one.add_argument("--seed", type=int, default=0, help="of random prompts (default: 0)")
+    more = commands.add_parser("add", help="add the cases that the goldens of a tiny one lack")
+    more.add_argument("directory", type=Path, help="a tiny checkpoint")
     commands.add_parser("all", help="the tiny checkpoints and their goldens")
     options = parser.parse_args(arguments)
 
@@ -54,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "expect":
             default = GOLDENS / f"{options.directory.resolve().name}.json"
             expect(options.directory, options.output or default, options.seed)
+            return 0
+        if options.command == "add":
+            add(options.directory, GOLDENS / f"{options.directory.resolve().name}.json")
             return 0
         for checkpoint in TINY_CHECKPOINTS:
             directory = write_checkpoint(checkpoint, GOLDENS)

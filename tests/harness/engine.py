@@ -124,6 +124,7 @@ class Golden:
         # Runs of one end token are ignored, as in Transformers; routers leave them out.
         ends = [[token] for token in options["eos_token_ids"]]
         biases += [(tuple(run), -math.inf) for run in bad_words if run not in ends]
+        biases += [((token,), -math.inf) for token in options.pop("suppress_tokens", [])]
         if "early_stopping" in options:
             options["early_stopping"] = EarlyStopping[options["early_stopping"].upper()]
         return options | {"biases": biases}

@@ -1,7 +1,7 @@
 """A batch: requests that one graph advances together."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,7 @@ from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.ngrams import count_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import State
+from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.models import Model
 
 
@@ -90,13 +91,30 @@ class Batch:
         options: Options,
         generated: Sequence[int] = (),
         source_length: int = 0,
+        *,
+        source: Sequence[Any] = (),
     ) -> None:
-        """Puts a request in a free row, before anything is read; see `State.begin`."""
+        """Puts a request in a free row, before anything is read.
+
+        Args:
+            row: See `State.begin`, as of the others.
+            prompt: The prompt.
+            options: The request's record.
+            generated: Tokens that there are already.
+            source_length: Places of the source.
+            source: What an encoder reads.
+        """
         new_tokens = int(options.max_new_tokens[0])
         self.state.begin(row, prompt, new_tokens, generated, source_length)
+        sequence = [*prompt, *generated]
         if options.no_repeat_ngram_size[0] > 0:
-            sequence = [*prompt, *generated]
             self.state.matches[row, :, : len(sequence)] = count_matches(sequence)
+        if self.state.source:
+            self.state.source.tokens[row, : len(source)] = source
+            if options.encoder_no_repeat_ngram_size[0] > 0:
+                # Parted by what is no token, the one's counts stop where the other begins.
+                matches = count_matches([*source, NO_TOKEN, *sequence])[: len(source)]
+                self.state.source.matches[row, :, : len(source)] = matches
         for field, value in zip(
             tf.nest.flatten(self.options), tf.nest.flatten(options), strict=True
         ):
@@ -148,7 +166,7 @@ class Batch:
             beams=self.beams,
             length=self.length,
             max_length=self.model.family.max_length,
-            has_source=self.model.family.max_source_length > 0,
+            source_length=self.source_length,
             has_transcript=self.model.family.has_transcript,
         )
 

@@ -23,7 +23,7 @@ from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
 from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
-from shaperouter_service.decoding.state import LOWEST, Beams, State
+from shaperouter_service.decoding.state import LOWEST, Beams, SourceTokens, State
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.generation.limits import MAX_EOS_TOKENS
 from shaperouter_service.generation.option import NO_TOKEN, EarlyStopping
@@ -127,6 +127,10 @@ class BeamSearch(Search):
         after = state._replace(
             tokens=open_tokens,
             matches=open_matches,
+            source=state.source
+            and state.source.after(
+                of_parents(kept, state.source.matches), tf.gather(new, kept, batch_dims=1)
+            ),
             lengths=lengths + 1,
             remaining=tf.where(stop, 0, state.remaining - 1),
             beams=Beams(
@@ -166,6 +170,8 @@ class BeamSearch(Search):
             tf.repeat(state.lengths, beams),
             tf.repeat(state.prompt_lengths, beams),
             tf.reshape(state.matches, [rows * beams, -1]),
+            source=_per_hypothesis(state.source, beams),
+            source_lengths=state.source and tf.repeat(state.source_lengths, beams),
             options=each,
             active=active,
         )
@@ -228,6 +234,16 @@ class BeamSearch(Search):
         is_candidate = tf.range(most) < enough[:, tf.newaxis]
         found = tf.gather(scores, flat, batch_dims=1)
         return tf.where(is_candidate, found, LOWEST), flat, is_candidate
+
+
+def _per_hypothesis(source: SourceTokens | tuple[()], beams: int) -> SourceTokens | tuple[()]:
+    """The sources of R * B hypotheses, with matches of [R * B, S]."""
+    if not source:
+        return ()
+    return SourceTokens(
+        tokens=tf.repeat(source.tokens, beams, 0),
+        matches=tf.reshape(source.matches, [-1, source.tokens.shape[1]]),
+    )
 
 
 def _per_length(scores: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:

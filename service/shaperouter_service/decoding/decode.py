@@ -142,7 +142,7 @@ class DecodeProgram(Program):
                     beams=self.beams,
                     length=self.length,
                     max_length=family.max_length,
-                    has_source=self.source_length > 0,
+                    source_length=self.source_length,
                     has_transcript=family.has_transcript,
                 ),
                 options=Options.specs(self.rows, has_transcript=family.has_transcript),

@@ -41,7 +41,7 @@ def extend_matches(matches: tf.Tensor, tokens: tf.Tensor, new: tf.Tensor) -> tf.
 
     Args:
         matches: [..., N] int32, the counts before.
-        tokens: [..., N] int32, the sequences before.
+        tokens: [..., N] int32, the sequences before, or others that they are compared with.
         new: [...] int32, the tokens that follow them.
 
     Returns:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import completes_repeated_ngram
 from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.state import SourceTokens
 from shaperouter_service.decoding.timestamps import constrain_transcript
 from shaperouter_service.generation.limits import MAX_BIAS_TOKENS
 from shaperouter_service.generation.option import NO_TOKEN
@@ -20,6 +21,8 @@ def process(
     prompt_lengths: tf.Tensor,
     matches: tf.Tensor,
     *,
+    source: SourceTokens | tuple[()] = (),
+    source_lengths: tf.Tensor | tuple[()] = (),
     options: Options,
     active: tf.Tensor,
 ) -> tf.Tensor:
@@ -31,6 +34,8 @@ def process(
         lengths: [R] int32, how many of them there are; at least 1 where active.
         prompt_lengths: [R] int32, how many of those are the prompt's.
         matches: [R, N] int32, see `ngrams`; of rows that do not ask, anything.
+        source: Of R rows, with matches of [R, S]; empty if no encoder reads tokens.
+        source_lengths: [R] int32, how many tokens each source has.
         options: Of R rows.
         active: [R] bool; what other rows ask for is not computed if nobody else asks.
 
@@ -38,18 +43,31 @@ def process(
         [R, V] float32.
     """
     generated = lengths - prompt_lengths
+    forced = _forced(lengths, generated, options)
     asked = active & (
         tf.reduce_any(options.biases != 0, axis=-1)
+        | (options.encoder_repetition_penalty != 1)
         | (options.repetition_penalty != 1)
         | (options.no_repeat_ngram_size > 0)
+        | (options.encoder_no_repeat_ngram_size > 0)
         | (generated < options.min_new_tokens)
+        | (forced != NO_TOKEN)
     )
 
     def processed() -> tf.Tensor:
         result = _bias(scores, tokens, lengths, options)
-        result = _penalize_repetition(result, tokens, lengths, options)
-        result = _ban_repeated_ngrams(result, tokens, lengths, matches, options)
-        return _ban_early_end(result, generated, options)
+        if source:
+            # Its own kind of penalty is a reward.
+            reward = 1 / options.encoder_repetition_penalty
+            result = _penalize(result, source.tokens, source_lengths, reward)
+        result = _penalize(result, tokens, lengths, options.repetition_penalty)
+        sizes = options.no_repeat_ngram_size
+        result = _ban_ngrams(result, tokens, lengths, matches, sizes)
+        if source:
+            sizes = options.encoder_no_repeat_ngram_size
+            result = _ban_ngrams(result, source.tokens, source_lengths, source.matches, sizes)
+        result = _ban_early_end(result, generated, options)
+        return _force(result, forced)
 
     result = tf.cond(tf.reduce_any(asked), processed, lambda: scores)
     if not options.transcript:
@@ -81,22 +99,22 @@ def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Opt
     return tf.tensor_scatter_nd_add(scores, _indices(tf.maximum(runs[:, :, -1], 0)), bias)
 
 
-def _penalize_repetition(
-    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options
+def _penalize(
+    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, penalties: tf.Tensor
 ) -> tf.Tensor:
-    """Makes tokens that the sequence has less likely (Keskar et al. 2019, CTRL)."""
+    """Makes tokens that a sequence has less likely (Keskar et al. 2019, CTRL)."""
     there = tf.range(tokens.shape[1]) < lengths[:, tf.newaxis]
     # The place of a token that is not there is taken by the first, which is.
     seen = _mark(scores, tf.where(there, tokens, tokens[:, :1]))
-    penalty = options.repetition_penalty[:, tf.newaxis]
+    penalty = penalties[:, tf.newaxis]
     return tf.where(seen, tf.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-def _ban_repeated_ngrams(
-    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, matches: tf.Tensor, options: Options
+def _ban_ngrams(
+    scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, matches: tf.Tensor, sizes: tf.Tensor
 ) -> tf.Tensor:
-    """Bans tokens that would complete a run of n tokens that the sequence already has."""
-    completes = completes_repeated_ngram(matches, lengths, options.no_repeat_ngram_size)
+    """Bans tokens that would complete a run of `sizes` [R] tokens that `tokens` has."""
+    completes = completes_repeated_ngram(matches, lengths, sizes)
     # A place that bans nothing repeats one that does, or bans a token that is then not banned.
     banned = tf.tensor_scatter_nd_max(
         tf.zeros(scores.shape, tf.int32),
@@ -113,6 +131,20 @@ def _ban_early_end(scores: tf.Tensor, generated: tf.Tensor, options: Options) ->
     bans = early[:, tf.newaxis] & (ends != NO_TOKEN)
     bias = tf.where(bans, -float("inf"), 0.0)
     return tf.tensor_scatter_nd_add(scores, _indices(tf.maximum(ends, 0)), bias)
+
+
+def _forced(lengths: tf.Tensor, generated: tf.Tensor, options: Options) -> tf.Tensor:
+    """The token that each row must get, or NO_TOKEN: [R] int32."""
+    begins = tf.where(lengths == 1, options.forced_bos_token_id, NO_TOKEN)
+    ends = tf.where(generated == options.max_new_tokens - 1, options.forced_eos_token_id, NO_TOKEN)
+    return tf.where(ends != NO_TOKEN, ends, begins)
+
+
+def _force(scores: tf.Tensor, forced: tf.Tensor) -> tf.Tensor:
+    """Leaves no other token than a forced one, whatever bans it."""
+    forced = forced[:, tf.newaxis]
+    only = tf.where(tf.range(scores.shape[1]) == forced, 0.0, -float("inf"))
+    return tf.where(forced != NO_TOKEN, only, scores)
 
 
 def _mark(scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:

@@ -21,12 +21,15 @@ class Sampling(Search):
         """See `Search`."""
         logits = tf.squeeze(logits, 1)
         tokens, lengths = tf.squeeze(state.tokens, 1), state.lengths
+        source = state.source
         scores = process(
             logits,
             tokens,
             lengths,
             state.prompt_lengths,
             tf.squeeze(state.matches, 1),
+            source=source and source._replace(matches=tf.squeeze(source.matches, 1)),
+            source_lengths=state.source_lengths,
             options=options,
             active=active,
         )
@@ -35,6 +38,7 @@ class Sampling(Search):
         after = state._replace(
             tokens=append(state.tokens, lengths, new[:, tf.newaxis]),
             matches=extend_matches(state.matches, state.tokens, new[:, tf.newaxis]),
+            source=source and source.after(source.matches, new[:, tf.newaxis]),
             lengths=lengths + 1,
             remaining=remaining,
         )

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.decoding.ngrams import extend_matches
+
 # The score of what must never be chosen. Transformers uses -1e9 instead, and a real score can be
 # lower: those of long hypotheses are, with a strongly negative length penalty.
 LOWEST = -float("inf")
@@ -44,6 +46,25 @@ class Beams(NamedTuple):
         return self.ended_scores > LOWEST
 
 
+class SourceTokens(NamedTuple):
+    """What sequences are compared with of their sources, for a model that reads texts.
+
+    Attributes:
+        tokens: [R, S] int32, the sources.
+        matches: [R, B, S] int32, how many tokens just before each place equal the sequence's
+            newest ones, one by one; see `ngrams`. Only right for requests that set
+            `encoder_no_repeat_ngram_size`.
+    """
+
+    tokens: Any
+    matches: Any
+
+    def after(self, matches: tf.Tensor, new: tf.Tensor) -> "SourceTokens":
+        """The same after new tokens [R, B] of hypotheses that had `matches`."""
+        tokens = self.tokens[:, tf.newaxis]
+        return self._replace(matches=extend_matches(matches, tokens, new))
+
+
 class State(NamedTuple):
     """R requests of B sequences each, B being 1 without beam search.
 
@@ -57,6 +78,7 @@ class State(NamedTuple):
         remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
         beams: Empty where B is 1.
         source_lengths: [R] int32, places of each row's source; empty without an encoder.
+        source: The sources' tokens; empty unless an encoder reads tokens.
         no_speech: [R] float32, the probability that nobody speaks; empty of models that make no
             transcripts.
     """
@@ -68,6 +90,7 @@ class State(NamedTuple):
     remaining: Any
     beams: Beams | tuple[()]
     source_lengths: Any = ()
+    source: SourceTokens | tuple[()] = ()
     no_speech: Any = ()
 
     @classmethod
@@ -78,10 +101,10 @@ class State(NamedTuple):
         beams: int,
         length: int,
         max_length: int,
-        has_source: bool = False,
+        source_length: int = 0,
         has_transcript: bool = False,
     ) -> "State":
-        """The static shapes of a state whose cache has `length` places, T."""
+        """The static shapes of a state whose cache has `length` places, T, and its source S."""
         tokens = max_tokens(length, max_length)
 
         def spec(shape: Sequence[int], dtype: tf.DType) -> tf.TensorSpec:
@@ -105,7 +128,13 @@ class State(NamedTuple):
                 ended_logprobs=spec([beams, tokens], tf.float32),
                 improvable=spec([], tf.bool),
             ),
-            source_lengths=spec([], tf.int32) if has_source else (),
+            source_lengths=spec([], tf.int32) if source_length else (),
+            source=SourceTokens(
+                tokens=spec([source_length], tf.int32),
+                matches=spec([beams, source_length], tf.int32),
+            )
+            if source_length and not has_transcript
+            else (),
             no_speech=spec([], tf.float32) if has_transcript else (),
         )
 

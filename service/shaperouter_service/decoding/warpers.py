@@ -1,8 +1,7 @@
 """Temperature and truncation: what shapes the distribution that tokens are sampled from.
 
 As in Hugging Face Transformers, which calls these warpers, in its order. Transformers sorts the
-vocabulary; here one bisection finds any threshold, for rows that differ in `top_k`, `top_p` and
-`typical_p`.
+vocabulary; here one bisection finds any threshold, for rows that differ in their options.
 """
 
 import tensorflow as tf
@@ -10,13 +9,13 @@ import tensorflow as tf
 from shaperouter_service.decoding.options import Options
 
 # The order of truncations.
-_TOP_K, _TOP_P, _MIN_P, _TYPICAL_P = range(4)
+_TOP_K, _TOP_P, _MIN_P, _TYPICAL_P, _EPSILON, _ETA = range(6)
 
 
 def warp(
     scores: tf.Tensor, options: Options, least: tf.Tensor | int, active: tf.Tensor
 ) -> tf.Tensor:
-    """Applies temperature, top-k, top-p, min-p and typical-p, in order.
+    """Applies temperature, and then all truncations, in order.
 
     Args:
         scores: [R, V] float32; logits, or anything that differs from them by a constant.
@@ -30,21 +29,31 @@ def warp(
     scores /= options.temperature[:, tf.newaxis]
     vocab_size = scores.shape[1]
     least = tf.broadcast_to(tf.cast(least, tf.float32), [scores.shape[0]])
-    # In order: which rows ask for a truncation, and what mass it leaves; that of min-p is `least`.
+    # In order: which rows ask for a truncation, and what mass it leaves; `least` where the
+    # probability of a token decides.
     top_k = tf.cast(tf.minimum(options.top_k, vocab_size), tf.float32)
     asked = tf.stack(
-        [options.top_k > 0, options.top_p < 1, options.min_p > 0, options.typical_p < 1]
-    )  # [4, R]
-    masses = tf.stack([tf.maximum(top_k, least), options.top_p, least, options.typical_p])
-    # The four share one bisection in one loop: that is what takes long to compile.
+        [
+            options.top_k > 0,
+            options.top_p < 1,
+            options.min_p > 0,
+            options.typical_p < 1,
+            options.epsilon_cutoff > 0,
+            options.eta_cutoff > 0,
+        ]
+    )  # [6, R]
+    masses = tf.stack(
+        [tf.maximum(top_k, least), options.top_p, least, options.typical_p, least, least]
+    )
+    # They share one bisection in one loop: that is what takes long to compile.
     _, scores = tf.while_loop(
-        lambda kind, scores: kind <= _TYPICAL_P,
+        lambda kind, scores: kind <= _ETA,
         lambda kind, scores: (
             kind + 1,
             tf.cond(
                 tf.reduce_any(asked[kind] & active),
                 lambda: _truncate(
-                    scores, kind, asked[kind], masses[kind], least=least, min_p=options.min_p
+                    scores, kind, asked[kind], masses[kind], least=least, options=options
                 ),
                 lambda: scores,
             ),
@@ -61,7 +70,7 @@ def _truncate(
     mass: tf.Tensor,
     *,
     least: tf.Tensor,
-    min_p: tf.Tensor,
+    options: Options,
 ) -> tf.Tensor:
     """Applies one kind of truncation to the rows that ask for it."""
     logprobs = tf.nn.log_softmax(scores)
@@ -69,12 +78,18 @@ def _truncate(
     surprise = tf.where(probabilities > 0, -logprobs * probabilities, 0.0)
     entropy = tf.reduce_sum(surprise, axis=-1, keepdims=True)
     values = tf.where(kind == _TYPICAL_P, -tf.abs(-logprobs - entropy), scores)
-    is_count = (kind == _TOP_K) | (kind == _MIN_P)
+    is_cut = (kind == _MIN_P) | (kind == _EPSILON) | (kind == _ETA)
+    is_count = (kind == _TOP_K) | is_cut
     weights = tf.where(is_count, tf.ones_like(scores), probabilities)
     threshold = _threshold(values, weights, mass, least)
-    # A share of the likeliest token's probability is a distance from its logit.
-    share = tf.reduce_max(scores, axis=-1, keepdims=True) + tf.math.log(min_p)[:, tf.newaxis]
-    threshold = tf.where(kind == _MIN_P, tf.minimum(threshold, share), threshold)
+    # A probability, or a share of the likeliest token's, is a distance from that token's logit.
+    eta = options.eta_cutoff[:, tf.newaxis]
+    eta = tf.minimum(eta, tf.sqrt(eta) * tf.exp(-entropy))
+    cut = tf.where(kind == _ETA, eta, options.epsilon_cutoff[:, tf.newaxis])
+    cut /= tf.reduce_max(probabilities, axis=-1, keepdims=True)
+    cut = tf.where(kind == _MIN_P, options.min_p[:, tf.newaxis], cut)
+    cut = tf.reduce_max(scores, axis=-1, keepdims=True) + tf.math.log(cut)
+    threshold = tf.where(is_cut, tf.minimum(threshold, cut), threshold)
     return tf.where((values >= threshold) | ~asked[:, tf.newaxis], scores, -float("inf"))
 
 

@@ -26,6 +26,7 @@ def contradictions(given: Given, resolved: Resolved, model: ModelFacts) -> Itera
         lack = _lack(name, given, resolved, model)
         if lack:
             yield Violation(field=f"options.{name}", description=f"{lack}, got {_told(value)}")
+    yield from _suppressed_violations(given, resolved)
     beams = resolved["num_beams"]
     if beams > 1 and given.get("logprobs", 0) > 0:
         yield Violation(
@@ -50,6 +51,18 @@ def contradictions(given: Given, resolved: Resolved, model: ModelFacts) -> Itera
             field="options.num_return_sequences",
             description=f"{rule}, got {given['num_return_sequences']}",
         )
+
+
+def _suppressed_violations(given: Given, resolved: Resolved) -> Iterator[Violation]:
+    """Forced tokens that are suppressed: Transformers would have no token to choose."""
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        if resolved[name] not in resolved["suppress_tokens"]:
+            continue
+        if name in given:
+            field, description = name, f"must not be one of suppress_tokens, got {resolved[name]}"
+        else:
+            field, description = "suppress_tokens", f"must not contain {name}, got {resolved[name]}"
+        yield Violation(field=f"options.{field}", description=description)
 
 
 def _lack(name: str, given: Given, resolved: Resolved, model: ModelFacts) -> str:

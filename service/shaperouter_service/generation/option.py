@@ -63,7 +63,7 @@ class Needs(Enum):
     ENCODER = auto()
 
 
-class Model(StrEnum):
+class ModelLimit(StrEnum):
     """A limit that each model has for itself: an attribute of `ModelFacts`."""
 
     VOCABULARY = "vocab_size"
@@ -82,7 +82,7 @@ class Range:
     """
 
     low: float
-    high: float | Model | None = None
+    high: float | ModelLimit | None = None
     above: bool = False
     below: bool = False
 

@@ -23,8 +23,11 @@ Bias = tuple[Sequence[int], float]
 # exactly.
 SEED_BITS = 53
 
+# The bias that bans.
+BAN = float("-inf")
+
 # Options that become biases, which share the room of a slot.
-BIASING = ("logit_bias", "bad_words", "bad_words_token_ids")
+BIASING = ("logit_bias", "bad_words", "bad_words_token_ids", "suppress_tokens")
 
 
 def resolve(
@@ -88,8 +91,7 @@ def default_biases(given: Given, model: ModelFacts) -> int:
 
 def _inherited(given: Given) -> Iterator[str]:
     """Options that become biases and are the checkpoint's, as the request has none of the kind."""
-    if "logit_bias" not in given:
-        yield "logit_bias"
+    yield from {"logit_bias", "suppress_tokens"} - given.keys()
     # The two ways to ban words replace the checkpoint's bans together.
     if "bad_words" not in given and "bad_words_token_ids" not in given:
         yield "bad_words_token_ids"
@@ -131,7 +133,9 @@ def _biases(
     lists = {name: given.get(name, ()) for name in BIASING}
     lists |= {name: model.defaults.get(name, ()) for name in _inherited(given)}
     biases: list[Bias] = [((token,), bias) for token, bias in lists["logit_bias"]]
-    return [*biases, *_bans([*bad_words, *lists["bad_words_token_ids"]], eos_token_ids)]
+    bans = _bans([*bad_words, *lists["bad_words_token_ids"]], eos_token_ids)
+    suppressed = (((token,), BAN) for token in dict.fromkeys(lists["suppress_tokens"]))
+    return [*biases, *bans, *suppressed]
 
 
 def _bans(runs: Iterable[Sequence[int]], eos_token_ids: Sequence[int]) -> Iterator[Bias]:
@@ -141,4 +145,4 @@ def _bans(runs: Iterable[Sequence[int]], eos_token_ids: Sequence[int]) -> Iterat
     """
     for run in dict.fromkeys(tuple(run) for run in runs):
         if not (len(run) == 1 and run[0] in eos_token_ids):
-            yield run, float("-inf")
+            yield run, BAN

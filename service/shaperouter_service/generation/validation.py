@@ -15,11 +15,12 @@ from shaperouter_service.generation.option import (
     NO_TOKEN,
     EarlyStopping,
     Kind,
-    Model,
+    ModelLimit,
     Option,
+    Range,
     shown,
 )
-from shaperouter_service.generation.resolution import BIASING, default_biases
+from shaperouter_service.generation.resolution import BIASING, Given, default_biases
 from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.generation.texts import (
     MOST_OF_A_LIST,
@@ -30,18 +31,15 @@ from shaperouter_service.generation.texts import (
     vocabulary,
 )
 
-# Given options by name: values as in `Kind`, as they were received.
-Given = Mapping[str, Any]
-
-_REMARKS = {Model.VOCABULARY: "vocab_size of {name}", Model.BEAMS: "maximum of {name}"}
+_REMARKS = {ModelLimit.VOCABULARY: "vocab_size of {name}", ModelLimit.BEAMS: "maximum of {name}"}
 
 
 def option_violations(given: Given, model: ModelFacts) -> Iterator[Violation]:
     """Violations of options, whatever the prompt and the other options are."""
     for name, value in given.items():
         option = OPTIONS[name]
-        if option.range is not None and not isinstance(value, tuple):
-            yield from _range_violations(option, value, model)
+        if option.range is not None:
+            yield from _range_violations(option, option.range, value, model)
         if check := _CHECKS.get(option.kind):
             yield from check(option, value, model)
     yield from _bias_count_violations(given, model)
@@ -75,12 +73,11 @@ def without(given: Given, violations: Sequence[Violation]) -> Given:
     return {name: value for name, value in given.items() if name not in wrong}
 
 
-def _range_violations(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
-    limit = option.range
-    if limit is None:
-        return
+def _range_violations(
+    option: Option, limit: Range, value: Any, model: ModelFacts
+) -> Iterator[Violation]:
     high, told, remark = limit.high, None, option.hint
-    if isinstance(high, Model):
+    if isinstance(high, ModelLimit):
         remark = _REMARKS[high].format(name=model.name)
         high = getattr(model, high)
     if high is not None:

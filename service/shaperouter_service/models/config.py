@@ -44,20 +44,26 @@ class Config:
         kind: type[Number],
         default: Number,
         *,
-        at_most: float,
+        at_most: float | None = None,
+        below: float | None = None,
         at_least: float | None = None,
         above: float | None = None,
     ) -> Number:
-        """Reads one number of a range that begins with `at_least`, or just above `above`.
+        """Reads one number of a range.
+
+        It begins with `at_least`, or just above `above`, and ends with `at_most`, or just below
+        `below`.
 
         Raises:
             StartupError: It has another type, or is not in the range.
         """
         value = self._typed(name, kind, default)
         low = value >= at_least if at_least is not None else above is None or value > above
-        if not (low and value <= at_most):
+        high = value <= at_most if at_most is not None else below is None or value < below
+        if not (low and high):
             start = f"from {at_least:g}" if at_least is not None else f"above {above:g}, up"
-            raise self.error(f"{name} must be {start} to {at_most:.10g}, got {value!r}")
+            end = f"to {at_most:.10g}" if at_most is not None else f"to below {below:g}"
+            raise self.error(f"{name} must be {start} {end}, got {value!r}")
         return value
 
     def choice(self, name: str, default: str, choices: Collection[str]) -> str:

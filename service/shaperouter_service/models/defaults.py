@@ -4,7 +4,7 @@ They are read as Transformers' `generate` reads them: from generation_config.jso
 is none, from config.json, where early versions kept them. Null counts as left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -20,9 +20,11 @@ from shaperouter_service.generation.option import (
     INT32_MAX,
     EarlyStopping,
     Kind,
-    Model,
+    ModelLimit,
+    Needs,
     Option,
 )
+from shaperouter_service.generation.resolution import BIASING
 from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder, Family
@@ -37,14 +39,8 @@ UNSUPPORTED: Mapping[str, Any] = {
     "constraints": None,
     "diversity_penalty": 0,
     "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1,
-    "epsilon_cutoff": 0,
-    "eta_cutoff": 0,
     "exponential_decay_length_penalty": None,
     "force_words_ids": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
     "guidance_scale": 1,
     "max_length": 20,
     "max_time": None,
@@ -73,13 +69,12 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
         StartupError: A value is of the wrong type or over a limit.
     """
     if checkpoint.generation_config is None:
-        config = Config(checkpoint.directory / "config.json", checkpoint.config)
         # A model's end token is part of its architecture's defaults, which config.json leaves out.
-        eos = checkpoint.config.get("eos_token_id", family.default_eos_token_id)
+        defaults = {"eos_token_id": family.default_eos_token_id}
+        config = Config(checkpoint.directory / "config.json", defaults | checkpoint.config)
     else:
         path = checkpoint.directory / "generation_config.json"
         config = Config(path, checkpoint.generation_config)
-        eos = checkpoint.generation_config.get("eos_token_id")
     unsupported = [
         name
         for name, neutral in UNSUPPORTED.items()
@@ -87,8 +82,11 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
         and not (family.has_transcript and name in OF_TRANSCRIPTS)
     ]
     options = _read_plain(config, family)
-    options["eos_token_ids"] = _eos_token_ids(config, eos, family)
+    unsupported += _unread(config, family)
     unsupported += _read_biases(config, family, options)
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        if options[name] in options["suppress_tokens"]:
+            raise config.error(f"suppress_tokens must not have {name}, got {options[name]}")
     if unsupported:
         log.warning(
             "unsupported generation options of the checkpoint were ignored",
@@ -121,7 +119,7 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
     """Options that are one value each."""
     options: dict[str, Any] = {}
     for name, option in OPTIONS.items():
-        if not option.checkpoint:
+        if not option.checkpoint or (option.needs is Needs.ENCODER and not _reads_tokens(family)):
             continue
         match option.kind:
             case Kind.FLAG:
@@ -130,6 +128,11 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
                 options[name] = _number(config, option, family)
             case Kind.EARLY_STOPPING:
                 options[name] = _early_stopping(config, option)
+            case Kind.TOKENS:
+                options[name] = _known_tokens(config, option, family)
+            case Kind.TOKEN:
+                tokens = _tokens(config, option.checkpoint, family.vocab_size - 1)
+                options[name] = tokens[0] if len(tokens) == 1 else option.default
     least = options["min_new_tokens"]
     if config.values.get("max_new_tokens") is None:
         options["max_new_tokens"] = max(options["max_new_tokens"], least)
@@ -142,23 +145,60 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
     return options
 
 
+def _unread(config: Config, family: Family) -> Iterator[str]:
+    """Values that we have an option for, but not of this kind, or not for this family."""
+    for option in OPTIONS.values():
+        key = option.checkpoint
+        if option.kind is Kind.TOKEN and len(_tokens(config, key, INT32_MAX)) > 1:
+            yield f"{key} of several tokens"
+        unread = option.needs is Needs.ENCODER and not _reads_tokens(family)
+        if unread and config.values.get(key) not in (None, option.neutral):
+            yield key
+
+
+def _reads_tokens(family: Family) -> bool:
+    """Whether an encoder reads token ids, not sound."""
+    return isinstance(family, EncoderDecoder) and not family.has_transcript
+
+
+def _tokens(config: Config, name: str, last: int) -> list[int]:
+    """A list of token ids, or a single one."""
+    value = config.values.get(name)
+    tokens: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
+    for token in tokens:
+        _check_token(config, name, token, last)
+    return tokens
+
+
+def _known_tokens(config: Config, option: Option, family: Family) -> tuple[int, ...]:
+    """The tokens of a list that the vocabulary has: others can never be generated."""
+    tokens = _tokens(config, option.checkpoint, INT32_MAX)
+    known = tuple(dict.fromkeys(token for token in tokens if token < family.vocab_size))
+    if len(known) > option.max_items:
+        raise config.error(
+            f"{option.checkpoint} must have at most {option.max_items} ids, got {len(known)}"
+        )
+    return known
+
+
 def _number(config: Config, option: Option, family: Family) -> int | float:
     limit = option.range
     if limit is None:
         raise TypeError(f"{option.name} has no range")
-    at_most: float = INT32_MAX
+    high: float = INT32_MAX
     default = option.default
-    if limit.high is Model.VOCABULARY:
-        at_most, default = family.vocab_size, min(default, family.vocab_size)
-    elif limit.high is not None and not isinstance(limit.high, Model):
-        at_most = limit.high
+    if limit.high is ModelLimit.VOCABULARY:
+        high, default = family.vocab_size, min(default, family.vocab_size)
+    elif limit.high is not None and not isinstance(limit.high, ModelLimit):
+        high = limit.high
     return config.number(
         option.checkpoint,
         float if option.kind is Kind.NUMBER else int,
         default,
         at_least=None if limit.above else limit.low,
         above=limit.low if limit.above else None,
-        at_most=at_most,
+        at_most=None if limit.below else high,
+        below=high if limit.below else None,
     )
 
 
@@ -176,17 +216,6 @@ def _early_stopping(config: Config, option: Option) -> EarlyStopping:
     if not isinstance(value, bool) and value != "never":
         raise config.error(f'{option.checkpoint} must be true, false or "never", got {value!r}')
     return EARLY_STOPPING[value]
-
-
-def _eos_token_ids(config: Config, value: object, family: Family) -> tuple[int, ...]:
-    ids: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
-    for token in ids:
-        _check_token(config, "eos_token_id", token, INT32_MAX)
-    # An end token that the vocabulary lacks can never be produced.
-    known = tuple(dict.fromkeys(token for token in ids if token < family.vocab_size))
-    if len(known) > (most := OPTIONS["eos_token_ids"].max_items):
-        raise config.error(f"eos_token_id must have at most {most} ids, got {len(known)}")
-    return known
 
 
 def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> list[str]:
@@ -208,22 +237,14 @@ def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> lis
     single = tuple((run[0], bias) for run, bias in biases.items() if len(run) == 1)
 
     bans = [_run(config, "bad_words_ids", run, last) for run in _list(config, "bad_words_ids")]
-    for token in _list(config, "suppress_tokens"):
-        _check_token(config, "suppress_tokens", token, INT32_MAX)
-        # A banned run of one end token is ignored; a suppressed end token is not.
-        if token in options["eos_token_ids"]:
-            unsupported.append("suppress_tokens of end tokens")
-        elif token <= last:
-            bans.append((token,))
-    distinct = tuple(dict.fromkeys(bans))
+    options["logit_bias"] = single
+    options["bad_words_token_ids"] = tuple(dict.fromkeys(bans))
 
-    if (count := len(single) + len(distinct)) > MAX_BIASES:
-        raise config.error(
-            "sequence_bias, bad_words_ids and suppress_tokens must have at most "
-            f"{MAX_BIASES} entries in total, got {count}"
-        )
-    options |= {"logit_bias": single, "bad_words_token_ids": distinct}
-    return list(dict.fromkeys(unsupported))
+    lists = [name for name in BIASING if OPTIONS[name].checkpoint]
+    if (count := sum(len(options[name]) for name in lists)) > MAX_BIASES:
+        keys = ", ".join(OPTIONS[name].checkpoint for name in lists)
+        raise config.error(f"{keys} must have at most {MAX_BIASES} entries in total, got {count}")
+    return unsupported
 
 
 def _list(config: Config, name: str) -> list[Any]:

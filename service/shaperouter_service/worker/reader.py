@@ -334,7 +334,14 @@ class Reader:
 
 def _begin(run: Run, batch: Batch, row: int) -> None:
     """Puts a run into its first batch."""
-    batch.begin(row, run.token_ids, run.options, run.generated_token_ids, run.source_length)
+    batch.begin(
+        row,
+        run.token_ids,
+        run.options,
+        run.generated_token_ids,
+        run.source_length,
+        source=run.source,
+    )
     run.batch, run.row = batch, row
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,20 @@ SAMPLING_RECIPES = (
         idle=("min_p",),
         biased=True,
     ),
+    SamplingRecipe("epsilon-cutoff", 20, {"top_k": 0, "epsilon_cutoff": 0.03}),
+    SamplingRecipe("eta-cutoff", 12, {"top_k": 0, "eta_cutoff": 0.05}),
+    SamplingRecipe(
+        "top-p-epsilon-cutoff",
+        28,
+        {"temperature": 1.5, "top_k": 0, "top_p": 0.95, "epsilon_cutoff": 0.02},
+        idle=("top_p",),
+    ),
+    SamplingRecipe(
+        "typical-p-eta-cutoff",
+        44,
+        {"temperature": 1.3, "top_k": 0, "typical_p": 0.9, "eta_cutoff": 0.1},
+        idle=("typical_p",),
+    ),
 )
 # For the likeliest tokens, where they matter.
 BIASES = (-2.0, 1.5)
@@ -202,9 +216,16 @@ def each_option_changes(
     return True
 
 
-def sampling_records(reference: Reference, seed: int) -> Iterator[dict[str, Any]]:
-    """The next token's distribution with some options of sampling, zero where it is removed."""
+def sampling_records(
+    reference: Reference, seed: int, known: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """The next token's distribution with some options of sampling, zero where it is removed.
+
+    Cases of ``known`` names are left out.
+    """
     for index, recipe in enumerate(SAMPLING_RECIPES):
+        if recipe.name in known:
+            continue
         for attempt in range(MAX_ATTEMPTS):
             draw = (seed, SAMPLING, index, attempt)
             prompt = random_prompt(reference, draw, recipe.prompt)

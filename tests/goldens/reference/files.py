@@ -109,6 +109,25 @@ def repository_path(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix() if path.is_relative_to(REPOSITORY) else path.name
 
 
+def add(directory: Path, path: Path) -> None:
+    """Add to the goldens in ``path`` the cases of recipes that are not there; the others stay."""
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    reference, seed = Reference.of(directory), document["seed"]
+    share = {checkpoint.name: checkpoint.option_cases for checkpoint in TINY_CHECKPOINTS}
+    kept = document["option_cases"]
+    known = {case["name"] for case in kept}
+    for case in option_cases(reference, seed, share[directory.resolve().name], known):
+        kept.append(option_case_record(case))
+        path.write_text(dumps(document), encoding="utf-8")
+        print(f"{path.name}: {case.name}")
+    kept = document["sampling_cases"]
+    known = {case["name"] for case in kept}
+    for record in sampling_records(reference, seed, known):
+        kept.append(record)
+        path.write_text(dumps(document), encoding="utf-8")
+        print(f"{path.name}: {record['name']}")
+
+
 def expect(directory: Path, output: Path, seed: int) -> None:
     """Write the goldens of the checkpoint in ``directory`` to ``output``."""
     name = directory.resolve().name

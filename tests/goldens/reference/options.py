@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -24,7 +24,7 @@ from .model import (
     random_prompt,
     safely,
 )
-from .recipes import FULL, RECIPES, TEXT_CASES, Recipe
+from .recipes import COMMON_RECIPES, FULL, RECIPES, SOURCE_RECIPES, TEXT_CASES, Recipe
 
 # Options that mean nothing without beam search.
 OF_BEAMS = ("num_beams", "num_return_sequences", "length_penalty", "early_stopping")
@@ -105,6 +105,15 @@ def draw_options(
         biases.setdefault(int(rng.choice(candidates)), bias)
         options["logit_bias"] = [list(pair) for pair in biases.items()]
 
+    for name in recipe.tokens:
+        options[name] = int(rng.integers(reference.vocab_size))
+    if recipe.suppressed:
+        known = sorted(set(output()))
+        if len(known) < recipe.suppressed:
+            return None
+        suppressed = rng.choice(known, size=recipe.suppressed, replace=False)
+        options["suppress_tokens"] = suppressed.tolist()
+
     banned: list[list[int]] = []
     for length in recipe.runs:
         # A run may begin in the prompt, but must end in what is new.
@@ -128,6 +137,8 @@ def draw_options(
 def decoder_prompt(reference: SourceReference, recipe: Recipe, rng: np.random.Generator) -> Options:
     """A decoder's prompt for every third recipe, and those that are to reach the last position."""
     length = 0
+    if "forced_bos_token_id" in recipe.tokens:
+        return {}  # It is forced after the start alone.
     if recipe.prompt == FULL:
         length = reference.max_length - recipe.max_new_tokens - 1
     elif zlib.crc32(recipe.name.encode()) % 3 == 0:
@@ -222,9 +233,19 @@ def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
     raise GoldenError(f"no prompt for the recipe {recipe.name!r} in {MAX_ATTEMPTS} attempts")
 
 
-def option_cases(reference: Reference, seed: int, share: slice) -> Iterator[OptionCase]:
-    """The cases of the recipes in ``share``, for a checkpoint without a tokenizer."""
-    for recipe in RECIPES[share]:
+def recipes_of(reference: Reference, share: slice) -> tuple[Recipe, ...]:
+    """The recipes that a checkpoint takes, of which ``share`` is of those that are for all."""
+    of_source = SOURCE_RECIPES if isinstance(reference, SourceReference) else ()
+    return (*RECIPES[share], *COMMON_RECIPES, *of_source)
+
+
+def option_cases(
+    reference: Reference, seed: int, share: slice, known: Collection[str] = ()
+) -> Iterator[OptionCase]:
+    """The cases of ``recipes_of`` but those of ``known`` names, without a tokenizer."""
+    for recipe in recipes_of(reference, share):
+        if {recipe.name + variant for variant in recipe.variants} <= set(known):
+            continue
         # Several results that must all differ are rare after a decoder's start; what they tell of
         # beam search, models without an encoder tell, too.
         if len(recipe.variants) == 1 or not isinstance(reference, SourceReference):

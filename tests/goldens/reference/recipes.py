@@ -30,6 +30,8 @@ class Recipe:
         decoys: Whether to ban some more that must change nothing, or nothing more.
         biases: Each below 0 is for a token of what comes out without it, the others for any token.
         end_bias: A bias for all end tokens, or 0.
+        tokens: Options that are any token.
+        suppressed: Number of tokens to suppress that come out without it.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Recipe:
     decoys: bool = False
     biases: tuple[float, ...] = ()
     end_bias: float = 0.0
+    tokens: tuple[str, ...] = ()
+    suppressed: int = 0
 
     @property
     def named_options(self) -> set[str]:
@@ -249,6 +253,61 @@ RECIPES = (
         beams(3, num_return_sequences=3, length_penalty=10.0),
         variants=stopping("heuristic", "first"),
         ends=2,
+    ),
+)
+
+# What every checkpoint has, too.
+COMMON_RECIPES = (
+    # Forced tokens: the first comes after a prompt of one token, the last where no end came before.
+    Recipe("forced-bos", 1, 12, tokens=("forced_bos_token_id",)),
+    Recipe("forced-eos", 20, 6, {"min_new_tokens": 5}, tokens=("forced_eos_token_id",)),
+    Recipe(
+        "forced-both-rep",
+        1,
+        8,
+        {"repetition_penalty": 1.2, "min_new_tokens": 7},
+        tokens=("forced_bos_token_id", "forced_eos_token_id"),
+    ),
+    Recipe("suppress-1", 30, 16, suppressed=1),
+    Recipe("suppress-3-ban", 12, 20, suppressed=3, runs=(2,)),
+    Recipe(
+        "beams-4-forced-bos",
+        1,
+        12,
+        beams(4, num_return_sequences=4),
+        tokens=("forced_bos_token_id",),
+    ),
+    Recipe(
+        "beams-3-forced-eos",
+        9,
+        5,
+        beams(3, num_return_sequences=3, min_new_tokens=4),
+        tokens=("forced_eos_token_id",),
+    ),
+    Recipe("beams-3-suppress-2", 24, 16, beams(3, num_return_sequences=2), suppressed=2),
+)
+# What those with an encoder have besides.
+SOURCE_RECIPES = (
+    Recipe("source-rep-1.5", 14, 16, {"encoder_repetition_penalty": 1.5}),
+    Recipe("source-rep-0.7", 40, 16, {"encoder_repetition_penalty": 0.7}),
+    Recipe("source-ngram-1", 30, 16, {"encoder_no_repeat_ngram_size": 1}),
+    Recipe("source-ngram-2", 90, 32, {"encoder_no_repeat_ngram_size": 2}),
+    Recipe(
+        "source-rep-ngram",
+        60,
+        24,
+        {
+            "encoder_repetition_penalty": 2.0,
+            "repetition_penalty": 1.1,
+            "encoder_no_repeat_ngram_size": 2,
+        },
+    ),
+    Recipe("beams-4-source-rep", 20, 12, beams(4, encoder_repetition_penalty=1.4)),
+    Recipe(
+        "beams-3-source-ngram",
+        60,
+        16,
+        beams(3, num_return_sequences=3, encoder_no_repeat_ngram_size=1),
     ),
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.requests import ANSWERING, prepared, violations, with_text
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.generation.option import NO_TOKEN, Kind, Model, Needs, Option
+from shaperouter_service.generation.option import NO_TOKEN, Kind, ModelLimit, Needs, Option
 from shaperouter_service.generation.table import OPTIONS
 
 RANGED = [option for option in OPTIONS.values() if option.range is not None]
@@ -19,9 +19,9 @@ def high(option: Option) -> float | None:
     """The upper end of an option's range for the model of these tests."""
     assert option.range
     match option.range.high:
-        case Model.VOCABULARY:
+        case ModelLimit.VOCABULARY:
             return ANSWERING.vocab_size
-        case Model.BEAMS:
+        case ModelLimit.BEAMS:
             return 4
         case end:
             return end

@@ -133,15 +133,16 @@ OPTION_VIOLATIONS: list[tuple[dict[str, Any], str, list[str]]] = [
         "bad_words",
         ["at most 256 entries in total", "got 257"],
     ),
-    *(
-        ({name: value, "do_sample": False}, name, ["do_sample = false", f"got {value}"])
-        for name, value in [
-            ("temperature", 0.5),
-            ("top_k", 5),
-            ("top_p", 0.5),
-            ("min_p", 0.5),
-            ("typical_p", 0.5),
-        ]
+    ({"suppress_tokens": [1, 100]}, "suppress_tokens[1]", ["0 to 99", "got 100"]),
+    (
+        {"bad_words": ["a"] * 200, "suppress_tokens": [1] * 57},
+        "bad_words",
+        ["at most 256 entries in total", "got 257"],
+    ),
+    (
+        {"forced_bos_token_id": 3, "suppress_tokens": [2, 3]},
+        "forced_bos_token_id",
+        ["must not be one of suppress_tokens", "got 3"],
     ),
 ]
 
@@ -153,6 +154,14 @@ def test_a_bad_option_is_told(options: dict[str, Any], field: str, told: list[st
     (violation,) = violations(with_text("x" * 10, **options))
     assert violation.field == f"options.{field}"
     assert [part for part in told if part not in violation.description] == []
+
+
+def test_a_token_that_the_checkpoint_forces_must_not_be_suppressed() -> None:
+    defaults = options_from_message(default_options(forced_eos_token_id=5))
+    model = dataclasses.replace(MODEL, default_options=defaults)
+    (violation,) = violations(with_text("x", suppress_tokens=[5]), model)
+    assert violation.field == "options.suppress_tokens"
+    assert "must not contain forced_eos_token_id, got 5" in violation.description
 
 
 def test_biases_of_the_checkpoint_take_up_room_that_is_told() -> None:
@@ -175,6 +184,8 @@ def test_biases_of_the_checkpoint_take_up_room_that_is_told() -> None:
         {"logit_bias": [bias(token, -1e4) for token in range(100)], "bad_words": ["a"] * 156},
         {"bad_words": ["abcdefgh"], "bad_words_token_ids": [run_of(*range(8))]},
         {"top_k": 100, "top_p": 1.0, "min_p": 1.0, "typical_p": 1.0},
+        {"epsilon_cutoff": 1 - 1e-9, "eta_cutoff": 0.0},
+        {"forced_bos_token_id": 99, "forced_eos_token_id": -1, "suppress_tokens": range(99)},
     ],
     ids="+".join,
 )

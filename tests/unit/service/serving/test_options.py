@@ -164,13 +164,6 @@ def test_a_checkpoint_may_sample_by_default() -> None:
     assert not resolved(changed(do_sample=True), do_sample=False).do_sample
 
 
-@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "typical_p", "top_k"])
-def test_an_option_of_sampling_implies_it(name: str) -> None:
-    options = resolved(**{name: 1})
-    assert options.do_sample
-    assert getattr(options, name) == 1
-
-
 def test_sampling_is_among_fifty_tokens_by_default() -> None:
     assert resolved(do_sample=True).top_k == 50
 
@@ -255,6 +248,32 @@ def test_a_word_that_is_banned_twice_is_sent_once() -> None:
         bad_words=["any"], words=[[3]], bad_words_token_ids=[generation_pb2.TokenIds(ids=[3])]
     )
     assert biases(options) == [([3], -math.inf)]
+
+
+def test_a_suppressed_end_token_is_banned() -> None:
+    assert biases(resolved(suppress_tokens=[7, 9, 7])) == [([7], -math.inf), ([9], -math.inf)]
+
+
+def test_suppressed_tokens_replace_the_checkpoints() -> None:
+    model = changed(suppress_tokens=[4])
+    assert ([4], -math.inf) in biases(resolved(model))
+    found = biases(resolved(model, suppress_tokens=[5]))
+    assert ([5], -math.inf) in found
+    assert ([4], -math.inf) not in found
+
+
+def test_options_without_a_field_of_their_own_are_sent_where_they_have_an_effect() -> None:
+    options = resolved(changed(forced_eos_token_id=6), epsilon_cutoff=0.25, eta_cutoff=0.0)
+    assert options.further == generation_pb2.GenerationOptions(
+        epsilon_cutoff=0.25, forced_eos_token_id=6
+    )
+
+
+def test_options_about_the_source_have_no_effect_without_one() -> None:
+    model = changed(encoder_no_repeat_ngram_size=2)
+    assert not resolved(model).HasField("further")
+    model = dataclasses.replace(model, has_encoder=True)
+    assert resolved(model).further.encoder_no_repeat_ngram_size == 2
 
 
 def test_an_end_token_by_itself_is_not_banned() -> None:
