@@ -10,11 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import GraphRefusedError, UnknownModelError
-from shaperouter_service.graphs import (
-    CompileBudget,
-    GraphTable,
-    TracingProcess,
-)
+from shaperouter_service.graphs import CompileBudget, GraphTable, TracingProcess
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
     DeviceKind,
