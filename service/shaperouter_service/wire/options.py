@@ -1,9 +1,10 @@
 """Conversion of generation options to and from messages, by the table of options."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, worker_pb2
+from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.option import EarlyStopping, Kind
 from shaperouter_service.generation.resolution import Resolved
 from shaperouter_service.generation.table import OPTIONS
@@ -18,13 +19,37 @@ def _early_stopping(value: int) -> EarlyStopping | int:
     return EarlyStopping(value - _FIRST_STOPPING) if known else value
 
 
+class _Entries(Sequence[Any]):
+    """Too many entries, converted only when they are read: a message has room for 300,000."""
+
+    def __init__(self, entries: Any, convert: Callable[[Any], Any]) -> None:
+        self._entries, self._convert = entries, convert
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(map(self._convert, self._entries[index]))
+        return self._convert(self._entries[index])
+
+
+def _entries(convert: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
+    def converted(entries: Any) -> Sequence[Any]:
+        if len(entries) > MAX_BIASES:
+            return _Entries(entries, convert)
+        return tuple(map(convert, entries))
+
+    return converted
+
+
 _FROM_MESSAGE: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.EARLY_STOPPING: _early_stopping,
     Kind.TOKENS: tuple,
     Kind.TEXTS: tuple,
-    Kind.LOGIT_BIAS: lambda entries: tuple((entry.token_id, entry.bias) for entry in entries),
+    Kind.LOGIT_BIAS: _entries(lambda entry: (entry.token_id, entry.bias)),
     Kind.WORDS: tuple,
-    Kind.RUNS: lambda runs: tuple(tuple(run.ids) for run in runs),
+    Kind.RUNS: _entries(lambda run: tuple(run.ids)),
 }
 _TO_MESSAGE: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.EARLY_STOPPING: lambda value: value + _FIRST_STOPPING,
