@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.fake_worker import FakeWorker
 from harness.router import wait_until
-from shaperouter_service.fleet import WorkerProcess
+from shaperouter_service.supervision import WorkerProcess
 
 
 class FakeProcess:

@@ -16,11 +16,12 @@ from harness.fake_process import FakeProcess, FakeProcesses
 from harness.fake_worker import FakeWorker
 from harness.router import wait_until
 from shaperouter.v1 import graph_pb2, signature_pb2
-from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerProcesses
+from shaperouter_service.fleet import Fleet, OverloadGuard
 from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import NewTokens, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
 TOKENS = [5, 7, 8]

@@ -40,7 +40,8 @@ def router(
     worker_tls: WorkerTlsOptions,
 ) -> None:
     """Run a router for workers that run elsewhere. Needs no TensorFlow."""
-    from shaperouter_service.roles.router import RouterConfig, run_router
+    from shaperouter_service.roles.router import run_router
+    from shaperouter_service.roles.router_config import RouterConfig
 
     common.configure_logs()
     common.configure_tracing("router")

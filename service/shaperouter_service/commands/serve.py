@@ -40,7 +40,7 @@ def serve(
     engine: EngineOptions,
 ) -> None:
     """Run a router and its workers on this machine."""
-    from shaperouter_service.roles.router import RouterConfig
+    from shaperouter_service.roles.router_config import RouterConfig
     from shaperouter_service.roles.serve import LocalWorkers, run_serve
 
     common.configure_logs()

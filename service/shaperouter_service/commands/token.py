@@ -4,13 +4,13 @@ import secrets
 
 import click
 
-from shaperouter_service.auth import check_client_name, token_digest
-
 # Random bytes of a token: 256 bits cannot be guessed, so a fast hash protects them.
 _BYTES = 32
 
 
 def _check(_: click.Context, __: click.Parameter, name: str) -> str:
+    from shaperouter_service.auth import check_client_name
+
     try:
         check_client_name(name)
     except ValueError as error:
@@ -27,6 +27,8 @@ def token(name: str) -> None:
     entry for the --tokens file on standard error. The entry holds the token's digest, which is not
     secret.
     """
+    from shaperouter_service.auth import token_digest
+
     new = secrets.token_urlsafe(_BYTES)
     click.echo(f'[clients."{name}"]\nsha256 = ["{token_digest(new)}"]', err=True)
     click.echo(new)

@@ -26,12 +26,11 @@ import structlog
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
-from shaperouter_service.fleet.processes import WorkerProcesses
-from shaperouter_service.fleet.supervisor import WorkerProcess, reason_of_end
 from shaperouter_service.routing.policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.routing.views import GraphState, WorkerView
+from shaperouter_service.supervision import WorkerProcess, WorkerProcesses, reason_of_end
 from shaperouter_service.system.devices import memory_left
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.fleet import FleetMetrics, Recycling

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
@@ -16,7 +14,6 @@ from shaperouter_service.edge.grpc.services import MAX_BYTES, SERVICES, WORK, ad
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
-    WorkerProcesses,
     compiling,
     discovered,
     recycling,
@@ -26,6 +23,7 @@ from shaperouter_service.fleet import (
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.roles.exposure import warn_of_public_server
 from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import (
@@ -35,7 +33,6 @@ from shaperouter_service.rpc.server import (
     make_server,
     stopped_at_end,
 )
-from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
@@ -46,6 +43,7 @@ from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
+from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.access import AccessMetrics
@@ -62,43 +60,11 @@ from shaperouter_service.text import Tokenizer, TokenizerThreads, load_tokenizer
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RouterConfig:
-    """Settings of a router.
-
-    Attributes:
-        models: The served models, whose tokenizers it reads.
-        listen: Address of the gRPC server.
-        metrics_listen: Address of /metrics.
-        grace: Seconds that running requests get to finish when the service stops.
-        max_queue_seconds: Maximum expected wait for a slot.
-        max_calls: Maximum number of generations and transcriptions in progress.
-        max_recording_memory: Maximum bytes of all recordings.
-        own_workers: Whether the workers are child processes, whose metrics this process shows.
-        health_listen: Address of the health server; None means no such server.
-        tls: TLS settings of the gRPC server; None means plain text.
-        tokens: File of the clients that may call; None means that anyone may.
-        worker_tls: TLS settings for workers; None means plain text.
-    """
-
-    models: Sequence[ModelSource]
-    listen: str
-    metrics_listen: str
-    grace: float
-    max_queue_seconds: float
-    max_calls: int
-    max_recording_memory: int
-    own_workers: bool
-    health_listen: str | None = None
-    tls: ServerTls | None = None
-    tokens: Path | None = None
-    worker_tls: WorkerTls | None = None
-
-
 async def run_router(
     config: RouterConfig,
     workers: Sequence[str],
     processes: WorkerProcesses | None = None,
+    stop: asyncio.Event | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT.
 
@@ -106,12 +72,13 @@ async def run_router(
         config: Settings of the router.
         workers: Addresses of workers; a host name stands for all of its addresses.
         processes: The workers' processes, if they are child processes.
+        stop: Set by SIGTERM or SIGINT; None if no one handles these signals yet.
 
     Raises:
         StartupError: A port, a tokenizer, a certificate or the file of tokens is unusable.
     """
     raise_descriptor_limit()
-    stop = stop_signal()
+    stop = stop or stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models])
     refusals = RefusalLog(RefusalMetrics(registry))

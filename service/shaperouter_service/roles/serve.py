@@ -1,15 +1,16 @@
 """The serve role: a router with local workers as child processes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from shaperouter_service.fleet import WorkerProcess, WorkerProcesses, spawning
-from shaperouter_service.roles.router import RouterConfig, run_router
+from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.roles.socket_directory import socket_directory
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
+from shaperouter_service.supervision import WorkerProcess, WorkerProcesses, spawning
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +55,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
     Raises:
         StartupError: A port, a model or an option is unusable.
     """
+    stop = stop_signal()
     names = {f"worker-{index}": index for index in range(workers.count)}
     with socket_directory() as directory:
 
@@ -64,7 +66,7 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
 
         processes = WorkerProcesses(names, directory, worker)
         supervision = asyncio.create_task(processes.supervise())
-        router = asyncio.create_task(run_router(config, processes.addresses, processes))
+        router = asyncio.create_task(_run_router(config, processes, stop))
         try:
             # The router ends at a signal, the supervisor only if a worker cannot start.
             await asyncio.wait([router, supervision], return_when=asyncio.FIRST_COMPLETED)
@@ -77,3 +79,22 @@ async def run_serve(config: RouterConfig, workers: LocalWorkers) -> None:
             if isinstance(result, Exception):
                 raise result
         log.info("stopped")
+
+
+async def _run_router(
+    config: RouterConfig, processes: WorkerProcesses, stop: asyncio.Event
+) -> None:
+    """Runs the router.
+
+    Raises:
+        StartupError: A port, a model or an option is unusable.
+    """
+    # In a thread, so that the workers, which take longest to start, need not wait for it.
+    run_router = await asyncio.to_thread(_import_router)
+    await run_router(config, processes.addresses, processes, stop)
+
+
+def _import_router() -> Callable[..., Awaitable[None]]:
+    from shaperouter_service.roles.router import run_router
+
+    return run_router

@@ -27,6 +27,7 @@ from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
 from shaperouter_service.checkpoints.sources import ModelSource
 from shaperouter_service.roles import router as router_role
+from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
@@ -134,7 +135,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         # Its HTTP server takes half a second to stop.
         monkeypatch.setattr(router_role, "serve_metrics", lambda *_: contextlib.nullcontext(0))
         defaults = {"max_queue_seconds": 30.0, "max_calls": 4096, "max_recording_memory": 10**9}
-        config = router_role.RouterConfig(
+        config = RouterConfig(
             models=[
                 ModelSource(name=model, directory=checkpoint if text else sockets)
                 for model in models

@@ -22,8 +22,8 @@ from harness.local_workers import (
 )
 from harness.logs import capture_logs
 from harness.router import wait_until
-from shaperouter_service.fleet.processes import SUCCESSOR
 from shaperouter_service.generation.run_events import RunCompletion
+from shaperouter_service.supervision import SUCCESSOR
 from shaperouter_service.wire.signatures import signature_to_message
 
 

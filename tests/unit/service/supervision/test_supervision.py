@@ -12,9 +12,9 @@ from harness.fake_process import FakeProcess, FakeProcesses
 from harness.logs import capture_logs
 from harness.router import PATIENCE, wait_until
 from shaperouter_service.errors import StartupError
-from shaperouter_service.fleet import WorkerProcesses, supervisor
 from shaperouter_service.roles.serve import LocalWorkers
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
+from shaperouter_service.supervision import WorkerProcesses, worker_process
 
 
 def test_a_worker_that_cannot_start_as_configured_ends_the_supervision(sockets: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_worker_that_cannot_start_as_configured_ends_the_supervision(sockets: 
 def test_a_process_that_the_system_has_no_room_for_is_tried_again(
     sockets: Path, monkeypatch: pytest.MonkeyPatch, at_first: bool
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(worker_process, "FIRST_BACKOFF", 0.001)
     refusals = 2
 
     def at_birth(_: FakeProcess) -> None:

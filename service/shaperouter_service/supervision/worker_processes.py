@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from shaperouter_service.fleet.supervisor import WorkerProcess
+from shaperouter_service.supervision.worker_process import WorkerProcess
 
 # Option of `shaperouterd worker`: do not compile by the record of traffic, but wait for requests.
 SUCCESSOR = "--successor"

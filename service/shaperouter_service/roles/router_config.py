@@ -1,0 +1,41 @@
+"""Settings of a router, apart from the router's code, which takes longer to import."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.rpc.tls import ServerTls, WorkerTls
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterConfig:
+    """Settings of a router.
+
+    Attributes:
+        models: The served models, whose tokenizers it reads.
+        listen: Address of the gRPC server.
+        metrics_listen: Address of /metrics.
+        grace: Seconds that running requests get to finish when the service stops.
+        max_queue_seconds: Maximum expected wait for a slot.
+        max_calls: Maximum number of generations and transcriptions in progress.
+        max_recording_memory: Maximum bytes of all recordings.
+        own_workers: Whether the workers are child processes, whose metrics this process shows.
+        health_listen: Address of the health server; None means no such server.
+        tls: TLS settings of the gRPC server; None means plain text.
+        tokens: File of the clients that may call; None means that anyone may.
+        worker_tls: TLS settings for workers; None means plain text.
+    """
+
+    models: Sequence[ModelSource]
+    listen: str
+    metrics_listen: str
+    grace: float
+    max_queue_seconds: float
+    max_calls: int
+    max_recording_memory: int
+    own_workers: bool
+    health_listen: str | None = None
+    tls: ServerTls | None = None
+    tokens: Path | None = None
+    worker_tls: WorkerTls | None = None
