@@ -131,12 +131,12 @@ def test_stored_types_are_converted_as_by_numpy(tmp_path: Path, stored: type) ->
             np.testing.assert_array_equal(weight.numpy(), expected)
 
 
-def test_tensors_larger_than_a_piece_are_read_completely(
+def test_tensors_larger_than_a_piece_are_converted_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = Golden.read("gpt2-odd-heads")
-    whole = load_model("m", golden.directory, "float32")
+    whole = load_model("m", golden.directory, "bfloat16")
     monkeypatch.setattr("shaperouter_service.checkpoints.safetensors_reader.PIECE_BYTES", 1000)
-    pieces = load_model("m", golden.directory, "float32")
+    pieces = load_model("m", golden.directory, "bfloat16")
     for name, weight in whole.weights.items():
         np.testing.assert_array_equal(pieces.weights[name].numpy(), weight.numpy())

@@ -1,7 +1,8 @@
 """Reader of checkpoints in the Hugging Face layout: config.json and safetensors files."""
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,32 @@ from shaperouter_service.kernels import aligned
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
-# Types of weights that can be read, with their sizes in bytes; integers would need scales. NumPy
-# knows BF16 through ml_dtypes, which TensorFlow imports.
-FLOATING = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+# Types of weights that can be read, with NumPy's names; integers would need scales. NumPy knows
+# bfloat16 through ml_dtypes, which TensorFlow imports.
+FLOATING = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16"}
 
-# Tensors are copied in pieces of about this size, which fit in the processor's cache.
+# Tensors are converted in pieces of about this size, which fit in the processor's cache.
 PIECE_BYTES = 2**20
+
+# Bytes of the size of a file's header, with which the file begins.
+_SIZE_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tensor:
+    """Where a file holds a tensor.
+
+    Attributes:
+        path: The file.
+        dtype: Type, as the file names it.
+        shape: Shape.
+        offset: Position of the values in the file, in bytes.
+    """
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
 
 
 class Checkpoint:
@@ -63,14 +84,13 @@ class Checkpoint:
         self.generation_config = (
             read_json(generation_config) if generation_config.exists() else None
         )
-        self._files: dict[str, Path] = {}
+        self._tensors: dict[str, _Tensor] = {}
         self.file_bytes = 0
         for path in weight_files(directory, WEIGHTS, WEIGHTS_INDEX):
-            with _opened(path) as file:
-                self._files.update(dict.fromkeys(file.keys(), path))
+            self._tensors |= _tensors(path)
             self.file_bytes += path.stat().st_size
-        self.names: Collection[str] = self._files.keys()
-        self.unread: set[str] = set(self._files)
+        self.names: Collection[str] = self._tensors.keys()
+        self.unread: set[str] = set(self._tensors)
 
     def read(
         self,
@@ -89,46 +109,77 @@ class Checkpoint:
             transposed: Transpose from [O, I] to [I, O].
 
         Returns:
-            An array whose memory TensorFlow can use without copying.
+            An array; it is a view of the file, which can't be written, where nothing is converted.
+            Values are then read from the disk when they are used.
 
         Raises:
             StartupError: The tensor is missing, its type is not a floating one, or its shape is not
                 the one that the config implies.
         """
-        if name not in self._files:
+        tensor = self._tensors.get(name)
+        if tensor is None:
             raise StartupError(f"{self.directory}: tensor {name} is missing")
-        # Opened for each tensor: pages of a mapped file stay in memory until it is closed.
-        with _opened(self._files[name]) as file:
-            tensor = file.get_slice(name)
-            if tuple(tensor.get_shape()) != shape:
-                raise StartupError(
-                    f"{self.directory}: tensor {name} has shape {tensor.get_shape()}, but "
-                    f"config.json implies {list(shape)}"
-                )
-            if tensor.get_dtype() not in FLOATING:
-                raise StartupError(
-                    f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
-                    f"{tensor.get_dtype()}"
-                )
-            self.unread.discard(name)
-            array = aligned(shape[::-1] if transposed else shape, dtype)
-            if self._only_headers:
-                return array
-            target = array.T if transposed else array
-            row_bytes = target[0].size * FLOATING[tensor.get_dtype()]
-            rows = max(1, PIECE_BYTES // row_bytes)
-            for start in range(0, len(target), rows):
-                piece = target[start : start + rows]
-                piece[...] = tensor[start : start + len(piece)]
-                self._on_read(len(piece) * row_bytes)
+        if tensor.shape != shape:
+            raise StartupError(
+                f"{self.directory}: tensor {name} has shape {list(tensor.shape)}, but "
+                f"config.json implies {list(shape)}"
+            )
+        if tensor.dtype not in FLOATING:
+            raise StartupError(
+                f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
+                f"{tensor.dtype}"
+            )
+        self.unread.discard(name)
+        if self._only_headers:
+            return aligned(shape[::-1] if transposed else shape, dtype)
+        # Mapped for each tensor: pages of a mapped file count as memory until it is closed.
+        values = _mapped(tensor)
+        if values.dtype == dtype:
+            self._on_read(values.nbytes)
+            return values.T if transposed else values
+        array = aligned(shape[::-1] if transposed else shape, dtype)
+        target = array.T if transposed else array
+        rows = max(1, PIECE_BYTES // values[0].nbytes)
+        for start in range(0, len(target), rows):
+            piece = values[start : start + rows]
+            target[start : start + rows] = piece
+            self._on_read(piece.nbytes)
         return array
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Maps a file of tensors into memory inside the context."""
+def _tensors(path: Path) -> Mapping[str, _Tensor]:
+    """The tensors of a file by name.
+
+    Raises:
+        StartupError: The file can't be read or is damaged.
+    """
     try:
-        with safe_open(path, framework="numpy") as file:
-            yield file
+        # The library checks the header against the file, but copies what it reads.
+        with safe_open(path, framework="numpy"), path.open("rb") as file:
+            size = int.from_bytes(file.read(_SIZE_BYTES), "little")
+            header = json.loads(file.read(size))
     except (OSError, SafetensorError) as error:
         raise StartupError(f"{path}: cannot be read: {error}") from error
+    header.pop("__metadata__", None)
+    return {
+        name: _Tensor(
+            path=path,
+            dtype=tensor["dtype"],
+            shape=tuple(tensor["shape"]),
+            offset=_SIZE_BYTES + size + tensor["data_offsets"][0],
+        )
+        for name, tensor in header.items()
+    }
+
+
+def _mapped(tensor: _Tensor) -> np.ndarray:
+    """A view of a tensor's values in its file.
+
+    Raises:
+        StartupError: The file can't be read, or has become shorter.
+    """
+    dtype = np.dtype(FLOATING[tensor.dtype])
+    try:
+        return np.memmap(tensor.path, dtype, "r", tensor.offset, tensor.shape).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{tensor.path}: cannot be read: {error}") from error

@@ -7,7 +7,7 @@ operations that call it; where it is missing, whoever asks is told why, and leav
 `native/README.md` tells how it works.
 """
 
-from shaperouter_service.kernels.aligned import aligned
+from shaperouter_service.kernels.aligned import aligned, as_aligned
 from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
 from shaperouter_service.kernels.choosing import KernelsChoice, choose
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
@@ -20,6 +20,7 @@ __all__ = [
     "KernelsUnavailableError",
     "Panels",
     "aligned",
+    "as_aligned",
     "attend",
     "choose",
     "linear",

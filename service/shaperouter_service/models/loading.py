@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
-from shaperouter_service.kernels import aligned, pack
+from shaperouter_service.kernels import aligned, as_aligned, pack
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
@@ -287,6 +287,7 @@ def _variable(name: str, array: np.ndarray) -> tf.Variable:
 
     `tf.Variable(array)` would copy it, and for a moment hold it three times.
     """
+    array = as_aligned(array)
     # NumPy's DLPack knows no bfloat16: its bits travel as integers.
     is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
     tensor = tf.experimental.dlpack.from_dlpack(
