@@ -40,6 +40,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     )
     # Set by the worker's command for TensorFlow: put back afterwards.
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     monkeypatch.setenv("XLA_FLAGS", "")
     return started
