@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -191,6 +191,9 @@ bench-whisper: setup .venvs/whisper/.ready .venvs/bench-torch/.ready ## Measures
 
 bench-restart: setup ## Measures how much the compile cache shortens the start of a worker.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py
+
+bench-start: setup ## Measures how long a service takes from its start to the first token.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/start.py
 
 gpu-export: setup ## Writes graphs to build/gpu for tests/benchmarks/gpu/run.py, which needs a GPU.
 	$(BIN)/python tests/benchmarks/gpu/export.py
