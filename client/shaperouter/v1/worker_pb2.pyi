@@ -53,12 +53,12 @@ class RunRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ...) -> None: ...
 
 class Sound(_message.Message):
-    __slots__ = ("samples", "positions")
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    POSITIONS_FIELD_NUMBER: _ClassVar[int]
-    samples: bytes
-    positions: int
-    def __init__(self, samples: _Optional[bytes] = ..., positions: _Optional[int] = ...) -> None: ...
+    __slots__ = ("numbers", "places")
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    numbers: bytes
+    places: int
+    def __init__(self, numbers: _Optional[bytes] = ..., places: _Optional[int] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("prefix_tokens",)

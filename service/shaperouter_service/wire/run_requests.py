@@ -21,8 +21,8 @@ def run_request_to_message(request: RunRequest) -> worker_pb2.RunRequest:
         suspect=request.suspect,
     )
     if request.sound is not None:
-        message.sound.samples = request.sound.samples
-        message.sound.positions = request.sound.positions
+        message.sound.numbers = request.sound.samples
+        message.sound.places = request.sound.positions
     if request.constraints is not None:
         message.options.transcript.CopyFrom(_constraints_to_message(request.constraints))
     if request.align_after is not None:
@@ -34,7 +34,7 @@ def run_request_from_message(message: worker_pb2.RunRequest) -> RunRequest:
     """The run request of a message."""
     sound = None
     if message.HasField("sound"):
-        sound = Sound(samples=message.sound.samples, positions=message.sound.positions)
+        sound = Sound(samples=message.sound.numbers, positions=message.sound.places)
     constraints = None
     if message.options.HasField("transcript"):
         constraints = _constraints_from_message(message.options.transcript)
