@@ -24,7 +24,7 @@ from shaperouter_service.routing.snapshots import (
     StartTimes,
 )
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.telemetry.exposition import make_registry
+from shaperouter_service.telemetry.metrics_server import make_registry
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 # Whose calls are counted.

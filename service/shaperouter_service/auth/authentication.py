@@ -3,7 +3,7 @@
 from shaperouter_service.auth.clients import Client, Clients
 from shaperouter_service.auth.quotas import ClientQuota
 from shaperouter_service.errors import NotOperatorError, UnauthenticatedError
-from shaperouter_service.telemetry.access import AccessMetrics, Refusal
+from shaperouter_service.telemetry.auth import AuthMetrics, Refusal
 
 _SCHEME = "bearer "
 
@@ -15,7 +15,7 @@ class Authentication:
     the limits.
     """
 
-    def __init__(self, clients: Clients, metrics: AccessMetrics) -> None:
+    def __init__(self, clients: Clients, metrics: AuthMetrics) -> None:
         """Takes the clients, and the metrics that count refusals."""
         self._clients = clients
         self._metrics = metrics

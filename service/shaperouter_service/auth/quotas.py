@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shaperouter_service.auth.clients import Client
 from shaperouter_service.errors import ClientLimitError
-from shaperouter_service.telemetry.access import AccessMetrics, Limit
+from shaperouter_service.telemetry.auth import AuthMetrics, Limit
 
 MINUTE = 60.0
 
@@ -53,7 +53,7 @@ class ClientQuota:
         client: The client with its current limits; a changed file of tokens replaces it.
     """
 
-    def __init__(self, client: Client, metrics: AccessMetrics) -> None:
+    def __init__(self, client: Client, metrics: AuthMetrics) -> None:
         """Starts unused.
 
         Args:

@@ -10,7 +10,7 @@ import structlog
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
-from shaperouter_service.routing.policy import compile_requests
+from shaperouter_service.routing.compile_policy import compile_requests
 from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)

@@ -26,7 +26,7 @@ import structlog
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
-from shaperouter_service.routing.policy import successor_graphs
+from shaperouter_service.routing.compile_policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.routing.views import GraphState, WorkerView

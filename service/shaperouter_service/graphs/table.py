@@ -13,10 +13,10 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.making import Making
+from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.forecast import Forecast
-from shaperouter_service.routing.policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.system.process import lower_priority

@@ -21,8 +21,8 @@ from shaperouter_service.fleet import (
     warning_of_spent_budgets,
 )
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
-from shaperouter_service.roles.exposure import warn_of_public_server
 from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.roles.public_ports import warn_of_public_server
 from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.health import Health, serving_health
@@ -46,10 +46,10 @@ from shaperouter_service.serving.transcription.service import TranscriptionServi
 from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import raise_descriptor_limit
-from shaperouter_service.telemetry.access import AccessMetrics
+from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
-from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
+from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.refusals import RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
 from shaperouter_service.telemetry.tracing import end_tracing
@@ -105,7 +105,7 @@ async def run_router(
         admission,
         CallLimit(config.max_calls),
         refusals,
-        _authentication(config, AccessMetrics(registry)),
+        _authentication(config, AuthMetrics(registry)),
     )
     warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
@@ -173,7 +173,7 @@ async def run_router(
         log.info("stopped")
 
 
-def _authentication(config: RouterConfig, metrics: AccessMetrics) -> Authentication | None:
+def _authentication(config: RouterConfig, metrics: AuthMetrics) -> Authentication | None:
     return None if config.tokens is None else Authentication(Clients(config.tokens), metrics)
 
 

@@ -14,8 +14,8 @@ import structlog
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.graphs import memory_bytes
-from shaperouter_service.roles.exposure import warn_of_public_worker
 from shaperouter_service.roles.lifecycle import stop_signal
+from shaperouter_service.roles.public_ports import warn_of_public_worker
 from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
@@ -24,7 +24,7 @@ from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.admission import Admission
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
 from shaperouter_service.system.sizes import format_size
-from shaperouter_service.telemetry.exposition import make_registry, serve_metrics
+from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.tracing import end_tracing, receive
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.config import EngineConfig

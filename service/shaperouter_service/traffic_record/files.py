@@ -25,7 +25,7 @@ from pathlib import Path
 import structlog
 
 from shaperouter_service.routing.traffic import Traffic
-from shaperouter_service.routing.traffic_text import TrafficFormatError, from_text, to_text
+from shaperouter_service.routing.traffic_json import TrafficFormatError, from_json, to_json
 from shaperouter_service.system.files import read_regular
 
 # Seconds without a write after which a file counts as abandoned. Living processes write every half
@@ -109,7 +109,7 @@ def _read(path: Path) -> Traffic:
         OSError: The file cannot be read.
         TrafficFormatError: The file is not a record, or is of another model than its directory.
     """
-    traffic = from_text(read_regular(path))
+    traffic = from_json(read_regular(path))
     if traffic.model != path.parent.name:
         raise TrafficFormatError(
             f"its model is {traffic.model!r}, but it is in the directory of another model"
@@ -136,7 +136,7 @@ def _new_name() -> str:
 def _write(path: Path, traffic: Traffic) -> None:
     unfinished = path.with_suffix(UNFINISHED)
     try:
-        unfinished.write_text(to_text(traffic), encoding="utf-8")
+        unfinished.write_text(to_json(traffic), encoding="utf-8")
         unfinished.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

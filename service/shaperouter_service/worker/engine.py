@@ -17,10 +17,10 @@ from shaperouter_service.models import (
 )
 from shaperouter_service.routing.costs import Costs
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.priority import priority_order
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
+from shaperouter_service.routing.warm_up_order import warm_up_order
 from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
 from shaperouter_service.worker.config import EngineConfig
@@ -348,7 +348,7 @@ class Engine:
         if record is None:
             return []
         traffic = read_record(record).values()
-        return priority_order(traffic, self._ladders, limit=self._graphs.room)
+        return warm_up_order(traffic, self._ladders, limit=self._graphs.room)
 
     def _lane(self, run: Run, model: str) -> LaneScheduler:
         return self._lanes[model, self._ladders[model].lane(run.lane_beams or run.num_beams).beams]

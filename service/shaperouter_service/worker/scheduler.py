@@ -14,8 +14,8 @@ The life of a run:
 5. It leaves when it ends, or at the next chunk boundary after it was cancelled.
 
 A run that no ready graph covers stalls until the first graph of its lane, which covers every run,
-is ready. Tighter graphs are not requested here: missed savings are recorded, and `routing.policy`
-decides what to compile.
+is ready. Tighter graphs are not requested here: missed savings are recorded, and
+`routing.compile_policy` decides what to compile.
 """
 
 import itertools

@@ -16,7 +16,7 @@ from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
-from shaperouter_service.routing.traffic_text import to_text
+from shaperouter_service.routing.traffic_json import to_json
 
 # Prefill 16, 24, 32, 48, 64, 88, 128; decode 64, 128.
 LADDERS = Ladders.default(max_length=128, slots=4)
@@ -33,7 +33,7 @@ def served(seconds: float) -> SignatureTraffic:
 
 def write(directory: Path, traffic: Traffic) -> None:
     (directory / traffic.model).mkdir(parents=True, exist_ok=True)
-    (directory / traffic.model / f"{id(traffic)}.json").write_text(to_text(traffic))
+    (directory / traffic.model / f"{id(traffic)}.json").write_text(to_json(traffic))
 
 
 def traffic(model: str = "gpt2", *, count: float = 500.0) -> Traffic:

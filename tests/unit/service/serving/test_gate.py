@@ -27,7 +27,7 @@ from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.system.admission import Admission
-from shaperouter_service.telemetry.access import AccessMetrics
+from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.refusals import RefusalMetrics
 
 TOKEN = "a-token-of-search"
@@ -40,7 +40,7 @@ class Door:
         registry = CollectorRegistry()
         authentication = None
         if tokens:
-            authentication = Authentication(Clients(tokens), AccessMetrics(registry))
+            authentication = Authentication(Clients(tokens), AuthMetrics(registry))
         self.admission = Admission()
         refusals = RefusalLog(RefusalMetrics(registry))
         self._gate = Gate(self.admission, CallLimit(calls), refusals, authentication)

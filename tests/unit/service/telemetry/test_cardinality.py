@@ -22,9 +22,9 @@ from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.snapshots import StartTimes
 from shaperouter_service.routing.views import GraphState
-from shaperouter_service.telemetry.access import Refusal
-from shaperouter_service.telemetry.exposition import make_registry
+from shaperouter_service.telemetry.auth import Refusal
 from shaperouter_service.telemetry.fleet import Recycling
+from shaperouter_service.telemetry.metrics_server import make_registry
 from shaperouter_service.telemetry.refusals import REASONS
 from shaperouter_service.wire.ladders import ladders_from_message
 

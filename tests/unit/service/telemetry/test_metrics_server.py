@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from harness.waiting import wait_until
 from shaperouter_service.errors import StartupError
-from shaperouter_service.telemetry import exposition
-from shaperouter_service.telemetry.exposition import MAX_CONNECTIONS, serve_metrics
+from shaperouter_service.telemetry import metrics_server
+from shaperouter_service.telemetry.metrics_server import MAX_CONNECTIONS, serve_metrics
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
 
@@ -76,7 +76,7 @@ def test_silent_connections_do_not_block_a_scrape(port: int) -> None:
 def test_a_silent_connection_is_closed(
     port: int, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(exposition, "CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(metrics_server, "CONNECTION_SECONDS", 0.0)
     before = threading.active_count()
     with silent(port, 1) as (connection,):
         connection.sendall(said)

@@ -14,7 +14,7 @@ from harness.logs import capture_logs
 from harness.traffic import MODEL, decode, prefill
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import Traffic
-from shaperouter_service.routing.traffic_text import to_text
+from shaperouter_service.routing.traffic_json import to_json
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
 from shaperouter_service.traffic_record.files import ABANDONED_SECONDS, MERGED_FROM
 
@@ -196,7 +196,7 @@ def test_a_missing_record_is_empty(directory: Path, logs: list[Any]) -> None:
             id="of another model, with a wrong checksum",
         ),
         pytest.param(
-            lambda path: path.write_text(to_text(Traffic(model="opt", ladders=LADDERS, as_of=0.0))),
+            lambda path: path.write_text(to_json(Traffic(model="opt", ladders=LADDERS, as_of=0.0))),
             id="of another model",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Priority: the signatures to make ready first, by their past use."""
+"""The order of the warm-up: which signatures to make ready first, by their past use."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 
-def priority_order(
+def warm_up_order(
     records: Iterable[Traffic], ladders: Mapping[str, Ladders], *, limit: int
 ) -> list[Signature]:
     """Signatures in descending order of expected benefit per second of compiling.

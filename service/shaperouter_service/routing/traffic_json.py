@@ -1,4 +1,4 @@
-"""Traffic as text: JSON with a version and a checksum."""
+"""Traffic as JSON, with a version and a checksum."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ class TrafficFormatError(Exception):
     """The text is not traffic, is damaged, or has an unknown version."""
 
 
-def to_text(traffic: Traffic) -> str:
+def to_json(traffic: Traffic) -> str:
     """Serializes traffic."""
     record = {
         "model": traffic.model,
@@ -47,8 +47,8 @@ def to_text(traffic: Traffic) -> str:
     return json.dumps({"version": VERSION, "checksum": _checksum(record), "traffic": record})
 
 
-def from_text(text: str | bytes) -> Traffic:
-    """Parses the text of `to_text`.
+def from_json(text: str | bytes) -> Traffic:
+    """Parses the text of `to_json`.
 
     Raises:
         TrafficFormatError: It is not such a text.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.logs import capture_logs
-from shaperouter_service.roles.exposure import warn_of_public_server, warn_of_public_worker
+from shaperouter_service.roles.public_ports import warn_of_public_server, warn_of_public_worker
 from shaperouter_service.rpc.addresses import is_public
 from shaperouter_service.rpc.tls import ServerTls
 

@@ -20,7 +20,7 @@ class Limit(StrEnum):
     TOKENS = "tokens"  # a minute
 
 
-class AccessMetrics:
+class AuthMetrics:
     """Metrics of one router's clients, which have the names of the file of tokens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

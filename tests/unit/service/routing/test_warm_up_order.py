@@ -5,9 +5,9 @@ import pytest
 from harness.traffic import TODAY, decode, prefill
 from shaperouter_service.routing.decay import HALF_LIFE
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.priority import priority_order
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
+from shaperouter_service.routing.warm_up_order import warm_up_order
 
 LADDERS = Ladders.default(max_length=1024, slots=8)
 
@@ -36,7 +36,7 @@ def record(
 
 def order(*records: Traffic, ladders: Ladders = LADDERS, limit: int = 100) -> list[Signature]:
     models = {traffic.model: ladders for traffic in records}
-    return priority_order(records, models, limit=limit)
+    return warm_up_order(records, models, limit=limit)
 
 
 A, B, C = prefill(1, 16), decode(1, 64), decode(4, 256)
@@ -78,7 +78,7 @@ def test_without_records_there_is_nothing_to_make_ready() -> None:
 
 
 def test_records_of_models_that_are_not_there_are_passed_over() -> None:
-    assert priority_order([record({A: served(1)})], {"opt": LADDERS}, limit=5) == []
+    assert warm_up_order([record({A: served(1)})], {"opt": LADDERS}, limit=5) == []
 
 
 def test_a_signature_that_was_never_compiled_is_taken_for_one_of_its_kind() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from harness.traffic import MODEL, TODAY, decode, prefill, traffics
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import Traffic
-from shaperouter_service.routing.traffic_text import (
+from shaperouter_service.routing.traffic_json import (
     TrafficFormatError,
     _checksum,
-    from_text,
-    to_text,
+    from_json,
+    to_json,
 )
 
 
@@ -27,7 +27,7 @@ def _text() -> str:
     traffic.add_run(4, 60)
     traffic.of(prefill(1, 16)).asked += 1
     traffic.of(decode(1, 64, beams=4)).device_seconds += 0.25
-    return to_text(traffic)
+    return to_json(traffic)
 
 
 TEXT = _text()
@@ -35,25 +35,25 @@ TEXT = _text()
 
 @given(traffic=traffics())
 def test_traffic_is_read_as_it_was_written(traffic: Traffic) -> None:
-    assert from_text(to_text(traffic)) == traffic
+    assert from_json(to_json(traffic)) == traffic
 
 
 @given(traffic=traffics())
 def test_the_same_traffic_has_the_same_text(traffic: Traffic) -> None:
-    assert to_text(from_text(to_text(traffic))) == to_text(traffic)
+    assert to_json(from_json(to_json(traffic))) == to_json(traffic)
 
 
 def test_traffic_from_before_there_were_encoders_has_no_sources() -> None:
     content = json.loads(TEXT)
     del content["traffic"]["sources"], content["traffic"]["ladders"]["encoder"]
     content["checksum"] = _checksum(content["traffic"])
-    assert from_text(json.dumps(content)) == from_text(TEXT)
+    assert from_json(json.dumps(content)) == from_json(TEXT)
 
 
 @given(length=st.integers(0, len(TEXT) - 1))
 def test_a_text_that_was_cut_off_is_refused(length: int) -> None:
     with pytest.raises(TrafficFormatError):
-        from_text(TEXT[:length])
+        from_json(TEXT[:length])
 
 
 @given(place=st.integers(0, len(TEXT) - 1), flipped=st.integers(1, 255))
@@ -62,19 +62,19 @@ def test_a_changed_byte_is_refused_or_changes_nothing(place: int, flipped: int) 
     damaged[place] ^= flipped
     with contextlib.suppress(TrafficFormatError):
         # Between values, a blank may have become another.
-        assert from_text(bytes(damaged)) == from_text(TEXT)
+        assert from_json(bytes(damaged)) == from_json(TEXT)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_another_version_is_refused_by_name(version: Any) -> None:
     content = json.loads(TEXT) | {"version": version}
     with pytest.raises(TrafficFormatError, match=f"version must be 1, got {version!r}"):
-        from_text(json.dumps(content))
+        from_json(json.dumps(content))
 
 
 def test_a_changed_count_is_refused() -> None:
     with pytest.raises(TrafficFormatError, match="checksum"):
-        from_text(TEXT.replace("[12, 1.0]", "[12, 9.0]"))
+        from_json(TEXT.replace("[12, 1.0]", "[12, 9.0]"))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_changed_count_is_refused() -> None:
 )
 def test_what_is_no_traffic_is_refused(text: str | bytes) -> None:
     with pytest.raises(TrafficFormatError):
-        from_text(text)
+        from_json(text)
 
 
 def test_a_record_without_a_part_is_refused_whatever_its_checksum_says() -> None:
@@ -102,4 +102,4 @@ def test_a_record_without_a_part_is_refused_whatever_its_checksum_says() -> None
     del record["prompts"]
     checksum = _checksum(record)
     with pytest.raises(TrafficFormatError, match="prompts"):
-        from_text(json.dumps({"version": 1, "checksum": checksum, "traffic": record}))
+        from_json(json.dumps({"version": 1, "checksum": checksum, "traffic": record}))
