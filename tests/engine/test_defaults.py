@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
-from shaperouter_service.checkpoints.sources import parse_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.option import EarlyStopping, Needs
 from shaperouter_service.generation.table import OPTIONS

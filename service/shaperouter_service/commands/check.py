@@ -10,12 +10,12 @@ from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
     EngineOptions,
-    PublicOptions,
+    RouterOptions,
     TlsOptions,
     common_options,
     engine_options,
     parse_warm,
-    public_options,
+    router_options,
     tls_options,
     workers_option,
 )
@@ -26,14 +26,14 @@ from shaperouter_service.system.process import EXIT_CONFIG
 
 @click.command()
 @common_options
-@public_options
+@router_options
 @tls_options
 @workers_option
 @engine_options
 def check(
     *,
     common: CommonOptions,
-    public: PublicOptions,
+    router: RouterOptions,
     tls: TlsOptions,
     workers: int,
     engine: EngineOptions,
@@ -58,12 +58,12 @@ def check(
     setup = Setup(
         models=common.models,
         addresses={
-            "listen": public.listen,
+            "listen": router.listen,
             "metrics-listen": None if common.metrics_listen == OFF else common.metrics_listen,
             "health-listen": common.health_address,
         },
         tls=tls.server(),
-        tokens=public.tokens,
+        tokens=router.tokens,
         dtype=engine.dtype,
         kernels=engine.kernels,
         slots=engine.slots,

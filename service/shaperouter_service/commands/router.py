@@ -6,12 +6,12 @@ import click
 
 from shaperouter_service.commands.options import (
     CommonOptions,
-    PublicOptions,
+    RouterOptions,
     TlsOptions,
     WorkerTlsOptions,
     common_options,
     option,
-    public_options,
+    router_options,
     tls_options,
     worker_tls_options,
 )
@@ -19,7 +19,7 @@ from shaperouter_service.commands.options import (
 
 @click.command()
 @common_options
-@public_options
+@router_options
 @tls_options
 @option(
     "--worker",
@@ -34,7 +34,7 @@ from shaperouter_service.commands.options import (
 def router(
     *,
     common: CommonOptions,
-    public: PublicOptions,
+    router: RouterOptions,
     tls: TlsOptions,
     workers: tuple[str, ...],
     worker_tls: WorkerTlsOptions,
@@ -46,17 +46,17 @@ def router(
     common.configure_logs()
     common.configure_tracing("router")
     config = RouterConfig(
-        models=common.sources(),
-        listen=public.listen,
+        models=common.located_models(),
+        listen=router.listen,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
-        max_queue_seconds=public.max_queue_seconds,
-        max_calls=public.max_calls,
-        max_recording_memory=public.max_recording_memory,
+        max_queue_seconds=router.max_queue_seconds,
+        max_calls=router.max_calls,
+        max_recording_memory=router.max_recording_memory,
         own_workers=False,
         health_listen=common.health_address,
         tls=tls.server(),
-        tokens=public.tokens,
+        tokens=router.tokens,
         worker_tls=worker_tls.workers(),
     )
     asyncio.run(run_router(config, workers))

@@ -10,13 +10,13 @@ from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
     EngineOptions,
-    PublicOptions,
+    RouterOptions,
     TlsOptions,
     as_arguments,
     common_options,
     default_compile_threads,
     engine_options,
-    public_options,
+    router_options,
     tls_options,
     workers_option,
 )
@@ -27,14 +27,14 @@ from shaperouter_service.system.sizes import MemoryCap
 
 @click.command()
 @common_options
-@public_options
+@router_options
 @tls_options
 @workers_option
 @engine_options
 def serve(
     *,
     common: CommonOptions,
-    public: PublicOptions,
+    router: RouterOptions,
     tls: TlsOptions,
     workers: int,
     engine: EngineOptions,
@@ -45,24 +45,24 @@ def serve(
 
     common.configure_logs()
     common.configure_tracing("router")
-    sources = common.sources()
+    models = common.located_models()
     # Checked here because workers would refuse them only after starting.
-    names = [source.name for source in sources]
+    names = [model.name for model in models]
     lengths_of_models("prefill-lengths", engine.prefill_lengths, names)
     lengths_of_models("decode-lengths", engine.decode_lengths, names)
     lengths_of_models("encode-lengths", engine.encode_lengths, names)
     config = RouterConfig(
-        models=sources,
-        listen=public.listen,
+        models=models,
+        listen=router.listen,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
-        max_queue_seconds=public.max_queue_seconds,
-        max_calls=public.max_calls,
-        max_recording_memory=public.max_recording_memory,
+        max_queue_seconds=router.max_queue_seconds,
+        max_calls=router.max_calls,
+        max_recording_memory=router.max_recording_memory,
         own_workers=True,
         health_listen=common.health_address,
         tls=tls.server(),
-        tokens=public.tokens,
+        tokens=router.tokens,
     )
     cores = max(1, usable_cores() // workers)
     shared = replace(
@@ -72,7 +72,7 @@ def serve(
         max_memory=MemoryCap(size=engine.max_memory.bytes_for(workers)),
     )
     arguments = (
-        *(f"--model={source.name}={source.directory}" for source in sources),
+        *(f"--model={model.name}={model.directory}" for model in models),
         f"--metrics-listen={OFF}",
         f"--grace={common.grace}",
         f"--log-level={common.log_level}",

@@ -60,8 +60,8 @@ def worker(
     name = name or worker_name(listen)
     common.configure_logs(worker=name)
     common.configure_tracing("worker")
-    sources = common.sources()
-    names = [source.name for source in sources]
+    models = common.located_models()
+    names = [model.name for model in models]
     if engine.compile_cache != OFF:
         set_flags()
     os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""))
@@ -83,7 +83,7 @@ def worker(
     config = WorkerConfig(
         name=name,
         engine=EngineConfig(
-            models={source.name: source.directory for source in sources},
+            models={model.name: model.directory for model in models},
             dtype=engine.dtype,
             kernels=engine.kernels,
             beam_cover=engine.beam_cover != OFF,

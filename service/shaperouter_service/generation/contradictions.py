@@ -10,7 +10,7 @@ from typing import Any
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import EarlyStopping, Needs, shown
-from shaperouter_service.generation.resolution import Given, Resolved, most_sequences
+from shaperouter_service.generation.resolution import Given, Resolved, max_sequences
 from shaperouter_service.generation.table import OPTIONS
 
 
@@ -40,11 +40,11 @@ def contradictions(given: Given, resolved: Resolved, model: ModelFacts) -> Itera
             description=f"must be at most {resolved['max_new_tokens']} (max_new_tokens), got "
             f"{given['min_new_tokens']}",
         )
-    if given.get("num_return_sequences", 1) > (most := most_sequences(resolved)):
+    if given.get("num_return_sequences", 1) > (limit := max_sequences(resolved)):
         if beams > 1:
-            rule = f"must be at most {most} (num_beams)"
+            rule = f"must be at most {limit} (num_beams)"
         elif resolved["do_sample"]:
-            rule = f"must be at most {most}"
+            rule = f"must be at most {limit}"
         else:
             rule = "must be 1 without sampling and without beam search"
         yield Violation(

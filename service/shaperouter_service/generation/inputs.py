@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.model_facts import ModelFacts
-from shaperouter_service.generation.texts import (
+from shaperouter_service.generation.text_validation import (
     TokenLimit,
     id_violations,
     text_violations,

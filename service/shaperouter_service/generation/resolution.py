@@ -1,7 +1,7 @@
 """A request's options with the defaults of its model, as sent to workers.
 
-A request's own options are never changed here: they are valid, or refused (see `validation`). A
-default of the checkpoint is adjusted if the request leaves it no room.
+A request's own options are never changed here: they are valid, or refused (see
+`option_validation`). A default of the checkpoint is adjusted if the request leaves it no room.
 """
 
 import secrets
@@ -63,7 +63,7 @@ def resolve(
     }
     for name, most in (
         ("min_new_tokens", resolved["max_new_tokens"]),
-        ("num_return_sequences", most_sequences(resolved)),
+        ("num_return_sequences", max_sequences(resolved)),
     ):
         if name not in given:
             resolved[name] = min(resolved[name], most)
@@ -77,7 +77,7 @@ def neutral_options(**options: Any) -> Resolved:
     return neutral | others | options
 
 
-def most_sequences(resolved: Resolved) -> int:
+def max_sequences(resolved: Resolved) -> int:
     """Maximum number of sequences for a request with these options."""
     if resolved["num_beams"] > 1:
         return int(resolved["num_beams"])

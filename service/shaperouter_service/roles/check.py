@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from shaperouter_service.auth import Clients
-from shaperouter_service.checkpoints.sources import parse_models
+from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsChoice, choose

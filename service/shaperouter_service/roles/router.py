@@ -8,7 +8,7 @@ import structlog
 
 from shaperouter_service.auth import Authentication, CallLimit, Clients
 from shaperouter_service.checkpoints.model_files import may_transcribe
-from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.edge.grpc.calls import CallGate
 from shaperouter_service.edge.grpc.services import MAX_BYTES, SERVICES, WORK, add_services
 from shaperouter_service.fleet import (
@@ -44,7 +44,7 @@ from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
-from shaperouter_service.system.admission import Admission
+from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
@@ -100,9 +100,9 @@ async def run_router(
         if processes
         else warning_of_spent_budgets(fleet)
     )
-    admission = Admission()
+    drain = Drain()
     gate = Gate(
-        admission,
+        drain,
         CallLimit(config.max_calls),
         refusals,
         _authentication(config, AuthMetrics(registry)),
@@ -133,7 +133,7 @@ async def run_router(
             spent_budgets,
             # Local workers get distinct names.
             contextlib.nullcontext() if processes else warning_of_shared_names(fleet),
-            stopped_at_end(server, admission, grace=config.grace),
+            stopped_at_end(server, drain, grace=config.grace),
         ):
             port = listen(server, config.listen, tls=config.tls)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
@@ -177,14 +177,14 @@ def _authentication(config: RouterConfig, metrics: AuthMetrics) -> Authenticatio
     return None if config.tokens is None else Authentication(Clients(config.tokens), metrics)
 
 
-def _max_message_bytes(models: Sequence[ModelSource]) -> int:
+def _max_message_bytes(models: Sequence[ModelLocation]) -> int:
     """Maximum size of a message: gRPC needs twice the size of a large one even to refuse it."""
     if any(may_transcribe(model.directory) for model in models):
         return MAX_MESSAGE_BYTES
     return MAX_TEXT_REQUEST_BYTES
 
 
-def _load_tokenizers(models: Sequence[ModelSource]) -> dict[str, Tokenizer | None]:
+def _load_tokenizers(models: Sequence[ModelLocation]) -> dict[str, Tokenizer | None]:
     tokenizers = {model.name: load_tokenizer(model.directory) for model in models}
     for name, tokenizer in tokenizers.items():
         if tokenizer is None:

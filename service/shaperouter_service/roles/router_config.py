@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 
 
@@ -27,7 +27,7 @@ class RouterConfig:
         worker_tls: TLS settings for workers; None means plain text.
     """
 
-    models: Sequence[ModelSource]
+    models: Sequence[ModelLocation]
     listen: str
     metrics_listen: str
     grace: float

@@ -21,7 +21,7 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.system.admission import Admission
+from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
@@ -80,12 +80,12 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     raise_descriptor_limit()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
-    admission = Admission()
+    drain = Drain()
 
     @contextlib.contextmanager
     def within(method: str, context: Context) -> Iterator[None]:
         receive(method.removeprefix("/"), context.invocation_metadata() or ())
-        with admission.admitted() if method.endswith("/Run") else contextlib.nullcontext():
+        with drain.admitted() if method.endswith("/Run") else contextlib.nullcontext():
             yield
 
     health = Health()
@@ -94,7 +94,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         server = make_server([SERVICE], within)
         async with (
             serving_health(health, config.health_listen),
-            stopped_at_end(server, admission, grace=config.grace),
+            stopped_at_end(server, drain, grace=config.grace),
         ):
             listen(server, config.listen, tls=config.tls)
             compile_cache = None

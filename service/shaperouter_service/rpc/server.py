@@ -20,7 +20,7 @@ from shaperouter_service.rpc.heartbeat import (
 )
 from shaperouter_service.rpc.interceptor import ErrorInterceptor, ParsingInterceptor, Within
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.system.admission import Admission
+from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import max_connections
 
 # gRPC's default, made explicit: recordings arrive in pieces, and prompts are far smaller.
@@ -118,9 +118,7 @@ def _callers_cannot_cause(record: logging.LogRecord) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def stopped_at_end(
-    server: aio.Server, admission: Admission, *, grace: float
-) -> AsyncIterator[None]:
+async def stopped_at_end(server: aio.Server, drain: Drain, *, grace: float) -> AsyncIterator[None]:
     """Stops a server at the end of the context.
 
     After a normal end, admitted work has `grace` seconds to finish, and new work is refused
@@ -133,10 +131,10 @@ async def stopped_at_end(
         raise
     loop = asyncio.get_running_loop()
     end = loop.time() + grace
-    admission.close()
+    drain.begin()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(end):
-            await admission.emptied()
+            await drain.done()
     await server.stop(min(FLUSH, max(0.0, end - loop.time())))
 
 

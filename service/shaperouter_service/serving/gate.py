@@ -7,7 +7,7 @@ from shaperouter_service.auth import Authentication, CallLimit
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import RefusalLog
-from shaperouter_service.system.admission import Admission
+from shaperouter_service.system.drain import Drain
 
 
 class Gate:
@@ -18,7 +18,7 @@ class Gate:
 
     def __init__(
         self,
-        admission: Admission,
+        drain: Drain,
         call_limit: CallLimit,
         refusals: RefusalLog,
         authentication: Authentication | None,
@@ -26,12 +26,12 @@ class Gate:
         """Opens the gate.
 
         Args:
-            admission: Refuses work while the router drains.
+            drain: Refuses work once the router drains.
             call_limit: Limits the calls in progress.
             refusals: Logs every call that ends with an error of the service.
             authentication: The clients that may call; None lets all call.
         """
-        self._admission = admission
+        self._drain = drain
         self._call_limit = call_limit
         self._refusals = refusals
         self._authentication = authentication
@@ -69,7 +69,7 @@ class Gate:
 
     @contextlib.contextmanager
     def _admitted(self, call: Call) -> Iterator[None]:
-        with self._admission.admitted(), self._call_limit.admitted(call.client):
+        with self._drain.admitted(), self._call_limit.admitted(call.client):
             if call.quota is None:
                 yield
                 return

@@ -25,7 +25,7 @@ from tokenizers import decoders, pre_tokenizers, trainers
 from harness.fake_model import SLOTS, VOCAB_SIZE
 from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
-from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.rpc.tls import ServerTls
@@ -137,7 +137,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         defaults = {"max_queue_seconds": 30.0, "max_calls": 4096, "max_recording_memory": 10**9}
         config = RouterConfig(
             models=[
-                ModelSource(name=model, directory=checkpoint if text else sockets)
+                ModelLocation(name=model, directory=checkpoint if text else sockets)
                 for model in models
             ],
             listen=listen or f"unix:{sockets / 'router'}",

@@ -9,21 +9,21 @@ from shaperouter_service.commands.options.engine import (
     engine_options,
     parse_warm,
 )
-from shaperouter_service.commands.options.public import PublicOptions, public_options
+from shaperouter_service.commands.options.router import RouterOptions, router_options
 from shaperouter_service.commands.options.tls import (
     TlsOptions,
     WorkerTlsOptions,
     tls_options,
     worker_tls_options,
 )
-from shaperouter_service.commands.options.workers import workers_option
+from shaperouter_service.commands.options.worker_count import workers_option
 
 __all__ = [
     "OFF",
     "CommonOptions",
     "CompileModeName",
     "EngineOptions",
-    "PublicOptions",
+    "RouterOptions",
     "TlsOptions",
     "WorkerTlsOptions",
     "as_arguments",
@@ -32,7 +32,7 @@ __all__ = [
     "engine_options",
     "option",
     "parse_warm",
-    "public_options",
+    "router_options",
     "tls_options",
     "worker_tls_options",
     "workers_option",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import click
 
-from shaperouter_service.checkpoints.sources import ModelSource, parse_models
+from shaperouter_service.checkpoints.model_locations import ModelLocation, parse_models
 from shaperouter_service.commands.options.config_file import config_option
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Number
@@ -43,7 +43,7 @@ class CommonOptions:
         """Address of the health server; None if it is off."""
         return None if self.health_listen == OFF else self.health_listen
 
-    def sources(self) -> list[ModelSource]:
+    def located_models(self) -> list[ModelLocation]:
         """Locates the models, and downloads them if needed.
 
         Raises:

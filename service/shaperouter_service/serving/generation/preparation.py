@@ -15,15 +15,15 @@ from shaperouter_service.generation.inputs import (
 )
 from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.model_facts import ModelFacts
-from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.resolution import Resolved, resolve
-from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.generation.validation import (
+from shaperouter_service.generation.option_validation import (
     option_violations,
     room_violations,
     without,
     word_violations,
 )
+from shaperouter_service.generation.request import GenerationRequest
+from shaperouter_service.generation.resolution import Resolved, resolve
+from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.text import ClientTokenizer, search_stop_violations
 

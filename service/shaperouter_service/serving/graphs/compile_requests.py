@@ -11,7 +11,7 @@ from shaperouter_service.errors import (
     shortened,
 )
 from shaperouter_service.generation.limits import MAX_WARM_SIGNATURES
-from shaperouter_service.generation.texts import MOST_OF_A_LIST
+from shaperouter_service.generation.text_validation import MAX_VIOLATIONS_OF_LIST
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
@@ -58,8 +58,8 @@ def compile_requests(request: WarmRequest, catalog: Catalog) -> list[CompileRequ
     ladders = {name: _ladders(name, catalog) for name in models}
     able = {name: sorted({worker.name for worker in catalog.workers(name)}) for name in ladders}
     violations = [
-        *islice(_signature_violations(request.graphs, models, ladders), MOST_OF_A_LIST),
-        *islice(_worker_violations(request, able), MOST_OF_A_LIST),
+        *islice(_signature_violations(request.graphs, models, ladders), MAX_VIOLATIONS_OF_LIST),
+        *islice(_worker_violations(request, able), MAX_VIOLATIONS_OF_LIST),
     ]
     if violations:
         raise InvalidRequestError(*violations)

@@ -10,7 +10,7 @@ from shaperouter_service.generation import limits
 from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import INT64_MAX, shown
 from shaperouter_service.generation.resolution import SEED_BITS
-from shaperouter_service.generation.texts import TokenLimit, text_violations
+from shaperouter_service.generation.text_validation import TokenLimit, text_violations
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.speech.transcription import (
     Task,

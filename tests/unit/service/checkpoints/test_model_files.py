@@ -8,7 +8,7 @@ import pytest
 
 from shaperouter_service.checkpoints import model_files
 from shaperouter_service.checkpoints.model_files import check_model_directory, weight_files
-from shaperouter_service.checkpoints.sources import parse_models
+from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.text import load_tokenizer
 

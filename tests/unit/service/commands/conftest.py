@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.roles import Run, Started
-from shaperouter_service.checkpoints.sources import ModelSource
+from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.commands.group import cli
 from shaperouter_service.telemetry.logs import LogSettings
 
@@ -36,7 +36,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     )
     monkeypatch.setattr(
         "shaperouter_service.commands.options.common.parse_models",
-        lambda specs: [ModelSource(name=spec, directory=Path("/models") / spec) for spec in specs],
+        lambda specs: [
+            ModelLocation(name=spec, directory=Path("/models") / spec) for spec in specs
+        ],
     )
     # Set by the worker's command for TensorFlow: put back afterwards.
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -26,7 +26,7 @@ from shaperouter_service.errors import (
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.refusal_log import RefusalLog
-from shaperouter_service.system.admission import Admission
+from shaperouter_service.system.drain import Drain
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.refusals import RefusalMetrics
 
@@ -41,9 +41,9 @@ class Door:
         authentication = None
         if tokens:
             authentication = Authentication(Clients(tokens), AuthMetrics(registry))
-        self.admission = Admission()
+        self.drain = Drain()
         refusals = RefusalLog(RefusalMetrics(registry))
-        self._gate = Gate(self.admission, CallLimit(calls), refusals, authentication)
+        self._gate = Gate(self.drain, CallLimit(calls), refusals, authentication)
 
     def call(
         self, token: str | None = None, *, is_work: bool = True, for_operators: bool = False
@@ -144,11 +144,11 @@ def test_a_drain_refuses_work_and_ends_with_the_last_call() -> None:
     async def scenario() -> None:
         door = Door()
         with door.call():
-            door.admission.close()
+            door.drain.begin()
             refused(door.call, StoppingError)
             with door.call(is_work=False):
                 pass
-            drained = asyncio.create_task(door.admission.emptied())
+            drained = asyncio.create_task(door.drain.done())
             await asyncio.sleep(0)
             assert not drained.done()
         await drained

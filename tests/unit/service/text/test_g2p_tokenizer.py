@@ -2,7 +2,7 @@
 
 import pytest
 
-from shaperouter_service.checkpoints.sources import parse_models
+from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
 END = 1

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from shaperouter_service.checkpoints.sources import parse_models
+from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.text import StopTokens, Tokenizer, load_tokenizer
 
 CASES = 12

@@ -15,7 +15,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSource:
+class ModelLocation:
     """A model as named on the command line.
 
     Attributes:
@@ -27,13 +27,13 @@ class ModelSource:
     directory: Path
 
 
-def parse_models(specs: Iterable[str]) -> list[ModelSource]:
+def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
     """Parses `NAME` (built in) and `NAME=DIRECTORY_OR_HUB_ID`, and downloads if needed.
 
     Raises:
         StartupError: A name is invalid or given twice, or its model is missing or unsafe.
     """
-    sources: dict[str, ModelSource] = {}
+    located: dict[str, ModelLocation] = {}
     for spec in specs:
         name, equals, location = spec.partition("=")
         if not _NAME.fullmatch(name):
@@ -41,12 +41,12 @@ def parse_models(specs: Iterable[str]) -> list[ModelSource]:
                 "model: a name must begin with a letter or digit and have at most 64 letters, "
                 f"digits, dots, dashes and underscores, got {name!r}"
             )
-        if name in sources:
+        if name in located:
             raise StartupError(f"model: {name} is given twice")
         directory = _locate(location) if equals else _built_in(name)
         check_model_directory(directory)
-        sources[name] = ModelSource(name=name, directory=directory)
-    return list(sources.values())
+        located[name] = ModelLocation(name=name, directory=directory)
+    return list(located.values())
 
 
 def _built_in(name: str) -> Path:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
-from shaperouter_service.checkpoints import sources
-from shaperouter_service.checkpoints.sources import ModelSource, parse_models
+from shaperouter_service.checkpoints import model_locations
+from shaperouter_service.checkpoints.model_locations import ModelLocation, parse_models
 from shaperouter_service.errors import StartupError
 
 
@@ -18,7 +18,7 @@ def builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("tiny", "demo"):
         (root / name).mkdir(parents=True)
     (root / "README.md").touch()
-    monkeypatch.setattr(sources, "files", lambda _: root.parent)
+    monkeypatch.setattr(model_locations, "files", lambda _: root.parent)
     return root
 
 
@@ -28,7 +28,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_alone_is_a_built_in_model(builtin: Path) -> None:
-    assert parse_models(["demo"]) == [ModelSource(name="demo", directory=builtin / "demo")]
+    assert parse_models(["demo"]) == [ModelLocation(name="demo", directory=builtin / "demo")]
 
 
 def test_an_unknown_built_in_name_is_refused_with_the_known_ones(builtin: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_refusal_says_how_to_name_a_checkpoint(builtin: Path) -> None:
 
 
 def test_a_name_may_stand_for_a_directory(tmp_path: Path) -> None:
-    assert parse_models([f"mine={tmp_path}"]) == [ModelSource(name="mine", directory=tmp_path)]
+    assert parse_models([f"mine={tmp_path}"]) == [ModelLocation(name="mine", directory=tmp_path)]
 
 
 def test_a_relative_directory_becomes_absolute(

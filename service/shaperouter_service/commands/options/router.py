@@ -11,8 +11,8 @@ from shaperouter_service.system.sizes import parse_size
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicOptions:
-    """Values of `public_options`, whose help says what each is."""
+class RouterOptions:
+    """Values of `router_options`, whose help says what each is."""
 
     listen: str
     max_queue_seconds: float
@@ -21,9 +21,9 @@ class PublicOptions:
     tokens: Path | None
 
 
-public_options = options_of(
-    PublicOptions,
-    "public",
+router_options = options_of(
+    RouterOptions,
+    "router",
     option(
         "--listen",
         default="127.0.0.1:50051",

@@ -1,4 +1,4 @@
-"""Checks of texts and token ids, which prompts and options share."""
+"""Validation of texts and token ids, which prompts and options share."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -9,7 +9,7 @@ from shaperouter_service.generation.model_facts import ModelFacts
 
 # Maximum violations reported for one list: statuses travel in headers, which gRPC limits to a few
 # kilobytes.
-MOST_OF_A_LIST = 3
+MAX_VIOLATIONS_OF_LIST = 3
 
 
 class TokenLimit(NamedTuple):
@@ -40,7 +40,7 @@ def text_violations(
 
 
 def id_violations(
-    field: str, ids: Sequence[int], model: ModelFacts, *, most: int = MOST_OF_A_LIST
+    field: str, ids: Sequence[int], model: ModelFacts, *, most: int = MAX_VIOLATIONS_OF_LIST
 ) -> Iterator[Violation]:
     """Violations of token ids, one by one, `most` of them."""
     for index, token in islice(_unknown(ids, model), most):

@@ -1,4 +1,4 @@
-"""Admission of work until a process drains."""
+"""The drain of a server, which refuses new work and lets admitted work finish."""
 
 import asyncio
 import contextlib
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from shaperouter_service.errors import StoppingError
 
 
-class Admission:
-    """Counts the calls that are a server's work, and refuses new ones once it is closed.
+class Drain:
+    """Counts the calls that are a server's work, and refuses new ones once the drain has begun.
 
     Only the event loop may use it.
     """
 
     def __init__(self) -> None:
-        """Starts open."""
+        """Admits calls until `begin`."""
+        self._begun = False
         self._running = 0
-        self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def close(self) -> None:
+    def begin(self) -> None:
         """Refuses all further calls."""
-        self._closed = True
+        self._begun = True
 
-    async def emptied(self) -> None:
+    async def done(self) -> None:
         """Waits until all admitted calls have ended."""
         await self._idle.wait()
 
@@ -33,9 +33,9 @@ class Admission:
         """Counts a call inside the context.
 
         Raises:
-            StoppingError: The admission is closed.
+            StoppingError: The drain has begun.
         """
-        if self._closed:
+        if self._begun:
             raise StoppingError
         self._running += 1
         self._idle.clear()

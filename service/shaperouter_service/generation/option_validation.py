@@ -22,8 +22,8 @@ from shaperouter_service.generation.option import (
 )
 from shaperouter_service.generation.resolution import BIASING, Given, default_biases
 from shaperouter_service.generation.table import OPTIONS
-from shaperouter_service.generation.texts import (
-    MOST_OF_A_LIST,
+from shaperouter_service.generation.text_validation import (
+    MAX_VIOLATIONS_OF_LIST,
     TokenLimit,
     id_violations,
     text_violations,
@@ -64,7 +64,7 @@ def word_violations(model: ModelFacts, words: Sequence[Sequence[int]]) -> Iterat
         for index, word in enumerate(words)
         for description in _wrong_word(word, model)
     )
-    yield from islice(wrong, MOST_OF_A_LIST)
+    yield from islice(wrong, MAX_VIOLATIONS_OF_LIST)
 
 
 def without(given: Given, violations: Sequence[Violation]) -> Given:
@@ -121,7 +121,7 @@ def _texts(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]
 
 
 def _logit_bias(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
-    yield from islice(_wrong_biases(option, value, model), MOST_OF_A_LIST)
+    yield from islice(_wrong_biases(option, value, model), MAX_VIOLATIONS_OF_LIST)
 
 
 def _wrong_biases(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
@@ -154,11 +154,11 @@ def _words(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]
         for index, word in enumerate(value[: option.max_items])
         for violation in text_violations(model, f"{_field(option)}[{index}]", word, limit)
     )
-    yield from islice(wrong, MOST_OF_A_LIST)
+    yield from islice(wrong, MAX_VIOLATIONS_OF_LIST)
 
 
 def _runs(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
-    yield from islice(_wrong_runs(option, value, model), MOST_OF_A_LIST)
+    yield from islice(_wrong_runs(option, value, model), MAX_VIOLATIONS_OF_LIST)
 
 
 def _wrong_runs(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
