@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ bench-texts: setup ## Measures what texts over the limit cost other clients, and
 
 bench-router: setup ## Measures the router's own cost per request; BENCH='--profile' for a profile.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
+
+bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
+	PYTHONPATH=$(BENCHMARKS) $(BIN)/python tests/benchmarks/depth.py $(BENCH)
 
 bench-prefill: setup ## Measures what long prompts cost running streams, and prefills of several short prompts.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py

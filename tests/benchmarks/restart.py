@@ -129,7 +129,7 @@ def _steps(arguments: argparse.Namespace) -> dict[str, float]:
     import numpy as np
 
     from shaperouter_service.decoding import Batch, DecodeProgram, Options
-    from shaperouter_service.graphs import CachedMaking, Making, cache_key
+    from shaperouter_service.graphs import CachedGraphBuilder, GraphBuilder, cache_key
     from shaperouter_service.kernels import choose
     from shaperouter_service.models import load_model
 
@@ -140,10 +140,10 @@ def _steps(arguments: argparse.Namespace) -> dict[str, float]:
         return DecodeProgram("decode", model, rows=ROWS, beams=1, length=LENGTH)
 
     programs = {"compiled": program(), "loaded": program()}
-    makings = [Making(programs["compiled"]), CachedMaking(programs["loaded"], section)]
-    for making in makings:
-        making.trace()
-    loaded = [making.compile() for making in makings]
+    builders = [GraphBuilder(programs["compiled"]), CachedGraphBuilder(programs["loaded"], section)]
+    for builder in builders:
+        builder.trace()
+    loaded = [builder.compile() for builder in builders]
     if loaded != [False, True]:
         raise SystemExit("the graph of the step is not among those that the cache has")
     batches = {}

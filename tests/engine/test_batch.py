@@ -32,7 +32,7 @@ def _filled(model: Model, *, rows: int, beams: int, length: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     for array in tf.nest.flatten((batch.state, batch.options)):
         array[...] = rng.integers(1, 100, array.shape) % (2 if array.dtype == np.bool_ else 100)
-    for handle in batch.caches.tape:
+    for handle in batch.caches.tokens:
         tf.raw_ops.AssignVariableOp(
             resource=handle, value=rng.normal(size=cached(handle).shape).astype(np.float32)
         )
@@ -52,7 +52,7 @@ def _row(batch: Batch, row: int, *, places: int, tokens: int) -> Row:
         lineage = cut(batch.state.beams.lineage, of_places=True)
         state = state._replace(beams=state.beams._replace(lineage=lineage))
     return Row(
-        caches=[cached(handle)[row, :, :places] for handle in batch.caches.tape],
+        caches=[cached(handle)[row, :, :, :places] for handle in batch.caches.tokens],
         state=state,
         options=tf.nest.map_structure(lambda field: field[row].copy(), batch.options),
     )
@@ -65,9 +65,12 @@ def _assert_equal(found: Any, expected: Any) -> None:
 def _assert_has_its_shape(batch: Batch, rows: int, length: int, tokens: int) -> None:
     family = batch.model.family
     assert batch.shape == Shape(rows, length)
-    shape = (rows, family.heads, length, family.head_size)
-    assert [cached(handle).shape for handle in batch.caches.tape] == [shape] * 2 * family.layers
-    assert batch.caches.bytes == 2 * family.layers * int(np.prod(shape)) * 4
+    found = [cached(handle) for handle in batch.caches.tokens]
+    layers = sum(cache.shape[1] for cache in found)
+    assert layers == 2 * family.layers
+    for cache in found:
+        assert cache.shape == (rows, cache.shape[1], family.heads, length, family.head_size)
+    assert batch.caches.bytes == sum(cache.nbytes for cache in found)
     assert batch.state.tokens.shape == (rows, batch.beams, tokens)
     assert batch.options.biased_tokens.shape[0] == rows
 
@@ -102,7 +105,7 @@ def test_added_positions_and_unused_rows_are_empty(model: Model, beams: int) -> 
     batch.reshape([1], Shape(2, 40))
     empty = Batch(model, rows=2, beams=beams, length=40)
     _assert_equal(_row(batch, 1, places=40, tokens=41), _row(empty, 1, places=40, tokens=41))
-    assert not any(cached(handle)[0, :, 16:].any() for handle in batch.caches.tape)
+    assert not any(cached(handle)[0, :, :, 16:].any() for handle in batch.caches.tokens)
     assert not batch.state.tokens[0, :, 17:].any()
     if beams > 1:
         assert not batch.state.beams.lineage[0, :, 16:].any()

@@ -16,8 +16,8 @@ from harness.engine import GOLDENS, Bench, few_rungs
 from shaperouter_service import kernels
 from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, checksummed_file
 from shaperouter_service.decoding import PrefillProgram
-from shaperouter_service.decoding.naming import named
-from shaperouter_service.graphs import CachedMaking, cache_key
+from shaperouter_service.decoding.tf_internals import named
+from shaperouter_service.graphs import CachedGraphBuilder, cache_key
 from shaperouter_service.graphs.keys import SOURCES
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.system.devices import usable_cores
@@ -159,9 +159,9 @@ def test_graphs_are_compiled_even_if_functions_cannot_be_named(
     section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
     for traces in (1, 0):
         program = PrefillProgram("prefill", model, rows=1, length=16, piece=16)
-        making = CachedMaking(program, section)
-        making.trace()
-        assert making.compile() is False
+        builder = CachedGraphBuilder(program, section)
+        builder.trace()
+        assert builder.compile() is False
         assert program.traces == traces
     assert [path.suffix for path in tmp_path.glob("*/prefill*")] == [".module"]
 
@@ -170,10 +170,10 @@ def test_nothing_is_written_while_other_graphs_wait_to_be_traced(
     model: Model, tmp_path: Path
 ) -> None:
     section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
-    making = CachedMaking(PrefillProgram("p", model, rows=1, length=16, piece=16), section)
-    making.trace()
+    builder = CachedGraphBuilder(PrefillProgram("p", model, rows=1, length=16, piece=16), section)
+    builder.trace()
     assert list(tmp_path.iterdir()) == []
-    making.compile()
+    builder.compile()
     assert len(list(tmp_path.glob("*/prefill*.module"))) == 1
 
 

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, cached, source_attention
+from harness.engine import (
+    CHECKPOINTS,
+    Bench,
+    Golden,
+    assert_equals,
+    cached,
+    encoded,
+    source_attention,
+)
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import Batch, Options
@@ -143,11 +151,9 @@ def test_the_record_has_sources_and_only_prompts_that_prefill_reads(
 @pytest.mark.parametrize("beams", [1, 3])
 def test_each_entry_of_a_cache_has_the_position_of_its_token(beams: int) -> None:
     """Prompts of two and five tokens, then one entry for each hypothesis and step."""
-    empty = [tf.zeros([2, 1, 12, 4])]
     attend = StepAttention(
-        list(empty),
-        list(empty),
-        prompt_places=tf.constant([2, 5]),
+        [tf.zeros([2, 1, 1, 12, 4])] * 2,
+        prompt_lengths=tf.constant([2, 5]),
         starts=tf.constant([2, 5]),
         visible=tf.ones([2, beams, 12], tf.bool),
     )
@@ -160,21 +166,21 @@ def test_padding_of_a_source_changes_nothing() -> None:
     model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
     source = [7, 3, 90, 14, 2]
     padded = tf.constant([[*source, 55, 66, 77]])
-    keys, values = model.family.encode(model.weights, tf.constant([source]), tf.constant([5]))
-    others = model.family.encode(model.weights, padded, tf.constant([5]))
-    for found, right in zip([*others[0], *others[1]], [*keys, *values], strict=True):
-        np.testing.assert_allclose(found[:, :, :5], right, atol=1e-5)
+    lengths = tf.constant([5])
+    alone = encoded(model.family, model.weights, tf.constant([source]), lengths, positions=5)
+    others = encoded(model.family, model.weights, padded, lengths, positions=8)
+    for found, right in zip(others, alone, strict=True):
+        np.testing.assert_allclose(found[:, :, :, :5], right, atol=1e-5)
 
 
 def test_positions_beyond_a_source_are_not_attended_to() -> None:
     model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
     attend = source_attention(model, [7, 3, 90])
     query = tf.random.stateless_normal([1, model.family.heads, 1, model.family.head_size], (1, 2))
-    for keys in (*attend._keys, *attend._values):
-        assert keys.shape[2] == 3
-    shorter = type(attend)(attend._keys, attend._values, tf.constant([2]))
-    cut = [[cache[:, :, :2] for cache in caches] for caches in (attend._keys, attend._values)]
-    alone = type(attend)(*cut, tf.constant([2]))
+    caches = attend._caches.caches
+    assert [cache.shape[3] for cache in caches] == [3, 3]
+    shorter = type(attend)(caches, tf.constant([2]))
+    alone = type(attend)([cache[:, :, :, :2] for cache in caches], tf.constant([2]))
     np.testing.assert_allclose(shorter(1, query, 1.0), alone(1, query, 1.0), atol=1e-6)
 
 
@@ -192,8 +198,8 @@ def test_a_source_moves_with_its_row(beams: int) -> None:
     second.copy_row(2, first, 1)
     assert second.state.source_lengths.tolist() == [0, 0, 17]
     for old, new in zip(first.caches.source, second.caches.source, strict=True):
-        np.testing.assert_array_equal(cached(new)[2, :, :24], cached(old)[1])
-        assert not cached(new)[2, :, 24:].any()
+        np.testing.assert_array_equal(cached(new)[2, :, :, :24], cached(old)[1])
+        assert not cached(new)[2, :, :, 24:].any()
 
 
 def test_a_source_is_compared_with_all_that_there_is_of_a_sequence() -> None:

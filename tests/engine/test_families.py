@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,14 +34,25 @@ def probabilities(
 
 
 class AttendToItself:
-    positions = tf.constant([[0]])
+    """Attention in which each token sees nothing but itself, and returns its own value."""
+
+    layer = 0
+    caches = ()
+    positions = tf.zeros([1, 1], tf.int32)
 
     def __call__(
-        self, layer: int, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *_: Any, **__: Any
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
+        del query, key, scale, bias
         return value
 
-    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+    def to_source(self, query: tf.Tensor, scale: float) -> tf.Tensor:
         return query
 
 

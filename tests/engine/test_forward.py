@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from harness.engine import Golden, last_logits, source_attention
+from harness.engine import Golden, empty_caches, last_logits, source_attention
 from shaperouter_service.decoding.attention import PromptAttention
 from shaperouter_service.models import load_model
 
@@ -20,17 +20,16 @@ def test_a_prompt_read_in_pieces_gives_the_same_hidden_states(tiny: Golden) -> N
     model = load_model(tiny.name, tiny.directory, "float32")
     family, length, piece = model.family, 22, 8
     prompt = tf.range(length)[tf.newaxis]
-    empty = [tf.zeros([1, family.heads, length, family.head_size])] * family.layers
     source = source_attention(model, [5, 1, 44] if tiny.has_encoder else [])
-    whole = PromptAttention(list(empty), list(empty), tf.constant(0), length, source)
+    whole = PromptAttention(empty_caches(family, length), tf.constant(0), length, source)
     expected = family.forward(model.weights, prompt, tf.range(length)[tf.newaxis], whole)
-    keys, values = list(empty), list(empty)
+    caches = empty_caches(family, length)
     # The last piece reads two tokens again.
     for start in (0, 8, length - piece):
-        attend = PromptAttention(keys, values, tf.constant(start), piece, source)
+        attend = PromptAttention(caches, tf.constant(start), piece, source)
         places = start + tf.range(piece)[tf.newaxis]
         hidden = family.forward(model.weights, tf.gather(prompt[0], places), places, attend)
         np.testing.assert_allclose(hidden, expected[:, start : start + piece], atol=1e-4, rtol=1e-4)
-        keys, values = attend.keys, attend.values
-    for found, right in zip([*keys, *values], [*whole.keys, *whole.values], strict=True):
+        caches = attend.caches
+    for found, right in zip(caches, whole.caches, strict=True):
         np.testing.assert_allclose(found, right, atol=1e-4, rtol=1e-4)

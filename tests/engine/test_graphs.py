@@ -1,15 +1,19 @@
-"""Graphs update their caches in place, according to XLA's compiled module."""
+"""Graphs update their caches in place and do not grow with layers, by XLA's compiled module."""
 
+import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from harness.engine import GOLDENS
-from shaperouter_service.decoding import DecodeProgram, PrefillProgram
+from shaperouter_service import kernels
+from shaperouter_service.decoding import DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.models import Model, load_model
+from shaperouter_service.models import Model, load_model, weightless_model
 
 ROWS = 2
 # Beyond what the vocabulary and the options' records take, so that a cache stands out.
@@ -33,9 +37,16 @@ class Compiled:
         compiler = program._function.experimental_get_compiler_ir(*arguments)
         proto = hlo_pb2.HloProto.FromString(compiler(stage="optimized_hlo_proto_serialized"))
         family = program.model.family
-        self.cache_dimensions = [program.rows, family.heads, program.length, family.head_size]
-        self.cache_elements = math.prod(self.cache_dimensions)
-        self.caches = 2 * family.layers
+        is_looped = program.model.weights.is_packed
+        layers = [program.rows, family.layers if is_looped else 1]
+        of_layer = [family.heads, program.length, family.head_size]
+        self.cache_dimensions = [*layers, *of_layer]
+        self.cache_elements = program.rows * math.prod(of_layer)
+        self.caches = 2 if is_looped else 2 * family.layers
+        # Of one matrix in the kernels' layout.
+        self.panels = [
+            list(program.model.weights[name].shape[-3:]) for name in program.model.weights.packed
+        ]
         self.module, self._buffers = proto.hlo_module, proto.buffer_assignment
         (self.entry,) = (
             computation
@@ -86,41 +97,39 @@ class Compiled:
                 yield allocation
 
 
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return load_model("tiny", GOLDENS / "gpt2-odd-heads", "float32")
+# Programs by name; a prompt that is read whole is all of its cache.
+PROGRAMS: dict[str, Callable[[Model], Program]] = {
+    "prefill_whole": lambda model: PrefillProgram("p", model, rows=ROWS, length=24, piece=PIECE),
+    "prefill_pieces": lambda model: PrefillProgram("p", model, rows=ROWS, length=120, piece=PIECE),
+    "decode": lambda model: DecodeProgram("d", model, rows=ROWS, beams=1, length=DECODE_LENGTH),
+    "decode_beams": lambda model: DecodeProgram(
+        "d", model, rows=ROWS, beams=4, length=DECODE_LENGTH
+    ),
+}
+ALL = [(name, packed) for name in PROGRAMS for packed in (False, True)]
+# Of a prompt that is read whole, every layer's keys and values are computed, then written.
+IN_PLACE = [one for one in ALL if one[0] != "prefill_whole"]
+PREFILL = [one for one in ALL if one[0].startswith("prefill")]
+DECODE = [one for one in ALL if one[0].startswith("decode")]
 
 
-@pytest.fixture(scope="module")
-def prefill_whole(model: Model) -> Compiled:
-    return Compiled(PrefillProgram("whole", model, rows=ROWS, length=24, piece=PIECE))
+@functools.cache
+def loaded(name: str, *, packed: bool) -> Model:
+    """A tiny model, whose layers graphs loop over if it is packed."""
+    if packed and kernels.choose("auto") is None:
+        pytest.skip("there are no kernels here")
+    return load_model("tiny", GOLDENS / name, "float32", packed=packed)
 
 
-@pytest.fixture(scope="module")
-def prefill_pieces(model: Model) -> Compiled:
-    return Compiled(PrefillProgram("pieces", model, rows=ROWS, length=120, piece=PIECE))
-
-
-@pytest.fixture(scope="module")
-def decode(model: Model) -> Compiled:
-    return Compiled(DecodeProgram("decode", model, rows=ROWS, beams=1, length=DECODE_LENGTH))
-
-
-@pytest.fixture(scope="module")
-def decode_beams(model: Model) -> Compiled:
-    return Compiled(DecodeProgram("beams", model, rows=ROWS, beams=4, length=DECODE_LENGTH))
-
-
-ALL = ["prefill_whole", "prefill_pieces", "decode", "decode_beams"]
-# A prompt that is read whole is all of its cache: every layer's is computed, then written.
-IN_PLACE = [name for name in ALL if name != "prefill_whole"]
+@functools.cache
+def compiled_program(name: str, *, packed: bool) -> Compiled:
+    return Compiled(PROGRAMS[name](loaded("gpt2-odd-heads", packed=packed)))
 
 
 @pytest.fixture
 def compiled(request: pytest.FixtureRequest) -> Compiled:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Compiled)
-    return found
+    name, packed = request.param
+    return compiled_program(name, packed=packed)
 
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
@@ -147,9 +156,17 @@ def test_no_cache_is_copied(compiled: Compiled) -> None:
     assert not copies
 
 
-def test_no_cache_of_a_source_is_copied() -> None:
+@pytest.mark.parametrize("compiled", ALL, indirect=True)
+def test_no_weight_is_copied(compiled: Compiled) -> None:
+    """A loop over layers hands the stacks of all layers to the kernels."""
+    copies = [value for value in compiled.temporary_values() if value[2][-3:] in compiled.panels]
+    assert not copies
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["unrolled", "looped"])
+def test_no_cache_of_a_source_is_copied(packed: bool) -> None:
     """Steps only read it."""
-    model = load_model("tiny", GOLDENS / "t5-gated", "float32")
+    model = loaded("t5-gated", packed=packed)
     compiled = Compiled(DecodeProgram("source", model, rows=ROWS, beams=4, length=208))
     family = model.family
     elements = ROWS * family.heads * family.max_source_length * family.head_size
@@ -157,14 +174,56 @@ def test_no_cache_of_a_source_is_copied() -> None:
     assert not copies
 
 
-@pytest.mark.parametrize("compiled", ["decode", "decode_beams"], indirect=True)
+@pytest.mark.parametrize("compiled", DECODE, indirect=True)
 def test_a_step_takes_less_memory_than_the_keys_of_a_layer(compiled: Compiled) -> None:
     """Only scores and masks grow with the cache, by at most one number per position and head."""
     assert compiled.temporary_bytes < compiled.cache_elements * 4
 
 
-@pytest.mark.parametrize("compiled", ["prefill_whole", "prefill_pieces"], indirect=True)
+@pytest.mark.parametrize("compiled", PREFILL, indirect=True)
 def test_the_call_that_compiles_a_prefill_can_skip_the_prompt(compiled: Compiled) -> None:
     opcodes = {instruction.opcode for instruction in compiled.entry.instructions}
     assert "while" in opcodes
     assert "dot" not in opcodes
+
+
+def deepened(model: Model, layers: int) -> Model:
+    """A model without values that has another number of layers."""
+    spec, stacks = model.spec, tuple(f"{stack}." for stack in model.family.stacks)
+    fields = {
+        field.name: layers
+        for field in dataclasses.fields(model.family)  # type: ignore[arg-type]
+        if field.name in LAYER_FIELDS
+    }
+    weights = {
+        name: tf.TensorSpec([layers, *one.shape[1:]] if name.startswith(stacks) else one.shape)
+        for name, one in spec.weights.items()
+    }
+    family = dataclasses.replace(model.family, **fields)  # type: ignore[type-var]
+    return weightless_model(dataclasses.replace(spec, family=family, weights=weights))
+
+
+LAYER_FIELDS = {
+    "n_layer",
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+}
+
+
+@pytest.mark.parametrize("name", ["gpt2-odd-heads", "opt-pre", "t5-gated", "whisper-uneven"])
+def test_a_deep_model_has_the_graphs_of_a_flat_one(name: str) -> None:
+    flat, lines = loaded(name, packed=True), []
+    for layers in (3, 17):
+        model = deepened(flat, layers)
+        programs: list[Program] = [
+            PrefillProgram("prefill", model, rows=1, length=16, piece=8),
+            DecodeProgram("decode", model, rows=1, beams=1, length=16),
+            DecodeProgram("beams", model, rows=1, beams=2, length=16),
+        ]
+        if longest := model.family.max_source_length:
+            programs.append(EncodeProgram("encode", model, rows=1, length=longest))
+        lines.append([program.lower().module.count("\n") for program in programs])
+    assert lines[0] == lines[1]

@@ -13,10 +13,16 @@ import tensorflow as tf
 from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs
 from shaperouter_service import kernels
 from shaperouter_service.errors import StartupError
-from shaperouter_service.kernels import KernelsUnavailableError, choosing, library, pack
+from shaperouter_service.kernels import KernelsUnavailableError, Panels, library, pack, selection
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
 from shaperouter_service.kernels.panels import GROUP
-from shaperouter_service.kernels.trusted import activation, attention, require, unpack, whole_bytes
+from shaperouter_service.kernels.selfcheck import (
+    activation,
+    attention,
+    require,
+    unpack,
+    whole_bytes,
+)
 from shaperouter_service.models import layers, load_model
 
 MOST_ROWS = 70
@@ -204,7 +210,7 @@ def test_a_library_of_another_version_is_not_used(
 
 def test_kernels_with_wrong_products_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "shaperouter_service.kernels.trusted.unpack", lambda panels: 1 + unpack(panels)
+        "shaperouter_service.kernels.selfcheck.unpack", lambda panels: 1 + unpack(panels)
     )
     require.cache_clear()
     with pytest.raises(KernelsUnavailableError, match="differs from the reference"):
@@ -213,7 +219,7 @@ def test_kernels_with_wrong_products_are_not_used(monkeypatch: pytest.MonkeyPatc
 
 def test_kernels_with_wrong_attention_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "shaperouter_service.kernels.trusted.attention", lambda *tensors: 1 + attention(*tensors)
+        "shaperouter_service.kernels.selfcheck.attention", lambda *tensors: 1 + attention(*tensors)
     )
     require.cache_clear()
     with pytest.raises(KernelsUnavailableError, match="attention"):
@@ -226,7 +232,7 @@ def test_without_kernels_the_log_says_what_is_lost_and_how_to_get_it(
     def refuse() -> str:
         raise KernelsUnavailableError("it was not built")
 
-    monkeypatch.setattr(choosing, "require", refuse)
+    monkeypatch.setattr(selection, "require", refuse)
     with structlog.testing.capture_logs() as lines:
         assert kernels.choose("auto") is None
     (line,) = lines
@@ -316,6 +322,58 @@ def test_a_query_without_keys_gets_zeros() -> None:
     assert not attend(query, keys, values, tf.constant([-3, 0, 0])).numpy().any()
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_matrix_of_a_stack_is_multiplied_by_like_any_other(dtype: tf.DType) -> None:
+    rng = np.random.default_rng(0)
+    matrices = rng.standard_normal((3, 97, 43), np.float32)
+    stack = Panels.empty((97, 43), np.dtype(dtype.as_numpy_dtype), layers=3)
+    for layer, matrix in enumerate(matrices):
+        stack.layer(layer).fill(matrix)
+    x = tf.constant(rng.standard_normal((5, 97), np.float32))
+
+    @compiled
+    def of_stack(layer: tf.Tensor) -> tf.Tensor:
+        scales = None if stack.scales is None else tf.gather(stack.scales, layer)
+        return kernels.linear(x, tf.constant(stack.values), stack.shape, layer=layer, scales=scales)
+
+    def alone(matrix: np.ndarray) -> tf.Tensor:
+        panels = pack(matrix, np.dtype(dtype.as_numpy_dtype))
+        scales = None if panels.scales is None else tf.constant(panels.scales)
+        values = tf.constant(panels.values)
+        return compiled(lambda: kernels.linear(x, values, panels.shape, scales=scales))()
+
+    for layer, matrix in enumerate(matrices):
+        np.testing.assert_array_equal(of_stack(tf.constant(layer)), alone(matrix))
+
+
+def test_a_layer_of_a_cache_is_attended_to_like_any_other_cache() -> None:
+    (query, keys, values), ends = attention_case("beams")
+    rng = np.random.default_rng(1)
+    caches = rng.standard_normal((2, query.shape[0], 3, *keys.shape[1:]), np.float32)
+    caches[0, :, 1], caches[1, :, 1] = keys, values
+    of_stack = compiled(
+        lambda *tensors: kernels.attend(
+            *tensors, tf.constant(ends), 0.3, layer=tf.constant(1, tf.int32)
+        )
+    )
+    alone = compiled(lambda *tensors: kernels.attend(*tensors, tf.constant(ends), 0.3))
+    np.testing.assert_array_equal(of_stack(query, *caches), alone(query, keys, values))
+
+
+def test_a_bias_is_added_to_scores() -> None:
+    (query, keys, values), _ = attention_case("odd")
+    shape = (*query.shape[:3], keys.shape[2])
+    bias = np.random.default_rng(1).standard_normal(shape, np.float32)
+    ends = tf.constant([keys.shape[2]] * query.shape[0])
+    found = compiled(lambda *tensors: kernels.attend(*tensors[:3], ends, 0.3, bias=tensors[3]))(
+        query, keys, values, bias
+    )
+    expected = layers.attention(
+        *map(tf.constant, (query, keys, values)), tf.ones([1, 1, 1, 1], tf.bool), 0.3, bias=bias
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_nan_affects_only_the_queries_that_see_it(odd: float) -> None:
     (query, keys, values), _ = attention_case("step")
@@ -352,7 +410,7 @@ def test_an_engine_serves_without_a_usable_library(
         copied.write_bytes(copied.read_bytes()[:-1])
     else:
         monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
-    monkeypatch.setattr("shaperouter_service.kernels.trusted.register", lambda: register(copied))
+    monkeypatch.setattr("shaperouter_service.kernels.selfcheck.register", lambda: register(copied))
     require.cache_clear()
     golden = Golden.read("gpt2-untied")
     with structlog.testing.capture_logs() as lines:

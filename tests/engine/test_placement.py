@@ -41,9 +41,9 @@ def _runs(model: Model, *prompts: Sequence[int], rows: int, length: int) -> list
             batch=batch,
             row=row,
         )
-        for handle in batch.caches.tape:
+        for handle in batch.caches.tokens:
             values = cached(handle).copy()
-            values[row, :, : len(prompt)] = prompt[0]
+            values[row, :, :, : len(prompt)] = prompt[0]
             tf.raw_ops.AssignVariableOp(resource=handle, value=values)
         runs.append(run)
     return runs
@@ -57,9 +57,9 @@ def _assert_whole(*runs: Run) -> None:
         length = len(run.token_ids)
         assert run.batch.state.tokens[run.row, 0, :length].tolist() == list(run.token_ids)
         assert run.batch.state.lengths[run.row] == length
-        for handle in run.batch.caches.tape:
+        for handle in run.batch.caches.tokens:
             np.testing.assert_array_equal(
-                cached(handle)[run.row, :, :length], float(run.token_ids[0])
+                cached(handle)[run.row, :, :, :length], float(run.token_ids[0])
             )
 
 

@@ -19,7 +19,7 @@ from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.decoding import AlignProgram, DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs import GraphState, TracingProcess
+from shaperouter_service.graphs import GraphState, LoweringProcess
 from shaperouter_service.models import Model, load_model
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.system.process import NICE, run_at_low_priority
@@ -72,8 +72,8 @@ def models() -> dict[str, Model]:
 
 
 @pytest.fixture(scope="module")
-def tracing(models: dict[str, Model]) -> Iterator[TracingProcess]:
-    tracing = TracingProcess(models.values())
+def tracing(models: dict[str, Model]) -> Iterator[LoweringProcess]:
+    tracing = LoweringProcess(models.values())
     yield tracing
     tracing.end()
 
@@ -95,7 +95,7 @@ def test_the_module_is_the_same_in_both_processes(
     name: str,
     plan: Callable[[Model], Program],
     models: dict[str, Model],
-    tracing: TracingProcess,
+    tracing: LoweringProcess,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = plan(models[name]).lower()
@@ -109,7 +109,7 @@ def test_the_process_runs_only_while_it_is_needed(
     models: dict[str, Model], program: Program
 ) -> None:
     others = _children()
-    tracing = TracingProcess(models.values(), idle=0.1)
+    tracing = LoweringProcess(models.values(), idle=0.1)
     assert _children() == others
     tracing.lower(program)
     assert program.traces == 1
@@ -120,7 +120,7 @@ def test_the_process_has_the_priority_of_the_thread_that_starts_it(
     models: dict[str, Model], program: Program
 ) -> None:
     others = set(_children())
-    tracing = TracingProcess(models.values())
+    tracing = LoweringProcess(models.values())
     run_at_low_priority(lambda: tracing.lower(program))
     (child,) = set(_children()) - others
     assert psutil.Process(child).nice() == min(psutil.Process().nice() + NICE, LOWEST)
@@ -130,7 +130,7 @@ def test_the_process_has_the_priority_of_the_thread_that_starts_it(
 def test_a_program_that_kills_the_process_is_traced_in_the_worker(
     models: dict[str, Model],
     program: Program,
-    tracing: TracingProcess,
+    tracing: LoweringProcess,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (child,) = _stopped(tracing, program)
@@ -147,7 +147,7 @@ def test_a_program_that_kills_the_process_is_traced_in_the_worker(
 
 
 def test_a_process_that_hangs_is_ended_and_the_program_traced_in_the_worker(
-    program: Program, tracing: TracingProcess, monkeypatch: pytest.MonkeyPatch
+    program: Program, tracing: LoweringProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stopped(tracing, program)
     monkeypatch.setattr(tracing, "_timeout", 0.1)
@@ -156,7 +156,7 @@ def test_a_process_that_hangs_is_ended_and_the_program_traced_in_the_worker(
 
 
 def test_a_program_that_cannot_be_traced_fails_with_its_error(
-    models: dict[str, Model], program: Program, tracing: TracingProcess
+    models: dict[str, Model], program: Program, tracing: LoweringProcess
 ) -> None:
     tracing.lower(program)
     children = _children()
@@ -175,7 +175,7 @@ def test_output_of_the_process_goes_to_the_workers_log(
     # It cannot import this module, and ends by that.
     monkeypatch.setattr(PrefillProgram, "plan", staticmethod(_plan_that_only_tests_know))
     with configured_logs(LogSettings(format="json", fields={"worker": "w"})):
-        tracing = TracingProcess(models.values())
+        tracing = LoweringProcess(models.values())
         tracing.lower(program)
         tracing.end()
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
@@ -191,10 +191,10 @@ def _plan_that_only_tests_know(_: Model) -> Program:
 PARENT = """
 import pathlib, sys, time
 from shaperouter_service.decoding import PrefillProgram
-from shaperouter_service.graphs import TracingProcess
+from shaperouter_service.graphs import LoweringProcess
 from shaperouter_service.models import load_model
 model = load_model("tiny", pathlib.Path(sys.argv[1]), "float32")
-tracing = TracingProcess([model])
+tracing = LoweringProcess([model])
 tracing.lower(PrefillProgram("p", model, rows=1, length=16, piece=16))
 print("traced", tracing._child.process.pid, flush=True)
 time.sleep(600)
@@ -222,7 +222,13 @@ def test_the_process_ends_silently_if_its_parent_died_at_its_start() -> None:
         ours.close()
         # Its standard input is still open: it learns of the end by the connection alone.
         process = subprocess.Popen(
-            [sys.executable, "-m", "shaperouter_service.graphs.tracer", str(theirs.fileno()), "{}"],
+            [
+                sys.executable,
+                "-m",
+                "shaperouter_service.graphs.lowering_child",
+                str(theirs.fileno()),
+                "{}",
+            ],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -254,7 +260,7 @@ def _children() -> list[int]:
     return [child.pid for child in psutil.Process().children()]
 
 
-def _stopped(tracing: TracingProcess, program: Program) -> list[int]:
+def _stopped(tracing: LoweringProcess, program: Program) -> list[int]:
     """Stops the process before its next program."""
     tracing.lower(program)
     children = _children()

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from harness.engine import encoded
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.decoding.alignment import alignment_scores
 from shaperouter_service.errors import StartupError
@@ -46,15 +47,14 @@ class Loaded:
     @property
     def alignment(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Scores and log-probabilities of the golden tokens."""
-        keys, values = self.family.encode(self.weights, self.source, tf.zeros([1], tf.int32))
+        source = whole_source(self.family, self.weights, self.source)
         tokens = tf.constant(self.arrays["token_ids"][np.newaxis])
         heads = [tuple(pair) for pair in self.generation_config["alignment_heads"]]
         return alignment_scores(
             self.family,
             self.weights,
             tokens,
-            keys=keys,
-            values=values,
+            source=source,
             heads=heads,
             text_tokens=EVERYTHING,
         )
@@ -72,6 +72,13 @@ def loaded(request: pytest.FixtureRequest) -> Loaded:
         weights=Weights({name: tf.constant(array) for name, array in tensors}, DeviceKind.CPU),
         generation_config=checkpoint.generation_config,
         arrays=load_file(GOLDENS / f"{request.param}.arrays.safetensors"),
+    )
+
+
+def whole_source(family: Whisper, weights: Weights, source: tf.Tensor) -> list[tf.Tensor]:
+    """The caches of a window."""
+    return encoded(
+        family, weights, source, tf.zeros([1], tf.int32), positions=family.max_source_length
     )
 
 
@@ -101,17 +108,14 @@ def test_alignment_has_the_references_attention_to_the_source(loaded: Loaded) ->
 def test_the_weights_that_only_the_encoder_reads_are_known(loaded: Loaded) -> None:
     # Everything else taken away, the encoder still runs, and the decoder without those.
     of_encoder = {n: w for n, w in loaded.weights.items() if loaded.family.is_of_encoder(n)}
-    keys, values = loaded.family.encode(
-        Weights(of_encoder, DeviceKind.CPU), loaded.source, tf.zeros([1], tf.int32)
-    )
+    source = whole_source(loaded.family, Weights(of_encoder, DeviceKind.CPU), loaded.source)
     rest = {n: w for n, w in loaded.weights.items() if n not in of_encoder}
     tokens = tf.constant(loaded.arrays["token_ids"][np.newaxis])
     _, logprobs = alignment_scores(
         loaded.family,
         Weights(rest, DeviceKind.CPU),
         tokens,
-        keys=keys,
-        values=values,
+        source=source,
         heads=[(0, 0)],
         text_tokens=EVERYTHING,
     )

@@ -25,7 +25,11 @@ import shaperouter_service
 from harness.tight import Case, tight_signatures
 from harness.waiting import wait_until
 from shaperouter_service.decoding import Options
-from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
+from shaperouter_service.decoding.attention import (
+    PromptAttention,
+    SourceAttention,
+    SourceCaches,
+)
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.run_events import (
@@ -35,7 +39,7 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
 )
 from shaperouter_service.graphs import Graph, GraphState
-from shaperouter_service.models import EncoderDecoder, Model
+from shaperouter_service.models import EncoderDecoder, Family, Model, Weights
 from shaperouter_service.models.t5 import T5
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
@@ -139,13 +143,31 @@ def last_logits(model: Model, prompt: tf.Tensor, source: Sequence[int] = ()) -> 
 
 
 def prompt_attention(model: Model, length: int, source: Sequence[int] = ()) -> PromptAttention:
-    """The attention of a prompt that is read whole, and to its source if it has one."""
-    family = model.family
-    shape = [1, family.heads, length, family.head_size]
-    empty = [tf.zeros(shape, model.dtype)] * family.layers
-    return PromptAttention(
-        list(empty), list(empty), tf.constant(0), length, source_attention(model, source)
-    )
+    """The attention of one prompt that is read whole, and of its source if it has one."""
+    caches = empty_caches(model.family, length, model.dtype)
+    return PromptAttention(caches, tf.constant(0), length, source_attention(model, source))
+
+
+def empty_caches(family: Family, length: int, dtype: tf.DType = tf.float32) -> list[tf.Tensor]:
+    """A stack of keys and one of values for one row."""
+    shape = [1, family.layers, family.heads, length, family.head_size]
+    return [tf.zeros(shape, dtype), tf.zeros(shape, dtype)]
+
+
+def encoded(
+    family: EncoderDecoder,
+    weights: Weights,
+    source: tf.Tensor,
+    lengths: tf.Tensor,
+    *,
+    positions: int,
+    dtype: tf.DType = tf.float32,
+) -> list[tf.Tensor]:
+    """The caches of one source, computed without any graph or batch."""
+    keep = SourceCaches(empty_caches(family, positions, dtype))
+    family.encode(weights, source, lengths, keep)
+    caches: list[tf.Tensor] = keep.caches
+    return caches
 
 
 def source_attention(model: Model, source: Sequence[int]) -> SourceAttention | None:
@@ -153,8 +175,16 @@ def source_attention(model: Model, source: Sequence[int]) -> SourceAttention | N
     if not isinstance(model.family, EncoderDecoder) or not source:
         return None
     lengths = tf.constant([len(source)])
-    keys, values = model.family.encode(model.weights, tf.constant([source]), lengths)
-    return SourceAttention(keys, values, lengths)
+    sources = tf.constant([source])
+    caches = encoded(
+        model.family,
+        model.weights,
+        sources,
+        lengths,
+        positions=len(source),
+        dtype=model.dtype,
+    )
+    return SourceAttention(caches, lengths)
 
 
 def assert_equals(collected: "Collected", case: dict[str, Any]) -> None:

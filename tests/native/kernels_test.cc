@@ -235,15 +235,16 @@ class AttentionCase {
   AttentionCase(size_t rows, size_t heads, size_t queries, size_t places, size_t size, bool causal,
                 unsigned seed)
       : query_(rows * heads * queries * size),
-        keys_(rows * heads * places * size),
+        keys_(kLayers * rows * heads * places * size),
         values_(keys_.size()),
+        bias_(rows * heads * queries * places),
         shares_(rows * heads * queries * places),
         out_(query_.size()),
         ends_(rows),
         visible_(new bool[rows * queries * places]) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1, 1);
-    for (Floats* floats : {&query_, &keys_, &values_}) {
+    for (Floats* floats : {&query_, &keys_, &values_, &bias_}) {
       for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
     }
     // Before the first place, in the middle, and beyond the last.
@@ -251,10 +252,23 @@ class AttentionCase {
       end = static_cast<int32_t>(random() % (places + 4)) - 2;
     }
     for (size_t at = 0; at < rows * queries * places; ++at) visible_[at] = random() % 3 > 0;
-    attention_ = {rows,          heads,          queries,      places,
-                  size,          query_.data(),  keys_.data(), values_.data(),
-                  ends_.data(),  causal,         seed % 2 ? visible_.get() : nullptr,
-                  0.25f,         shares_.data(), out_.data()};
+    const size_t of_layer = heads * places * size;
+    attention_ = {rows,
+                  heads,
+                  queries,
+                  places,
+                  size,
+                  query_.data(),
+                  keys_.data() + kLayer * of_layer,
+                  values_.data() + kLayer * of_layer,
+                  kLayers * of_layer,
+                  ends_.data(),
+                  causal,
+                  seed % 2 ? visible_.get() : nullptr,
+                  seed % 4 < 2 ? bias_.data() : nullptr,
+                  0.25f,
+                  shares_.data(),
+                  out_.data()};
   }
 
   const Attention& attention() const { return attention_; }
@@ -273,14 +287,17 @@ class AttentionCase {
       double total = 0;
       expected.assign(a.size, 0);
       for (size_t place = 0; place < a.places; ++place) {
-        const size_t cached = (head * a.places + place) * a.size;
+        const size_t cached =
+            row * a.row_stride + (head % a.heads * a.places + place) * a.size;
         double score = 0;
         for (size_t d = 0; d < a.size; ++d) {
-          score += static_cast<double>(query_[at * a.size + d]) * keys_[cached + d];
+          score += static_cast<double>(query_[at * a.size + d]) * a.keys[cached + d];
         }
-        const double weight = seen(place) ? std::exp(score * a.scale) : 0;
+        score *= a.scale;
+        if (a.bias != nullptr) score += a.bias[at * a.places + place];
+        const double weight = seen(place) ? std::exp(score) : 0;
         total += weight;
-        for (size_t d = 0; d < a.size; ++d) expected[d] += weight * values_[cached + d];
+        for (size_t d = 0; d < a.size; ++d) expected[d] += weight * a.values[cached + d];
       }
       for (size_t d = 0; d < a.size; ++d) {
         const double value = total > 0 ? expected[d] / total : 0;
@@ -290,7 +307,10 @@ class AttentionCase {
   }
 
  private:
-  Floats query_, keys_, values_, shares_, out_;
+  // Caches have several layers, one of which is attended to.
+  static constexpr size_t kLayers = 3, kLayer = 1;
+
+  Floats query_, keys_, values_, bias_, shares_, out_;
   std::vector<int32_t> ends_;
   std::unique_ptr<bool[]> visible_;
   Attention attention_;
@@ -376,8 +396,10 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
                            query.data(),
                            caches.data(),
                            caches.data() + kPlaces * kSize,
+                           kPlaces * kSize,
                            &end,
                            true,
+                           nullptr,
                            nullptr,
                            0.25f,
                            shares.data(),

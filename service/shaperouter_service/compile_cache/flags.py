@@ -5,7 +5,7 @@ TensorFlow reads them when it is imported, so this module must be used before.
 
 import os
 
-# A directory in TensorFlow's own file system, which is in memory; see `graphs.staging`.
+# A directory in TensorFlow's own file system, which is in memory; see `graphs.xla_cache_dir`.
 DIRECTORY = "ram://shaperouter"
 
 _FLAG = f"--tf_xla_persistent_cache_directory={DIRECTORY}"

@@ -30,7 +30,7 @@ class Aligned(NamedTuple):
 class AlignProgram(Program):
     """Reads transcripts of up to P tokens, of rows of a batch whose sources have been read.
 
-    It changes nothing of the batch. Its tape is not looked at.
+    It changes nothing of the batch, and does not read the caches of tokens.
     """
 
     def __init__(
@@ -124,7 +124,6 @@ class AlignProgram(Program):
         """
         weights = self.model.weights.read()
         values = caches.read(handles, self.model, self._source_shapes)
-        layers = self._family.layers
 
         def read(index: tf.Tensor, aligned: Aligned) -> tuple[tf.Tensor, Aligned]:
             del aligned
@@ -132,8 +131,7 @@ class AlignProgram(Program):
                 self._family,
                 weights,
                 tokens,
-                keys=values[:layers],
-                values=values[layers:],
+                source=values,
                 heads=self._heads,
                 text_tokens=self._text_tokens,
             )

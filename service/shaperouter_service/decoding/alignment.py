@@ -1,13 +1,14 @@
-"""What tells when each token of a transcript was said: attention to the source, all at once.
+"""How attention tells when the words of a transcript were said.
 
-Some heads of Whisper's decoder attend to the place of the source that the next token is about. The
-transcript is read once more for their scores; `transcription.words` makes times of these.
+Some heads of Whisper's decoder attend to the position of the source that the next token is about.
+The transcript is read once more for their scores; `transcription.words` makes times of these.
 """
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.attention import LayerCaches
 from shaperouter_service.models.family import EncoderDecoder
 from shaperouter_service.models.layers import attention
 from shaperouter_service.models.weights import Weights
@@ -18,8 +19,7 @@ def alignment_scores(
     weights: Weights,
     token_ids: tf.Tensor,
     *,
-    keys: Sequence[tf.Tensor],
-    values: Sequence[tf.Tensor],
+    source: list[tf.Tensor],
     heads: Sequence[tuple[int, int]],
     text_tokens: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -29,8 +29,7 @@ def alignment_scores(
         family: Of the model.
         weights: As named by its `read_weights`.
         token_ids: [R, P] int32; padding behind a transcript changes nothing before it.
-        keys: Of each layer, what `encode` made of the source: [R, H, S, D].
-        values: Likewise.
+        source: Caches of what `encode` made of the source; see `LayerCaches`.
         heads: A of them, each as a layer and a head.
         text_tokens: How many ids, from 0, are of text; others are left out of probabilities.
 
@@ -38,38 +37,42 @@ def alignment_scores(
         Scores [R, A, P, S] float32, before the softmax over S; and [R, P - 1] float32,
         log-probabilities of all tokens but the first.
     """
-    attend = _Listening(keys, values, heads, token_ids.shape[1])
+    attend = _AlignmentAttention(family, token_ids.shape, source, heads)
     positions = tf.broadcast_to(attend.positions, token_ids.shape)
     hidden = family.forward(weights, token_ids, positions, attend)
     logits = family.logits(weights, hidden[:, :-1])[:, :, :text_tokens]
     chosen = tf.gather(logits, tf.minimum(token_ids[:, 1:], text_tokens - 1), batch_dims=2)
     logprobs = chosen - tf.reduce_logsumexp(logits, axis=-1)
-    return tf.stack([attend.scores[head] for head in heads], axis=1), logprobs
+    return attend.scores(), logprobs
 
 
-class _Listening:
-    """Attention of a whole transcript that keeps the scores of some heads.
+class _AlignmentAttention:
+    """Attention of a whole transcript that keeps the queries of some heads to the source.
 
     Attributes:
+        layer: Index of the layer that runs now.
+        caches: Those queries, scaled: [R, A, P, D].
         positions: See `AttendWithSource`.
-        scores: By layer and head, [R, P, S].
     """
 
     def __init__(
         self,
-        keys: Sequence[tf.Tensor],
-        values: Sequence[tf.Tensor],
+        family: EncoderDecoder,
+        shape: Sequence[int],
+        source: list[tf.Tensor],
         heads: Sequence[tuple[int, int]],
-        tokens: int,
     ) -> None:
-        self._keys, self._values, self._heads = keys, values, heads
+        rows, tokens = shape
+        self._source = LayerCaches(source)
+        self._layers, self._heads = (list(column) for column in zip(*heads, strict=True))
+        self.layer: int | tf.Tensor = 0
+        self.caches = tf.zeros([rows, len(heads), tokens, family.head_size], source[0].dtype)
+        self._scale = 1.0
         self.positions = tf.range(tokens)[tf.newaxis]
         self._causal = self.positions <= tf.transpose(self.positions)  # [P, P]
-        self.scores: dict[tuple[int, int], tf.Tensor] = {}
 
     def __call__(
         self,
-        layer: int,
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
@@ -78,15 +81,22 @@ class _Listening:
         bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Attend`."""
-        del layer
         return attention(query, key, value, self._causal, scale, bias=bias)
 
-    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+    def to_source(self, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource`."""
-        keys = self._keys[layer]
-        for wanted, head in self._heads:
-            if wanted == layer:
-                product = tf.matmul(query[:, head], keys[:, head], transpose_b=True)
-                self.scores[layer, head] = tf.cast(product, tf.float32) * scale
+        self._scale = scale
+        is_here = tf.equal(self._layers, self.layer)[:, tf.newaxis, tf.newaxis]
+        self.caches = tf.where(is_here, tf.gather(query, self._heads, axis=1), self.caches)
+        self._source.layer = self.layer
         everything = tf.ones([1, 1, 1, 1], tf.bool)
-        return attention(query, keys, self._values[layer], everything, scale)
+        return attention(query, *self._source.read(), everything, scale)
+
+    def scores(self) -> tf.Tensor:
+        """[R, A, P, S] float32, after the last layer."""
+        keys = []
+        for layer, head in zip(self._layers, self._heads, strict=True):
+            self._source.layer = layer
+            keys.append(self._source.stacks[0][:, self._source.layer_in_stack, head])
+        product = tf.matmul(self.caches, tf.stack(keys, axis=1), transpose_b=True)
+        return tf.cast(product, tf.float32) * self._scale

@@ -1,126 +1,194 @@
 """Attention over the caches of a batch: what families call as `Attend`.
 
-A request's cache is a tape of T places. A token of the prompt takes one place, shared by all
-beams; a step takes B, one for the newest token of each hypothesis. Nothing on the tape ever moves:
-when hypotheses are dropped and split, only their lineage changes, which is the mask of the places
+A request's cache has T positions. A token of the prompt takes one position, which all beams share;
+a step takes B, one for the newest token of each hypothesis. Nothing in a cache ever moves: when
+hypotheses are dropped and split, only their lineage changes, which is the mask of the positions
 they see.
 
-Where a model's weights are packed for the native kernels, these attend, too: what a tape has room
-for costs nothing then, so a long cover is as fast as a tight one. XLA, which computes all that
-there is room for, does the rest: what has a bias, and every other device.
+A cache holds stacks of layers, [R, L, H, T, D]: with the native kernels one stack with all layers,
+which a graph loops over, elsewhere a stack of one for each layer. The kernels attend to a layer of
+the stack in place, and read no unused position, so a long cover is as fast as a tight one.
 """
 
+from typing import Any, TypeAlias
+
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
 
 from shaperouter_service import kernels
+from shaperouter_service.decoding.tf_internals import dynamic_update_slice
 from shaperouter_service.models.layers import attention
+
+Layer: TypeAlias = int | tf.Tensor
+
+
+class LayerCaches:
+    """Keys and values of all layers.
+
+    Attributes:
+        layer: Index of the layer that runs now.
+        caches: Stacks of keys, and then as many stacks of values: [R, L, H, T, D].
+    """
+
+    def __init__(self, caches: list[tf.Tensor]) -> None:
+        """Takes caches as they are."""
+        self.layer: Layer = 0
+        self.caches: Any = list(caches)
+
+    @property
+    def length(self) -> int:
+        """T."""
+        length: int = self.caches[0].shape[3]
+        return length
+
+    @property
+    def layer_in_stack(self) -> Layer:
+        """Index of the current layer in its stack."""
+        return self.layer if self._stacks == 1 else 0
+
+    @property
+    def stacks(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The stacks that have the keys and the values of the current layer."""
+        keys, values = self._indices
+        return self.caches[keys], self.caches[values]
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Keys and values of the current layer, [R, H, T, D]; copies them out of a large stack."""
+        keys, values = self.stacks
+        return keys[:, self.layer_in_stack], values[:, self.layer_in_stack]
+
+    def write_piece(self, start: Layer, key: tf.Tensor, value: tf.Tensor) -> None:
+        """Puts keys and values [R, H, P, D] at P positions from `start`."""
+        for index, new in zip(self._indices, (key, value), strict=True):
+            at = tf.stack([0, self.layer_in_stack, 0, start, 0])
+            self._put(index, dynamic_update_slice(self.caches[index], new[:, tf.newaxis], at))
+
+    def write_at(self, positions: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> None:
+        """Puts keys and values [R, H, B, D] at positions [R, B]."""
+        rows, heads, beams, _ = key.shape
+        row, head, _ = tf.meshgrid(
+            tf.range(rows), tf.range(heads), tf.range(beams), indexing="ij"
+        )  # [R, H, B]
+        layer = tf.fill(row.shape, self.layer_in_stack)
+        position = tf.broadcast_to(positions[:, tf.newaxis], row.shape)
+        # One scatter: XLA updates it in place, and compiles it faster than a write for each row.
+        at = tf.stack([row, layer, head, position], axis=-1)  # [R, H, B, 4]
+        for index, new in zip(self._indices, (key, value), strict=True):
+            self._put(index, tf.tensor_scatter_nd_update(self.caches[index], at, new))
+
+    @property
+    def _stacks(self) -> int:
+        return len(self.caches) // 2
+
+    @property
+    def _indices(self) -> tuple[int, int]:
+        keys = 0 if self._stacks == 1 else self.layer
+        return keys, self._stacks + keys
+
+    def _put(self, index: int, stack: tf.Tensor) -> None:
+        self.caches = [*self.caches[:index], stack, *self.caches[index + 1 :]]
+
+
+class SourceCaches(LayerCaches):
+    """What the decoder attends to of sources, on its way into the caches; a `KeepSource`."""
+
+    def __call__(self, key: tf.Tensor, value: tf.Tensor) -> None:
+        """See `KeepSource`."""
+        self.write_piece(0, key, value)
 
 
 class SourceAttention:
     """Attention over what an encoder has made of each row's source, which nothing changes."""
 
     def __init__(
-        self,
-        keys: list[tf.Tensor],
-        values: list[tf.Tensor],
-        lengths: tf.Tensor,
-        *,
-        is_native: bool = False,
+        self, caches: list[tf.Tensor], lengths: tf.Tensor, *, is_native: bool = False
     ) -> None:
         """Takes the caches as they are.
 
         Args:
-            keys: Of each layer, [R, H, S, D].
-            values: Of each layer, [R, H, S, D].
-            lengths: [R] int32, the first places, which alone are attended to.
+            caches: See `LayerCaches`; T is S.
+            lengths: [R] int32, the number of positions, from the first, that are attended to.
             is_native: Whether the native kernels attend.
         """
-        self._keys, self._values = keys, values
+        self._caches = LayerCaches(caches)
         self._lengths = lengths
         self._is_native = is_native
-        places = tf.range(keys[0].shape[2])
-        self._visible = (places < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
+        visible = tf.range(self._caches.length) < lengths[:, tf.newaxis]
+        self._visible = visible[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
 
-    def __call__(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+    def __call__(self, layer: Layer, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource.to_source`."""
-        keys, values = self._keys[layer], self._values[layer]
+        caches = self._caches
+        caches.layer = layer
         if self._is_native:
-            return kernels.attend(query, keys, values, self._lengths, scale)
-        return attention(query, keys, values, self._visible, scale)
+            keys, values = caches.stacks
+            return kernels.attend(
+                query, keys, values, self._lengths, scale, layer=caches.layer_in_stack
+            )
+        return attention(query, *caches.read(), self._visible, scale)
 
 
-class _TapeAttention:
-    """What the two below share.
-
-    Attributes:
-        keys: Of each layer, [R, H, T, D].
-        values: Of each layer, [R, H, T, D].
-    """
+class _CacheAttention(LayerCaches):
+    """What the two below share."""
 
     def __init__(
-        self, keys: list[tf.Tensor], values: list[tf.Tensor], source: SourceAttention | None
+        self, caches: list[tf.Tensor], source: SourceAttention | None, *, is_native: bool
     ) -> None:
-        self.keys, self.values = keys, values
+        super().__init__(caches)
         self._source = source
+        self._is_native = is_native
 
-    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
+    def to_source(self, query: tf.Tensor, scale: float) -> tf.Tensor:
         """See `AttendWithSource`."""
         if self._source is None:
             raise TypeError("a decoder that attends to a source needs a source")
-        return self._source(layer, query, scale)
+        return self._source(self.layer, query, scale)
+
+    def _attend(self, query: tf.Tensor, ends: tf.Tensor, scale: float, **masks: Any) -> tf.Tensor:
+        keys, values = self.stacks
+        layer = self.layer_in_stack
+        return kernels.attend(query, keys, values, ends, scale, layer=layer, **masks)
 
 
-class StepAttention(_TapeAttention):
-    """Attention of the newest token of each hypothesis, which is appended to its row's tape."""
+class StepAttention(_CacheAttention):
+    """Attention of the newest token of each hypothesis, which is appended to its row's cache."""
 
     def __init__(
         self,
-        keys: list[tf.Tensor],
-        values: list[tf.Tensor],
+        caches: list[tf.Tensor],
         *,
-        prompt_places: tf.Tensor,
+        prompt_lengths: tf.Tensor,
         starts: tf.Tensor,
         visible: tf.Tensor,
         source: SourceAttention | None = None,
         is_native: bool = False,
     ) -> None:
-        """Takes the tape as it is before the step.
+        """Takes the caches as they are before the step.
 
         Args:
-            keys: Of each layer, [R, H, T, D].
-            values: Of each layer, [R, H, T, D].
-            prompt_places: [R] int32, first places, each of which has one token.
-            starts: [R] int32, the first of the B places of the newest tokens.
-            visible: [R, B, T], places that hypotheses see, the newest tokens' among them.
+            caches: See `LayerCaches`.
+            prompt_lengths: [R] int32, the number of positions, from the first, that have one token.
+            starts: [R] int32, the first of the B positions of the newest tokens.
+            visible: [R, B, T], positions that hypotheses see, the newest tokens' among them.
             source: What an encoder made of the source, if there is one.
             is_native: Whether the native kernels attend.
         """
-        super().__init__(keys, values, source)
-        rows, beams, _ = visible.shape
-        self._is_native = is_native
-        self._prompt_places = prompt_places
-        heads = keys[0].shape[1]
-        row, head, beam = tf.meshgrid(
-            tf.range(rows), tf.range(heads), tf.range(beams), indexing="ij"
-        )
-        place = starts[:, tf.newaxis, tf.newaxis] + beam
-        # One scatter: XLA updates it in place, and compiles it faster than a write for each row.
-        self._places = tf.stack([row, head, place], axis=-1)  # [R, H, B, 3]
-        self._visible = visible  # [R, B, T]
+        super().__init__(caches, source, is_native=is_native)
+        self._prompt_lengths = prompt_lengths
+        beams = visible.shape[1]
+        self._newest = starts[:, tf.newaxis] + tf.range(beams)  # [R, B]
+        self._visible = visible
         self._ends = starts + beams
 
     @property
     def positions(self) -> tf.Tensor:
         """See `AttendWithSource`; [R, T]."""
         _, beams, length = self._visible.shape
-        place, prompt_places = tf.range(length), self._prompt_places[:, tf.newaxis]
-        steps = (place - prompt_places) // beams
-        return tf.where(place < prompt_places, place, prompt_places + steps)
+        position, prompt_lengths = tf.range(length), self._prompt_lengths[:, tf.newaxis]
+        steps = (position - prompt_lengths) // beams
+        return tf.where(position < prompt_lengths, position, prompt_lengths + steps)
 
     def __call__(
         self,
-        layer: int,
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
@@ -129,61 +197,53 @@ class StepAttention(_TapeAttention):
         bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Attend`; P = B."""
-        for caches, new in ((self.keys, key), (self.values, value)):
-            caches[layer] = tf.tensor_scatter_nd_update(caches[layer], self._places, new)
-        keys, values = self.keys[layer], self.values[layer]
+        self.write_at(self._newest, key, value)
         visible = self._visible
-        if self._is_native and bias is None:
-            # One hypothesis sees all that there is.
+        if self._is_native:
+            # One hypothesis sees everything.
             seen = None if visible.shape[1] == 1 else visible
-            return kernels.attend(query, keys, values, self._ends, scale, visible=seen)
-        return attention(query, keys, values, visible[:, tf.newaxis], scale, bias=bias)
+            return self._attend(query, self._ends, scale, visible=seen, bias=bias)
+        return attention(query, *self.read(), visible[:, tf.newaxis], scale, bias=bias)
 
 
-class PromptAttention(_TapeAttention):
+class PromptAttention(_CacheAttention):
     """Attention of a piece of P prompt tokens over what lies before them and over themselves.
 
     Prompts are padded at the end, so the causal mask alone hides padding: a real token sees only
-    what lies before it. What padding leaves on the tape is overwritten before anything sees it.
+    what lies before it. What padding leaves in the cache is overwritten before anything sees it.
     """
 
     def __init__(
         self,
-        keys: list[tf.Tensor],
-        values: list[tf.Tensor],
+        caches: list[tf.Tensor],
         start: tf.Tensor,
         tokens: int,
         source: SourceAttention | None = None,
         *,
         is_native: bool = False,
     ) -> None:
-        """Takes the tape as it is before the piece.
+        """Takes the caches as they are before the piece.
 
         Args:
-            keys: Of each layer, [R, H, T, D].
-            values: Of each layer, [R, H, T, D].
-            start: int32, the first of the places that the piece is written to.
-            tokens: P, how many those are.
+            caches: See `LayerCaches`.
+            start: int32, the first of the positions that the piece is written to.
+            tokens: P, the number of these positions.
             source: What an encoder made of the source, if there is one.
             is_native: Whether the native kernels attend.
         """
-        super().__init__(keys, values, source)
+        super().__init__(caches, source, is_native=is_native)
         self._start = start
-        self._is_native = is_native
-        rows, _, length, _ = keys[0].shape
-        self._is_whole = tokens == length
-        self._ends = tf.fill([rows], start + tokens)
-        place = start + tf.range(tokens)
-        self._visible = tf.range(length) <= place[:, tf.newaxis]  # [P, T]
+        self._ends = tf.fill([caches[0].shape[0]], start + tokens)
+        position = start + tf.range(tokens)
+        self._visible = tf.range(self.length) <= position[:, tf.newaxis]  # [P, T]
 
     @property
     def positions(self) -> tf.Tensor:
         """See `AttendWithSource`; [1, T]."""
-        return tf.range(self._visible.shape[1])[tf.newaxis]
+        return tf.range(self.length)[tf.newaxis]
 
     def __call__(
         self,
-        layer: int,
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
@@ -192,13 +252,7 @@ class PromptAttention(_TapeAttention):
         bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Attend`."""
-        for caches, new in ((self.keys, key), (self.values, value)):
-            caches[layer] = new if self._is_whole else self._write(caches[layer], new)
-        keys, values = self.keys[layer], self.values[layer]
-        if self._is_native and bias is None:
-            return kernels.attend(query, keys, values, self._ends, scale, causal=True)
-        return attention(query, keys, values, self._visible, scale, bias=bias)
-
-    def _write(self, cache: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        zero = tf.zeros([], tf.int32)
-        return dynamic_update_slice(cache, new, tf.stack([zero, zero, self._start, zero]))
+        self.write_piece(self._start, key, value)
+        if self._is_native:
+            return self._attend(query, self._ends, scale, causal=True, bias=bias)
+        return attention(query, *self.read(), self._visible, scale, bias=bias)

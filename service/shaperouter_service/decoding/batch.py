@@ -24,8 +24,8 @@ class Batch:
         model: The model of the requests.
         rows: R.
         beams: B, hypotheses of each row; 1 without beam search.
-        length: T, places of the tape.
-        source_length: S, places of the source; 0 without an encoder.
+        length: T, positions for tokens.
+        source_length: S, positions for the source; 0 without an encoder.
         caches: Keys and values, on the device.
         state: Tokens and scores, on the host.
         options: On the host; `begin`, `reshape` and `copy_row` alone change them.
@@ -177,7 +177,7 @@ class Batch:
             strict=True,
         ):
             ours[row] = 0
-            # They differ in nothing but the number of tokens or places, which come last.
+            # They differ in nothing but the number of tokens or positions, which come last.
             fits = min(ours.shape[-1], theirs.shape[-1])
             if ours.ndim == 1:
                 ours[row] = theirs[source_row]

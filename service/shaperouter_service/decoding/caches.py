@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.ops import gen_resource_variable_ops as resources
 
+from shaperouter_service.decoding.tf_internals import (
+    assign_variable,
+    new_variable,
+    read_variable,
+    variable_shape,
+)
 from shaperouter_service.models import Model
 
 
@@ -21,8 +25,8 @@ class Shape(NamedTuple):
 
     Attributes:
         rows: R.
-        length: T, places of the tape.
-        source_length: S, places of the source; 0 without an encoder.
+        length: T, positions for tokens.
+        source_length: S, positions for the source; 0 without an encoder.
     """
 
     rows: int
@@ -31,27 +35,28 @@ class Shape(NamedTuple):
 
 
 class Caches:
-    """The caches of R rows: of tapes, and of sources if the model has an encoder.
+    """The caches of R rows: of tokens, and of sources if the model has an encoder.
 
     Only one thread may use them at a time.
 
     Attributes:
-        tape: Handles of each layer's keys, then of each layer's values: [R, H, T, D].
-        source: Likewise, of what each layer attends to of the source: [R, H, S, D].
+        tokens: Handles of stacks of layers' keys, then of their values: [R, L, H, T, D]. One stack
+            has all layers if the model's weights are stacked; otherwise each layer has its own.
+        source: Likewise, of what layers attend to of the source: [R, L, H, S, D].
         bytes: Memory they take.
     """
 
     def __init__(
         self, model: Model, shape: Shape, *, source: list[tf.Tensor] | None = None
     ) -> None:
-        """Allocates them, as zeros, but for those of sources that there are already."""
+        """Allocates zeros, except for caches of sources that are given."""
         self._model, self._shape = model, shape
-        self.tape = _zeros(tape_shapes(model, shape), model.dtype)
+        self.tokens = _zeros(token_shapes(model, shape), model.dtype)
         self.source = _zeros(source_shapes(model, shape), model.dtype) if source is None else source
 
     @property
     def shape(self) -> Shape:
-        """That they have now."""
+        """Their current shape."""
         return self._shape
 
     @property
@@ -71,7 +76,7 @@ class Caches:
         self._shape = shape
         # Sources most often keep their shape, and are large.
         same_rows = shape.rows == rows and list(kept) == list(range(rows))
-        caches = (self.tape, shape.length), (self.source, shape.source_length)
+        caches = (self.tokens, shape.length), (self.source, shape.source_length)
         for (handles, length), old_length in zip(caches, lengths, strict=True):
             if handles and not (same_rows and length == old_length):
                 _reshape(len(handles), self._model.dtype)(
@@ -82,7 +87,7 @@ class Caches:
                 )
 
     def copy_source(self, row: int) -> "Caches":
-        """Copies the source of a row to caches of one row, with a tape of one place."""
+        """Copies the source of a row to caches of one row, with one position for tokens."""
         copied = Caches(self._model, Shape(1, 1, self._shape.source_length))
         copied.copy_row(0, self, row)
         return copied
@@ -95,10 +100,10 @@ class Caches:
         return Caches(self._model, shape, source=self.source)
 
     def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
-        """Copies a row of other caches, as many of its places as fit."""
-        handles = [*self.tape, *self.source]
+        """Copies a row of other caches, as many of its positions as fit."""
+        handles = [*self.tokens, *self.source]
         _copy_row(len(handles), self._model.dtype)(
-            tf.constant(row), tf.constant(other_row), *handles, *other.tape, *other.source
+            tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
         )
 
 
@@ -106,30 +111,30 @@ def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
     """Handles of new variables, which live as long as these."""
     if not shapes:
         return []
-    # Without Python's class around each: with it, those of 12 layers take 14 ms instead of 2. Their
-    # shape is unknown, for `reshape` to change; graphs are compiled for the shape they have.
-    handles = [
-        resources.var_handle_op(
-            dtype=dtype, shape=tf.TensorShape(None), shared_name=context.anonymous_name()
-        )
-        for _ in shapes
-    ]
+    # Without Python's class around each: with it, those of 12 layers take 14 ms instead of 2.
+    # Graphs are compiled for the shapes that they have, and `reshape` changes these.
+    handles = [new_variable(dtype) for _ in shapes]
     _clear(len(handles), dtype)(tf.constant(shapes, tf.int32), *handles)
     return handles
 
 
-def tape_shapes(model: Model, shape: Shape) -> list[list[int]]:
-    """Of the caches of tapes, in the order of their handles."""
-    family = model.family
-    return [[shape.rows, family.heads, shape.length, family.head_size]] * (2 * family.layers)
+def token_shapes(model: Model, shape: Shape) -> list[list[int]]:
+    """Shapes of the caches of tokens, in the order of their handles."""
+    return _shapes(model, shape.rows, shape.length)
 
 
 def source_shapes(model: Model, shape: Shape) -> list[list[int]]:
-    """Of the caches of sources, in the order of their handles; none without an encoder."""
-    family = model.family
-    if not family.max_source_length:
+    """Shapes of the caches of sources, in the order of their handles; none without an encoder."""
+    if not model.family.max_source_length:
         return []
-    return [[shape.rows, family.heads, shape.source_length, family.head_size]] * (2 * family.layers)
+    return _shapes(model, shape.rows, shape.source_length)
+
+
+def _shapes(model: Model, rows: int, length: int) -> list[list[int]]:
+    family = model.family
+    # Rows come first, so that a row is one piece of memory.
+    in_stack, stacks = (family.layers, 1) if model.weights.is_packed else (1, family.layers)
+    return [[rows, in_stack, family.heads, length, family.head_size]] * (2 * stacks)
 
 
 def prepare(model: Model) -> None:
@@ -148,10 +153,10 @@ def prepare(model: Model) -> None:
 def _clear(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunction:
     def clear(shapes: tf.Tensor, *handles: tf.Tensor) -> None:
         for shape, handle in zip(tf.unstack(shapes), handles, strict=True):
-            resources.assign_variable_op(handle, tf.zeros(shape, dtype))
+            assign_variable(handle, tf.zeros(shape, dtype))
 
     return tf.function(clear, autograph=False).get_concrete_function(
-        tf.TensorSpec([caches, 4], tf.int32), *_handle_specs(caches)
+        tf.TensorSpec([caches, 5], tf.int32), *_handle_specs(caches)
     )
 
 
@@ -159,11 +164,11 @@ def _clear(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFuncti
 def _reshape(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunction:
     def reshape(kept: tf.Tensor, rows: tf.Tensor, length: tf.Tensor, *handles: tf.Tensor) -> None:
         for handle in handles:
-            # [R, H, T, D]
-            values = tf.gather(resources.read_variable_op(handle, dtype), kept)[:, :, :length]
+            # [R, L, H, T, D]
+            values = tf.gather(read_variable(handle, dtype), kept)[:, :, :, :length]
             found = tf.shape(values)
-            padding = [[0, rows - found[0]], [0, 0], [0, length - found[2]], [0, 0]]
-            resources.assign_variable_op(handle, tf.pad(values, padding))
+            padding = [[0, rows - found[0]], [0, 0], [0, 0], [0, length - found[3]], [0, 0]]
+            assign_variable(handle, tf.pad(values, padding))
 
     scalar = tf.TensorSpec([], tf.int32)
     return tf.function(reshape, autograph=False).get_concrete_function(
@@ -175,16 +180,16 @@ def _reshape(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunc
 def _copy_row(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunction:
     def copy_row(row: tf.Tensor, source_row: tf.Tensor, *handles: tf.Tensor) -> None:
         for handle, source in zip(handles[:caches], handles[caches:], strict=True):
-            length = resources.variable_shape(handle)[2]
-            # [1, H, T, D]
-            values = resources.read_variable_op(source, dtype)[source_row : source_row + 1]
-            values = values[:, :, :length]
-            lacking = length - tf.shape(values)[2]
+            length = variable_shape(handle)[3]
+            # [1, L, H, T, D]
+            values = read_variable(source, dtype)[source_row : source_row + 1]
+            values = values[:, :, :, :length]
+            lacking = length - tf.shape(values)[3]
             # Of a whole row this is a copy of memory; assigning a part takes ten times as long.
             tf.raw_ops.ResourceScatterUpdate(
                 resource=handle,
                 indices=row[tf.newaxis],
-                updates=tf.pad(values, [[0, 0], [0, 0], [0, lacking], [0, 0]]),
+                updates=tf.pad(values, [[0, 0], [0, 0], [0, 0], [0, lacking], [0, 0]]),
             )
 
     scalar = tf.TensorSpec([], tf.int32)
@@ -202,7 +207,7 @@ def read(
 ) -> list[tf.Tensor]:
     """In a graph: the caches' values, of static shapes."""
     return [
-        tf.ensure_shape(resources.read_variable_op(handle, model.dtype), shape)
+        tf.ensure_shape(read_variable(handle, model.dtype), shape)
         for handle, shape in zip(handles, shapes, strict=True)
     ]
 
@@ -210,4 +215,4 @@ def read(
 def write(handles: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> None:
     """In a graph: updates the caches."""
     for handle, value in zip(handles, values, strict=True):
-        resources.assign_variable_op(handle, value)
+        assign_variable(handle, value)

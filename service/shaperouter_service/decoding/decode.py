@@ -60,7 +60,7 @@ class DecodeProgram(Program):
             rows=rows,
             beams=beams,
             length=length,
-            source_length=model.family.source_places(length),
+            source_length=model.family.source_positions(length),
         )
         # Made once: these are as large as what they stand for.
         self._no_stopping: Any = ()
@@ -86,7 +86,7 @@ class DecodeProgram(Program):
             batch: Its state and caches become those after the steps.
             active: The rows to advance.
             steps: At most MAX_STEPS, and such that no active row comes to attend to more than T
-                places. 1 with `stopping`, which holds for one step.
+                positions. 1 with `stopping`, which holds for one step.
             stopping: Of active rows with stop strings, for each hypothesis in use a bit for each
                 token, lowest first: whether it would complete one, [ceil(V / 8)] uint8.
 
@@ -179,13 +179,11 @@ class DecodeProgram(Program):
         search: Search = Sampling() if self.beams == 1 else BeamSearch(stopping)
         # Read outside of the loop, so that weights are its constants.
         weights = self.model.weights.read()
-        tapes, layers = len(self._tape_shapes), self.model.family.layers
+        written = len(self._token_shapes)
         source = None
         if self.source_length:
-            made = caches.read(handles[tapes:], self.model, self._source_shapes)
-            source = SourceAttention(
-                made[:layers], made[layers:], state.source_lengths, is_native=weights.is_packed
-            )
+            made = caches.read(handles[written:], self.model, self._source_shapes)
+            source = SourceAttention(made, state.source_lengths, is_native=weights.is_packed)
 
         def unfinished(
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
@@ -230,25 +228,25 @@ class DecodeProgram(Program):
                 tf.constant(0),
                 state,
                 Logprobs.none(self.rows, MAX_STEPS),
-                caches.read(handles[:tapes], self.model, self._tape_shapes),
+                caches.read(handles[:written], self.model, self._token_shapes),
             ),
         )
-        caches.write(handles[:tapes], values)
+        caches.write(handles[:written], values)
         return state, logprobs
 
-    def _places(self, state: State) -> tf.Tensor:
-        """First of the B places of each row's newest tokens, [R]."""
-        steps = state.lengths - state.prompt_places
-        return state.prompt_places + self.beams * (steps - 1)
+    def _newest_positions(self, state: State) -> tf.Tensor:
+        """The first of the B positions of each row's newest tokens, [R]."""
+        steps = state.lengths - state.prompt_positions
+        return state.prompt_positions + self.beams * (steps - 1)
 
     def _extend_lineage(self, state: State) -> tuple[tf.Tensor, State]:
-        """The places that hypotheses see, their newest token's among them: [R, B, T]."""
-        first = self._places(state)
-        places = tf.range(self.length)
+        """The positions that hypotheses see, their newest token's among them: [R, B, T]."""
+        first = self._newest_positions(state)
+        positions = tf.range(self.length)
         if not state.beams:
-            return (places <= first[:, tf.newaxis])[:, tf.newaxis], state
+            return (positions <= first[:, tf.newaxis])[:, tf.newaxis], state
         own = first[:, tf.newaxis] + tf.range(self.beams)  # [R, B]
-        visible = state.beams.lineage | (places == own[..., tf.newaxis])
+        visible = state.beams.lineage | (positions == own[..., tf.newaxis])
         return visible, state._replace(beams=state.beams._replace(lineage=visible))
 
     def _forward(
@@ -264,16 +262,15 @@ class DecodeProgram(Program):
         position = tf.broadcast_to(state.lengths[:, tf.newaxis] - 1, [self.rows, self.beams])
         newest = tf.gather(state.tokens, position, batch_dims=2)  # [R, B]
         attend = StepAttention(
-            values[: family.layers],
-            values[family.layers :],
-            prompt_places=state.prompt_places,
-            starts=self._places(state),
+            values,
+            prompt_lengths=state.prompt_positions,
+            starts=self._newest_positions(state),
             visible=visible,
             source=source,
             is_native=weights.is_packed,
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
-        return family.logits(weights, hidden), [*attend.keys, *attend.values]
+        return family.logits(weights, hidden), attend.caches
 
 
 def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:

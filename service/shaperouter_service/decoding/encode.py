@@ -8,15 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.attention import SourceCaches
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.models import EncoderDecoder, Model
 
 
 class EncodeProgram(Program):
-    """Reads sources of up to S places into batches of R rows.
+    """Reads sources of up to S positions into batches of R rows.
 
-    A batch has just S places for sources, all of which are written. Its tape is not looked at.
+    A batch has just S positions for sources, and all of them are written. The caches of tokens are
+    not read.
     """
 
     def __init__(self, name: str, model: Model, *, rows: int, length: int) -> None:
@@ -31,7 +33,7 @@ class EncodeProgram(Program):
 
         Args:
             batch: Its caches get what the decoder attends to.
-            sources: By row; `State.source_lengths` says how many places they take.
+            sources: By row; `State.source_lengths` says how many positions they take.
         """
         padded, lengths = self._idle_arguments(batch)
         for row, source in sources.items():
@@ -84,15 +86,15 @@ class EncodeProgram(Program):
 
         Args:
             source: See `EncoderDecoder.source_spec`.
-            lengths: [R] int32, of the sources in places; 0 where a row has none.
+            lengths: [R] int32, of the sources in positions; 0 where a row has none.
             handles: Of the caches of sources.
         """
         weights = self.model.weights.read()
 
         def read(index: tf.Tensor, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            del values
-            keys, made = self._family.encode(weights, source, lengths)
-            return index + 1, [*keys, *made]
+            keep = SourceCaches(values)
+            self._family.encode(weights, source, lengths, keep)
+            return index + 1, keep.caches
 
         # A loop of one round or none, as in prefill and for its reasons.
         rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)

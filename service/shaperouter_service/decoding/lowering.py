@@ -1,7 +1,7 @@
-"""Programs as StableHLO: what is left of a traced function when its Python code is taken away.
+"""Programs as StableHLO: traced functions that run without their Python code.
 
-A module is text that depends on nothing but the code, the model's dimensions and the signature:
-weights are its arguments. So it can be kept, and run in another process without a trace.
+A module is text that depends only on the code, the model's dimensions and the signature, since
+weights are its arguments. So it can be cached, and run in another process without a trace.
 """
 
 import re
@@ -11,14 +11,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.ops import gen_resource_variable_ops as resources
 
 from shaperouter_service.decoding import caches
+from shaperouter_service.decoding.tf_internals import call_module, read_variable, stablehlo
 from shaperouter_service.models import DeviceKind, Model
-
-# Of the XlaCallModule operation that runs modules: what its arguments and attributes mean.
-CALL_MODULE_VERSION = 9
 
 # What modules run on, as XLA calls it.
 PLATFORMS = {DeviceKind.CPU: "CPU", DeviceKind.GPU: "CUDA"}
@@ -54,13 +50,13 @@ def lower(
     """
     names = {id(weight.handle): name for name, weight in model.weights.items()}
     return Lowered(
-        module=portable(function.experimental_get_compiler_ir(*arguments)(stage="stablehlo")),
+        module=portable(stablehlo(function, arguments)),
         weights=tuple(names[id(handle)] for handle in concrete.captured_inputs),
     )
 
 
 def portable(text: str) -> str:
-    """StableHLO alone: drops what other dialects, and only this process, have a use for."""
+    """Drops everything but StableHLO, and everything that only this process can use."""
     # The module's name, which has the number of the trace, and attributes. Aliases are among
     # these: they are made anew where a module is run.
     text = re.sub(r"^module @\S+( attributes \{.*\})? \{$", "module {", text, flags=re.MULTILINE)
@@ -107,17 +103,15 @@ def calling(
 
     def call(*arguments: Any) -> Any:
         *inputs, handles = arguments
-        flat = xla.call_module(
+        flat = call_module(
+            lowered.module,
             [
                 *tf.nest.flatten(inputs),
-                *(resources.read_variable_op(handle, model.dtype) for handle in handles),
+                *(read_variable(handle, model.dtype) for handle in handles),
                 *(model.weights[name].read_value() for name in lowered.weights),
             ],
-            version=CALL_MODULE_VERSION,
-            module=lowered.module,
-            Tout=[spec.dtype for spec in specs],
-            Sout=[spec.shape for spec in specs],
-            platforms=[PLATFORMS[DeviceKind.present()]],
+            specs,
+            PLATFORMS[DeviceKind.present()],
         )
         made = len(flat) - len(written)
         caches.write(handles[: len(written)], flat[made:])

@@ -1,8 +1,8 @@
 """The prefill graph: reads prompts into the caches of a batch.
 
-It chooses no token: the decode graph does, from the logits that are left here. So it knows of no
-option and no beam, and lanes of all beam widths share it. Of requests with a source it reads all
-but the last token, and leaves no logits: see `State.has_source`.
+It chooses no token: the decode graph does, from the logits that prefill leaves. So it knows neither
+options nor beams, and lanes of all beam widths share it. For requests with a source it reads all
+tokens but the last, and leaves no logits: see `State.has_source`.
 """
 
 import functools
@@ -28,8 +28,8 @@ class _Inputs(NamedTuple):
         tokens: [R, P] int32, the piece.
         lengths: [R] int32, tokens to read of each row in all.
         active: [R] bool, the rows to read.
-        start: int32, place of the piece's first token.
-        source_lengths: [R] int32, places of the sources; empty without any.
+        start: int32, position of the piece's first token.
+        source_lengths: [R] int32, positions of the sources; empty without any.
         rules: Of R transcripts; empty of models that make none.
         no_speech: [R] float32, see `State`.
     """
@@ -57,16 +57,16 @@ class _Made(NamedTuple):
 
 
 class PrefillProgram(Program):
-    """Reads prompts of batches of R rows and T places, P tokens a call.
+    """Reads prompts of batches of R rows and T positions, P tokens a call.
 
-    Where there is an encoder, a batch has as many places for sources as there can be: so that for
-    each rung of prompts there is one graph, and not one for each rung of sources.
+    With an encoder, a batch has the maximum number of positions for sources, so that each rung of
+    prompts has one graph, and not one for each rung of sources.
 
-    What a request that is continued has already generated is read like a prompt, but for its newest
-    token. The logits that this leaves are for nobody.
+    The tokens that a continued request has already generated are read like a prompt, except the
+    newest. Nobody uses the logits after them.
 
     Where P is T, a call reads whole prompts. Where it is less, a prompt takes several calls, and
-    those who run between them need not wait for all of it.
+    other requests can run between them.
 
     Attributes:
         piece: P, tokens of a call.
@@ -170,49 +170,37 @@ class PrefillProgram(Program):
         tokens, lengths, active, start, source_lengths, rules, no_speech = inputs
         family = self.model.family
         weights = self.model.weights.read()
-        tapes = len(self._tape_shapes)
-        values = caches.read(handles[:tapes], self.model, self._tape_shapes)
+        written = len(self._token_shapes)
+        values = caches.read(handles[:written], self.model, self._token_shapes)
         source = None
         if self.source_length:
-            made = caches.read(handles[tapes:], self.model, self._source_shapes)
-            source = SourceAttention(
-                made[: family.layers],
-                made[family.layers :],
-                source_lengths,
-                is_native=weights.is_packed,
-            )
+            made = caches.read(handles[written:], self.model, self._source_shapes)
+            source = SourceAttention(made, source_lengths, is_native=weights.is_packed)
 
         def read(
             index: tf.Tensor, made: _Made, values: list[tf.Tensor]
         ) -> tuple[tf.Tensor, _Made, list[tf.Tensor]]:
             # It is the only round; what did not depend on it, XLA would compute before the loop.
             first = start + index
-            attend = PromptAttention(
-                values[: family.layers],
-                values[family.layers :],
-                first,
-                self.piece,
-                source,
-                is_native=weights.is_packed,
-            )
+            attend = PromptAttention(values, first, self.piece, source, is_native=weights.is_packed)
             positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
             hidden = family.forward(weights, tokens, positions, attend)
 
-            def logits_after(places: tf.Tensor) -> tf.Tensor:
-                here = tf.clip_by_value(places - start, 0, self.piece - 1)
+            def logits_after(positions: tf.Tensor) -> tf.Tensor:
+                here = tf.clip_by_value(positions - start, 0, self.piece - 1)
                 return family.logits(weights, tf.gather(hidden, here, axis=1, batch_dims=1))
 
             if not self.source_length:
                 made = made._replace(logits=logits_after(lengths - 1))
             if family.has_transcript:
-                # What lies behind a prompt's end is padding, and nobody's place.
+                # What lies behind a prompt's end is padding.
                 reads = reads_no_speech(rules, start, self.piece, active)
                 reads &= rules.no_speech_place < lengths
                 found = no_speech_probability(
                     made.no_speech, reads, rules, lambda: logits_after(rules.no_speech_place)
                 )
                 made = made._replace(no_speech=found)
-            return index + 1, made, [*attend.keys, *attend.values]
+            return index + 1, made, attend.caches
 
         # The call that compiles the graph has no active row, and need not read a prompt. A loop of
         # one round or none rather than a condition: of what a condition's branches leave alone or
@@ -224,5 +212,5 @@ class PrefillProgram(Program):
             read,
             (tf.constant(0), _Made(nothing, no_speech), values),
         )
-        caches.write(handles[:tapes], values)
+        caches.write(handles[:written], values)
         return _Made(*made)

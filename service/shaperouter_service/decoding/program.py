@@ -10,19 +10,19 @@ from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.lowering import Lowered, calling, lower
-from shaperouter_service.decoding.naming import named
+from shaperouter_service.decoding.tf_internals import call_flat, named
 from shaperouter_service.models import Model
 
 
 class Program(abc.ABC):
-    """A function over batches of R rows and T places, that is traced once and compiled once.
+    """A function over batches of R rows and T positions, traced once and compiled once.
 
-    What runs is always StableHLO, just traced or kept from another process: both compile alike.
+    It always runs StableHLO, just traced or kept from another process: both compile alike.
 
-    Holds one ConcreteFunction and calls it directly: a `tf.function` would take a lock that tracing
-    another signature holds. `lower`, `load`, `trace` and `compile` run on a compile thread,
-    everything else on the device thread, and only after these. They share nothing but the weights,
-    which nobody writes.
+    It holds one ConcreteFunction and calls it directly: a `tf.function` would take a lock that
+    tracing another signature holds. `lower`, `load`, `trace` and `compile` run on a compile thread;
+    everything else runs on the device thread after these. The threads share only the weights, which
+    are never written.
 
     Attributes:
         model: The model it runs.
@@ -98,11 +98,11 @@ class Program(abc.ABC):
         """Arguments with which a batch of free rows is not changed, and little is computed."""
 
     def trace(self) -> None:
-        """Turns the Python code into what `compile` compiles."""
+        """Traces and loads the program."""
         self.load(self.lower())
 
     def lower(self) -> Lowered:
-        """Runs the Python code, and returns what it comes to."""
+        """Traces the Python code and lowers it to StableHLO."""
 
         def traced(*arguments: Any) -> Any:
             self.traces += 1
@@ -118,7 +118,7 @@ class Program(abc.ABC):
         return lower(function, concrete, arguments, self.model)
 
     def load(self, lowered: Lowered, name: str | None = None) -> None:
-        """Takes what `lower` returned, here or in another process, for `compile` to compile.
+        """Loads what `lower` returned, here or in another process.
 
         Args:
             lowered: Of the same code, dimensions and signature.
@@ -142,13 +142,13 @@ class Program(abc.ABC):
         return str(self._loaded.name.decode())
 
     def compile(self) -> None:
-        """Compiles the graph, which XLA does at its first call: one of a batch of its own."""
+        """Compiles the graph: XLA does so at the first call, which gets an idle batch."""
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
 
     @property
-    def _tape_shapes(self) -> list[list[int]]:
-        return caches.tape_shapes(self.model, self.shape)
+    def _token_shapes(self) -> list[list[int]]:
+        return caches.token_shapes(self.model, self.shape)
 
     @property
     def _source_shapes(self) -> list[list[int]]:
@@ -156,16 +156,16 @@ class Program(abc.ABC):
 
     @property
     def _handle_specs(self) -> list[tf.TensorSpec]:
-        return [tf.TensorSpec([], tf.resource)] * len([*self._tape_shapes, *self._source_shapes])
+        return [tf.TensorSpec([], tf.resource)] * len([*self._token_shapes, *self._source_shapes])
 
     def _handles(self, batch: Batch) -> list[tf.Tensor]:
         """The caches that it takes, those that it writes first."""
-        return [*batch.caches.tape, *batch.caches.source]
+        return [*batch.caches.tokens, *batch.caches.source]
 
     @property
     def _written_shapes(self) -> list[list[int]]:
         """Of the caches that it writes."""
-        return self._tape_shapes
+        return self._token_shapes
 
     @property
     def _loaded(self) -> Any:
@@ -182,15 +182,10 @@ class Program(abc.ABC):
         Raises:
             RuntimeError: It was neither traced nor loaded.
         """
-        # Flat, past all that TensorFlow's Python does about structures and signatures, which takes
-        # 2 ms for some 200 tensors, and the call itself 1 ms. Shapes are checked by the module.
+        # Shapes are checked by the module.
         tensors = [
             argument if isinstance(argument, tf.Tensor) else tf.constant(argument)
             for argument in tf.nest.flatten(arguments)
         ]
-        results = self._loaded.inference_fn.call_flat(
-            *tensors, *self._handles(batch), *self._captured
-        )
-        return tf.nest.pack_sequence_as(
-            self._structure, [tensor.numpy() for tensor in results or ()]
-        )
+        results = call_flat(self._loaded, [*tensors, *self._handles(batch), *self._captured])
+        return tf.nest.pack_sequence_as(self._structure, [tensor.numpy() for tensor in results])

@@ -20,7 +20,7 @@ class Beams(NamedTuple):
     """What beam search knows besides the open hypotheses' tokens.
 
     Attributes:
-        lineage: [R, B, T] bool, which places of its slot's cache belong to a hypothesis.
+        lineage: [R, B, T] bool, which positions of its row's cache belong to a hypothesis.
         scores: [R, B] float32, sums of log-probabilities of the open hypotheses, best first.
         logprobs: [R, B, N] float32, the model's log-probability of each of `State.tokens`.
         ended_tokens: [R, B, N] int32, the ended hypotheses, prompt first.
@@ -42,7 +42,7 @@ class Beams(NamedTuple):
 
     @property
     def ended(self) -> Any:
-        """[R, B] bool, whether there is an ended hypothesis in that place."""
+        """[R, B] bool, whether an ended hypothesis is there."""
         return self.ended_scores > LOWEST
 
 
@@ -71,13 +71,13 @@ class State(NamedTuple):
     Attributes:
         tokens: [R, B, N] int32, the sequences so far, prompt first; N is `max_tokens`. The newest
             token's keys and values are not in the cache yet.
-        matches: [R, B, N] int32, how many tokens just before each place equal the newest ones, one
-            by one; see `ngrams`. Only right for requests that set `no_repeat_ngram_size`.
+        matches: [R, B, N] int32, how many tokens just before each position equal the newest ones,
+            one by one; see `ngrams`. Only right for requests that set `no_repeat_ngram_size`.
         lengths: [R] int32, how many tokens they have.
         prompt_lengths: [R] int32, how many of those are the prompt's.
         remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
         beams: Empty where B is 1.
-        source_lengths: [R] int32, places of each row's source; empty without an encoder.
+        source_lengths: [R] int32, positions of each row's source; empty without an encoder.
         source: The sources' tokens; empty unless an encoder reads tokens.
         no_speech: [R] float32, the probability that nobody speaks; empty of models that make no
             transcripts.
@@ -104,7 +104,7 @@ class State(NamedTuple):
         source_length: int = 0,
         has_transcript: bool = False,
     ) -> "State":
-        """The static shapes of a state whose cache has `length` places, T, and its source S."""
+        """The static shapes of a state whose cache has `length` positions, T, and its source S."""
         tokens = max_tokens(length, max_length)
 
         def spec(shape: Sequence[int], dtype: tf.DType) -> tf.TensorSpec:
@@ -157,8 +157,8 @@ class State(NamedTuple):
         return not isinstance(self.source_lengths, tuple)
 
     @property
-    def prompt_places(self) -> Any:
-        """[R] int32, places of each row's cache before those of its steps, which take B each."""
+    def prompt_positions(self) -> Any:
+        """[R] int32, positions of each row's cache before those of its steps, which take B each."""
         return self.prompt_lengths - 1 if self.has_source else self.prompt_lengths
 
     @property
@@ -168,7 +168,7 @@ class State(NamedTuple):
         All of a prompt, but with a source; of a request that is continued all but the newest token,
         which the first step reads.
         """
-        return self.lengths - (self.lengths > self.prompt_places)
+        return self.lengths - (self.lengths > self.prompt_positions)
 
     def begin(
         self,
@@ -196,7 +196,7 @@ class State(NamedTuple):
         if self.has_source:
             self.source_lengths[row] = source_length
         if self.beams:
-            self.beams.lineage[row, :, : self.prompt_places[row]] = True
+            self.beams.lineage[row, :, : self.prompt_positions[row]] = True
             # All hypotheses are the prompt: only the first counts.
             self.beams.scores[row] = LOWEST
             self.beams.scores[row, 0] = 0.0
@@ -206,5 +206,5 @@ class State(NamedTuple):
 
 
 def max_tokens(length: int, max_length: int) -> int:
-    """N, tokens of a sequence whose cache has `length` places: the newest needs none."""
+    """N, tokens of a sequence whose cache has `length` positions: the newest token needs none."""
     return min(length + 1, max_length)

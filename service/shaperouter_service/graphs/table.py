@@ -11,8 +11,8 @@ import structlog
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
+from shaperouter_service.graphs.builder import GraphBuilder
 from shaperouter_service.graphs.graph import Graph
-from shaperouter_service.graphs.making import Making
 from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.decay import DecayingSum
@@ -55,7 +55,7 @@ class GraphTable:
         budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
-        making: Callable[[Program], Making] = Making,
+        make_builder: Callable[[Program], GraphBuilder] = GraphBuilder,
     ) -> None:
         """Starts the compile threads.
 
@@ -66,14 +66,14 @@ class GraphTable:
             budget: What may be made.
             threads: Compilations at a time.
             on_change: Called after each change of a graph's state, from any thread.
-            making: How a program is made ready.
+            make_builder: Makes what makes a program ready.
         """
         self.budget = budget
         self.threads = threads
         self._build = build
         self._costs = costs
         self._recorder = recorder
-        self._making = making
+        self._make_builder = make_builder
         self._on_change = on_change
         self._frozen = False
         self._lock = threading.Lock()
@@ -309,16 +309,16 @@ class GraphTable:
     def _make_ready(self, graph: Graph) -> None:
         if graph.program is None:
             raise TypeError(f"{graph.signature} has no program")
-        making = self._making(graph.program)
+        builder = self._make_builder(graph.program)
         try:
             with self._tracing:
                 started = time.monotonic()
-                making.trace()
+                builder.trace()
                 traced = time.monotonic()
             if graph.program.traces:
                 graph.trace_seconds += traced - started
             self._moved(graph, GraphState.COMPILING)
-            loaded = making.compile()
+            loaded = builder.compile()
         # Whatever TensorFlow raises, the thread must live on and requests must learn of it.
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
@@ -329,7 +329,7 @@ class GraphTable:
             seconds = time.monotonic() - started
             graph.error = ""
             # Also of what was loaded: it tells what graphs take that are not in the cache.
-            graph.make_seconds = making.spared_seconds + (0.0 if loaded else seconds)
+            graph.make_seconds = builder.spared_seconds + (0.0 if loaded else seconds)
             with self._lock:
                 self._costs.compiled(graph.signature, graph.make_seconds)
                 estimate = self._costs.compile_seconds(graph.signature)

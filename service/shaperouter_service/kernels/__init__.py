@@ -1,17 +1,17 @@
 """Products of few rows and attention of few queries on a CPU, by native code that graphs call.
 
-XLA's own products take 1.5 to 2.5 times what reading the weights does, and know no weights of fewer
-bits than it computes with; its attention reads all that a cache has room for. This room has the
-library (`native`, built when the service is installed), the weights in its layout, and the
-operations that call it; where it is missing, whoever asks is told why, and leaves both to XLA.
-`native/README.md` tells how it works.
+XLA's own products take 1.5 to 2.5 times as long as reading the weights, and cannot use weights of
+fewer bits than it computes with. XLA's attention reads all positions of a cache, used or not. Here
+are the native library (built when the service is installed), the layout of its weights, and the
+operations that call it. Without the library, XLA computes both. `native/README.md` explains how the
+kernels work.
 """
 
 from shaperouter_service.kernels.aligned import aligned, as_aligned
 from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
-from shaperouter_service.kernels.choosing import KernelsChoice, choose
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
 from shaperouter_service.kernels.panels import Panels, pack
+from shaperouter_service.kernels.selection import KernelsChoice, choose
 
 __all__ = [
     "VERSION",

@@ -1,7 +1,7 @@
 """Operations of TensorFlow that call the kernels, for graphs that XLA compiles.
 
-Each is a module of StableHLO with one custom call. What is lowered from it names the kernel, and
-needs the library only where it is compiled and run.
+Each is a module of StableHLO with one custom call. A lowered graph has the kernel's name, and needs
+the library only where it is compiled and run.
 """
 
 import enum
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class Activation(enum.IntEnum):
-    """What becomes of a product's sums; Activation of native/product.h."""
+    """Function applied to a product's sums; Activation of native/product.h."""
 
     NONE = 0
     RELU = 1
@@ -41,6 +41,7 @@ def linear(
     panels: tf.Tensor,
     shape: tuple[int, int],
     *,
+    layer: tf.Tensor | None = None,
     scales: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
     activation: Activation = Activation.NONE,
@@ -49,11 +50,12 @@ def linear(
 
     Args:
         x: [M, I] float32.
-        panels: Of a matrix; see `Panels`.
-        shape: [I, O], of the matrix.
-        scales: [O] float32, what columns are multiplied by.
-        bias: [O] float32, what is added then.
-        activation: What is applied at last.
+        panels: A matrix, or a stack of them, one for each layer; see `Panels`.
+        shape: [I, O], of a matrix.
+        layer: int32, the index of the matrix in the stack; None if `panels` is one matrix.
+        scales: [O] float32, factors of the columns.
+        bias: [O] float32, added to the scaled sums.
+        activation: Applied last.
 
     Returns:
         [M, O] float32. A row's result does not depend on what other rows there are.
@@ -62,7 +64,9 @@ def linear(
     # The second result is memory that the kernel works in.
     work = tf.TensorSpec([rows, _row_size(panels.dtype, inputs)])
     out = [tf.TensorSpec([rows, columns]), work]
-    operands = [x, panels, _or_none(scales), _or_none(bias)]
+    if layer is None:
+        panels, layer = panels[tf.newaxis], tf.constant(0)
+    operands = [x, panels, layer, _or_none(scales), _or_none(bias)]
     return _call("shaperouter_linear", operands, out, f"activation = {activation:d} : i32")
 
 
@@ -85,7 +89,7 @@ def look_up(
         [M, I] float32.
     """
     out = [tf.TensorSpec([ids.shape[0], shape[0]])]
-    return _call("shaperouter_look_up", [ids, panels, _or_none(scales)], out)
+    return _call("shaperouter_look_up", [ids, panels[tf.newaxis], _or_none(scales)], out)
 
 
 def attend(
@@ -95,30 +99,36 @@ def attend(
     ends: tf.Tensor,
     scale: float,
     *,
+    layer: tf.Tensor | None = None,
     causal: bool = False,
     visible: tf.Tensor | None = None,
+    bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Attends to what there is in caches, which costs nothing for what they have room for.
+    """Attends to the used part of one layer's cache; the unused part costs nothing.
 
     Args:
         query: [R, H, Q, D] float32.
-        keys: [R, H, T, D] float32.
-        values: [R, H, T, D] float32.
-        ends: [R] int32: places from there on are not looked at.
+        keys: [R, L, H, T, D] float32; [R, H, T, D] without `layer`.
+        values: As keys.
+        ends: [R] int32: positions from there on are not read.
         scale: Factor of the scores.
-        causal: The ends are those of the last queries; each one before has its end one place
-            before the next one's.
-        visible: [R, Q, T] bool, which places before the end a query sees; all without it.
+        layer: int32, the index of the layer in the caches.
+        causal: The ends are those of the last queries; each query before ends one position before
+            the next one.
+        visible: [R, Q, T] bool, which positions before the end a query sees; all by default.
+        bias: [R, H, Q, T] float32, added to the scaled scores.
 
     Returns:
         [R, H, Q, D] float32; zeros for a query that sees nothing. Neither T nor other rows and
         queries change a result.
     """
+    if layer is None:
+        keys, values, layer = keys[:, tf.newaxis], values[:, tf.newaxis], tf.constant(0)
     seen = tf.zeros([0], tf.bool) if visible is None else visible
     # The second result is memory that the kernel works in.
-    shares = tf.TensorSpec([*query.shape[:3], keys.shape[2]])
+    shares = tf.TensorSpec([*query.shape[:3], keys.shape[3]])
     out = [tf.TensorSpec(query.shape), shares]
-    operands = [query, keys, values, ends, seen]
+    operands = [query, keys, values, layer, ends, seen, _or_none(bias)]
     attributes = f"causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
     return _call("shaperouter_attend", operands, out, attributes)
 

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 # Of the names, operands and layouts of the kernels; the same number is in native/kernels.h.
-VERSION = 4
+VERSION = 5
 
 LIBRARY = Path(__file__).with_name("libshaperouter_kernels.so")
 # Beside it, in hexadecimal: a library that is not whole would end the process that loads it.

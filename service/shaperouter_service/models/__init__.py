@@ -11,12 +11,12 @@ from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
     DType,
     Model,
-    Outline,
+    ModelSpec,
     load_model,
-    make_hollow,
     read_family,
     resolve_dtype,
     unused_tensors,
+    weightless_model,
 )
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
@@ -29,17 +29,17 @@ __all__ = [
     "EncoderDecoder",
     "Family",
     "Model",
-    "Outline",
+    "ModelSpec",
     "Role",
     "Transcripts",
     "Weights",
     "Whisper",
     "load_model",
-    "make_hollow",
     "read_decoder_start",
     "read_default_options",
     "read_family",
     "read_transcripts",
     "resolve_dtype",
     "unused_tensors",
+    "weightless_model",
 ]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.layers import Attend, AttendWithSource
+from shaperouter_service.models.layer_loop import Attend, AttendWithSource, KeepSource
 from shaperouter_service.models.weights import Role, Weights
 
 
@@ -52,15 +52,15 @@ class Family(abc.ABC):
     @property
     @abc.abstractmethod
     def max_length(self) -> int:
-        """Most tokens of a sequence, prompt and generation together."""
+        """Maximum number of tokens of a sequence, prompt and generation together."""
 
     @property
     def max_source_length(self) -> int:
-        """S, most places of a source; 0 for a family that has no encoder."""
+        """S, maximum number of positions of a source; 0 for a family without an encoder."""
         return 0
 
-    def source_places(self, length: int) -> int:
-        """Places of a source that decoding has beside a cache of `length` places."""
+    def source_positions(self, length: int) -> int:
+        """Positions for a source in a batch that has `length` positions for tokens."""
         del length
         return 0
 
@@ -78,6 +78,14 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def head_size(self) -> int:
         """D, size of a head."""
+
+    @property
+    @abc.abstractmethod
+    def stacks(self) -> Mapping[str, int]:
+        """Numbers of equal layers, by what the names of their weights begin with.
+
+        The weight `ln_1.bias` of the layer 7 of a stack `h` is called `h.7.ln_1.bias`.
+        """
 
     @abc.abstractmethod
     def read_weights(
@@ -105,8 +113,8 @@ class Family(abc.ABC):
         Args:
             weights: As named by `read_weights`.
             token_ids: [R, P] int32.
-            positions: [R, P] int32, each token's place in its sequence.
-            attend: Attention of every layer.
+            positions: [R, P] int32, each token's position in its sequence.
+            attend: Attention of the current layer.
 
         Returns:
             Hidden states after the last norm, [R, P, E], of the weights' type.
@@ -118,17 +126,16 @@ class Family(abc.ABC):
 
 
 class EncoderDecoder(Family):
-    """A family whose encoder reads a source, and whose decoder attends to what comes of it.
+    """A family whose encoder reads a source, to which its decoder attends.
 
-    `forward` and `logits` are the decoder's. What of the encoder's result its layers attend to,
-    keys and values, is computed once, by `encode`.
+    `forward` and `logits` are the decoder's. `encode` computes the keys and values that the
+    decoder's layers attend to, once for each source.
 
     Attributes:
-        has_whole_source: Whether every source takes S places, whatever is in it. Else it takes one
-            for each token, and the caches of a decode graph have as many for the source as they
-            have for its tokens, up to S, which is at most `max_length` then.
-        prompt_piece: Tokens of a decoder's prompt that one call reads at most: most such prompts
-            are short.
+        has_whole_source: Whether every source takes S positions. Otherwise it takes one for each
+            token, and a decode graph has as many positions for the source as for tokens, up to S,
+            which is at most `max_length` then.
+        prompt_piece: Maximum number of tokens of a decoder's prompt that one call reads.
         default_decoder_start_token_id: What a decoder's prompt begins with if the checkpoint does
             not say.
     """
@@ -140,10 +147,10 @@ class EncoderDecoder(Family):
     @property
     @abc.abstractmethod
     def max_source_length(self) -> int:
-        """S, most places of a source."""
+        """S, maximum number of positions of a source."""
 
-    def source_places(self, length: int) -> int:
-        """Places of a source that decoding has beside a cache of `length` places."""
+    def source_positions(self, length: int) -> int:
+        """Positions for a source in a batch that has `length` positions for tokens."""
         return (
             self.max_source_length if self.has_whole_source else min(length, self.max_source_length)
         )
@@ -154,22 +161,19 @@ class EncoderDecoder(Family):
 
     @abc.abstractmethod
     def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
-        """The static shape of sources padded to `length` places: rows, and then what is padded."""
+        """The static shape of sources padded to `length` positions: rows, then what is padded."""
 
     @abc.abstractmethod
     def encode(
-        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor, keep: KeepSource
+    ) -> None:
         """Runs the encoder.
 
         Args:
             weights: As named by `read_weights`.
             source: As `source_spec` says.
-            lengths: [R] int32, places of each source; what is beyond changes nothing.
-
-        Returns:
-            What the decoder attends to: of each of its layers keys, and of each values,
-            [R, H, S, D].
+            lengths: [R] int32, positions of each source; what is beyond changes nothing.
+            keep: Takes what each layer of the decoder attends to.
         """
 
     @abc.abstractmethod

@@ -11,9 +11,9 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import Family
+from shaperouter_service.models.layer_loop import Attend, run_layers
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
-    Attend,
     embedding,
     layer_norm,
     linear,
@@ -61,7 +61,7 @@ class GPT2(Family):
     roles: ClassVar[Mapping[str, Role]] = {
         "wte.weight": Role.VOCABULARY,
         "lm_head.weight": Role.VOCABULARY,
-        "wpe.weight": Role.PLAIN,
+        "wpe.weight": Role.UNPACKED,
     }
 
     @classmethod
@@ -112,19 +112,22 @@ class GPT2(Family):
         yield "wte.weight", (self.vocab_size, width)
         yield "wpe.weight", (self.n_positions, width)
         for layer in range(self.n_layer):
-            for norm in ("ln_1", "ln_2"):
-                yield f"h.{layer}.{norm}.weight", (width,)
-                yield f"h.{layer}.{norm}.bias", (width,)
-            for name, inputs, outputs in (
+            for name, *shape in (
+                ("ln_1", width),
                 ("attn.c_attn", width, 3 * width),
                 ("attn.c_proj", width, width),
+                ("ln_2", width),
                 ("mlp.c_fc", width, inner),
                 ("mlp.c_proj", inner, width),
             ):
-                yield f"h.{layer}.{name}.weight", (inputs, outputs)
-                yield f"h.{layer}.{name}.bias", (outputs,)
+                yield f"h.{layer}.{name}.weight", tuple(shape)
+                yield f"h.{layer}.{name}.bias", (shape[-1],)
         yield "ln_f.weight", (width,)
         yield "ln_f.bias", (width,)
+
+    @property
+    def stacks(self) -> Mapping[str, int]:
+        return {"h": self.n_layer}
 
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
@@ -146,30 +149,26 @@ class GPT2(Family):
     ) -> tf.Tensor:
         x = embedding(weights, "wte.weight", token_ids)
         x += tf.gather(weights["wpe.weight"], positions)
-        for layer in range(self.n_layer):
-            x = self._block(weights, layer, x, attend)
+        x = run_layers(weights, "h", self._block, x, attend, layers=self.n_layer)
         return self._norm(weights, "ln_f", x)
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         head = "wte.weight" if self.tie_word_embeddings else "lm_head.weight"
         return output_logits(weights, head, hidden)
 
-    def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
-        h = f"h.{layer}"
-        normed = self._norm(weights, f"{h}.ln_1", x)
-        projected = linear(weights, f"{h}.attn.c_attn", normed)  # [R, P, 3E]
+    def _block(self, weights: Weights, x: tf.Tensor, attend: Attend) -> tf.Tensor:
+        projected = linear(weights, "attn.c_attn", self._norm(weights, "ln_1", x))  # [R, P, 3E]
         query, key, value = (
             split_heads(part, self.n_head) for part in tf.split(projected, 3, axis=-1)
         )
-        context = attend(layer, query, key, value, self._attention_scale(layer))
-        x += linear(weights, f"{h}.attn.c_proj", merge_heads(context))
-        normed = self._norm(weights, f"{h}.ln_2", x)
-        inner = linear(weights, f"{h}.mlp.c_fc", normed, self.activation_function)
-        return x + linear(weights, f"{h}.mlp.c_proj", inner)
-
-    def _attention_scale(self, layer: int) -> float:
+        if self.scale_attn_by_inverse_layer_idx:
+            query /= tf.cast(attend.layer + 1, query.dtype)
         scale = self.head_size**-0.5 if self.scale_attn_weights else 1.0
-        return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
+        context = attend(query, key, value, scale)
+        x += linear(weights, "attn.c_proj", merge_heads(context))
+        normed = self._norm(weights, "ln_2", x)
+        inner = linear(weights, "mlp.c_fc", normed, self.activation_function)
+        return x + linear(weights, "mlp.c_proj", inner)
 
     def _norm(self, weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
         return layer_norm(weights, name, x, self.layer_norm_epsilon)

@@ -1,14 +1,14 @@
 """Layers that families share, as pure functions."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla import xla_data_pb2
 
 from shaperouter_service import kernels
-from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.weights import DeviceKind, PackedMatrix, Weights
 
 # Products of at most so many rows are computed in blocks of so many inputs, the first number that
 # divides them; see `_product_on_cpu`.
@@ -38,58 +38,6 @@ ACTIVATIONS = {
     "swish": _SILU,
     "tanh": _Activation(tf.math.tanh, None),
 }
-
-
-class Attend(Protocol):
-    """Attention over whatever the caller keeps: a family does not know about caches.
-
-    `decoding` passes one that writes a prompt's keys and values into a slot, and one that appends a
-    token to every slot and attends to all that came before.
-    """
-
-    def __call__(
-        self,
-        layer: int,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
-        scale: float,
-        *,
-        bias: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Keeps the keys and values of one layer and attends.
-
-        Args:
-            layer: Index of the layer.
-            query: [R, H, P, D].
-            key: [R, H, P, D].
-            value: [R, H, P, D].
-            scale: Factor of the scores.
-            bias: Added to the scores, broadcastable to [R, H, P, T] float32.
-
-        Returns:
-            [R, H, P, D].
-        """
-
-
-class AttendWithSource(Attend, Protocol):
-    """The same for a decoder that also attends to what an encoder made of a source."""
-
-    @property
-    def positions(self) -> tf.Tensor:
-        """Position of the token of each place that may be attended to: [R, T] or [1, T] int32."""
-
-    def to_source(self, layer: int, query: tf.Tensor, scale: float) -> tf.Tensor:
-        """Attends to the source.
-
-        Args:
-            layer: Index of the layer.
-            query: [R, H, P, D].
-            scale: Factor of the scores.
-
-        Returns:
-            [R, H, P, D].
-        """
 
 
 def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -146,9 +94,10 @@ def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = N
     rows = tf.reshape(x, [-1, x.shape[-1]])
     bias = weights.get(f"{name}.bias")
     applied = None if activation is None else ACTIVATIONS[activation]
-    if f"{name}.weight" in weights.packed:
+    packed = weights.packed_matrix(f"{name}.weight")
+    if packed is not None:
         fused = None if applied is None else applied.of_kernels
-        product = _packed_product(weights, f"{name}.weight", rows, bias, fused)
+        product = _packed_product(packed, rows, bias, fused)
         if fused is not None:
             applied = None
     else:
@@ -165,8 +114,7 @@ def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = N
 
 
 def _packed_product(
-    weights: Weights,
-    name: str,
+    packed: PackedMatrix,
     x: tf.Tensor,
     bias: tf.Tensor | None = None,
     activation: kernels.Activation | None = None,
@@ -174,9 +122,10 @@ def _packed_product(
     """Multiplies [M, I] by a packed weight."""
     return kernels.linear(
         x,
-        weights[name],
-        weights.packed[name],
-        scales=weights.get(name + Weights.SCALES),
+        packed.panels,
+        packed.shape,
+        layer=packed.layer,
+        scales=packed.scales,
         bias=bias,
         activation=activation or kernels.Activation.NONE,
     )
@@ -216,11 +165,11 @@ def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
     Returns:
         [..., E].
     """
-    if name not in weights.packed:
+    packed = weights.packed_matrix(name)
+    if packed is None:
         return tf.gather(weights[name], ids)
-    scales = weights.get(name + Weights.SCALES)
-    shape = weights.packed[name]
-    rows = kernels.look_up(tf.reshape(ids, [-1]), weights[name], shape, scales=scales)
+    flat = tf.reshape(ids, [-1])
+    rows = kernels.look_up(flat, packed.panels, packed.shape, scales=packed.scales)
     return tf.reshape(rows, [*ids.shape, rows.shape[1]])
 
 
@@ -231,9 +180,9 @@ def output_logits(weights: Weights, name: str, hidden: tf.Tensor) -> tf.Tensor:
     are XLA's alone: they need `jit_compile`.
     """
     rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
-    embeddings = weights[name]
-    if name in weights.packed:
-        product = _packed_product(weights, name, rows)
+    embeddings, packed = weights[name], weights.packed_matrix(name)
+    if packed is not None:
+        product = _packed_product(packed, rows)
     elif embeddings.dtype == tf.float32:
         product = tf.matmul(rows, embeddings, transpose_b=True)
     else:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
-from shaperouter_service.kernels import aligned, as_aligned, pack
+from shaperouter_service.kernels import aligned
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
@@ -21,7 +21,8 @@ from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
 from shaperouter_service.models.t5 import MT5, T5
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
-from shaperouter_service.models.weights import DeviceKind, Role, Weights
+from shaperouter_service.models.weight_memory import WeightMemory, variable
+from shaperouter_service.models.weights import DeviceKind, Weights
 from shaperouter_service.models.whisper import Whisper
 
 FAMILIES: Mapping[str, type[Family]] = {
@@ -37,16 +38,16 @@ DType = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
-    """What there is to know of a model without its weights; can be sent to a process.
+class ModelSpec:
+    """A model without its weights, as it is sent to another process.
 
     Attributes:
         name: As requests call the model.
         family: Its dimensions and forward pass.
         dtype: Type of caches, and of most computations.
         weight_dtype: Type that the matrices among the weights are held in.
-        weights: Their shapes and types by name.
-        packed: As of `Weights`.
+        weights: Shapes and types of the weights, by name.
+        packed: See `Weights`.
         parameters: Number of parameters.
     """
 
@@ -92,14 +93,14 @@ class Model:
 
     @property
     def kv_cache_bytes_per_token(self) -> int:
-        """Memory of one place of the caches: keys and values of every layer."""
+        """Memory of one position of the caches: keys and values of all layers."""
         family = self.family
         return 2 * family.layers * family.heads * family.head_size * self.dtype.size
 
     @property
-    def outline(self) -> Outline:
-        """The same without weights."""
-        return Outline(
+    def spec(self) -> ModelSpec:
+        """The model without its weights."""
+        return ModelSpec(
             name=self.name,
             family=self.family,
             dtype=self.dtype,
@@ -186,11 +187,12 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
         transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
         weight_dtype = tf.as_dtype(dtype)
         computing_dtype = tf.float32 if packed else weight_dtype
-        held = _Held(weight_dtype if packed else None)
+        memory = WeightMemory(family, weight_dtype if packed else None)
         for weight, array in family.read_weights(
             checkpoint, np.dtype(computing_dtype.as_numpy_dtype)
         ):
-            held.add(weight, array, family.roles.get(weight, Role.LINEAR))
+            memory.add(weight, array)
+        memory.finish()
     if unused := unused_tensors(checkpoint, family):
         log.warning(
             "unused tensors of the checkpoint were ignored",
@@ -201,16 +203,18 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
     of_encoder = 0
     if isinstance(family, EncoderDecoder):
         of_encoder = sum(
-            size for weight, size in held.sizes.items() if family.is_of_encoder(weight)
+            size
+            for weight, size in memory.sizes.items()
+            if family.is_of_encoder(weight.removesuffix(Weights.SCALES))
         )
     return Model(
         name=name,
         family=family,
-        weights=Weights(held.variables, DeviceKind.present(), held.packed),
+        weights=Weights(memory.variables, DeviceKind.present(), memory.packed),
         dtype=computing_dtype,
         weight_dtype=weight_dtype,
-        parameters=held.parameters,
-        weight_bytes=sum(held.sizes.values()),
+        parameters=memory.parameters,
+        weight_bytes=sum(memory.sizes.values()),
         encoder_weight_bytes=of_encoder,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
@@ -218,81 +222,26 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
     )
 
 
-class _Held:
-    """Weights on their way into memory, one at a time.
+def weightless_model(spec: ModelSpec) -> Model:
+    """Makes a model to trace and not to run: its weights have shapes, but no values.
 
-    Attributes:
-        variables: What holds them, by name.
-        packed: As of `Weights`.
-        sizes: Bytes of each.
-        parameters: Numbers that there were in all.
-    """
-
-    def __init__(self, packed_dtype: tf.DType | None) -> None:
-        """Packs matrices in a type; with None, none is packed."""
-        self._packed_dtype = packed_dtype
-        self.variables: dict[str, tf.Variable] = {}
-        self.packed: dict[str, tuple[int, int]] = {}
-        self.sizes: dict[str, int] = {}
-        self.parameters = 0
-
-    def add(self, name: str, array: np.ndarray, role: Role) -> None:
-        """Holds one, and takes over its memory."""
-        self.parameters += array.size
-        if self._packed_dtype is None or array.ndim != 2 or role is Role.PLAIN:
-            self._hold(name, name, array)
-            return
-        # Of embeddings, too, there is no other copy: their rows are looked up in panels.
-        panels = pack(
-            array.T if role is Role.VOCABULARY else array,
-            np.dtype(self._packed_dtype.as_numpy_dtype),
-        )
-        self.packed[name] = panels.shape
-        self._hold(name, name, panels.values)
-        if panels.scales is not None:
-            self._hold(name, name + Weights.SCALES, panels.scales)
-
-    def _hold(self, weight: str, name: str, array: np.ndarray) -> None:
-        self.sizes[weight] = self.sizes.get(weight, 0) + array.nbytes
-        self.variables[name] = _variable(name, array)
-
-
-def make_hollow(outline: Outline) -> Model:
-    """A model to trace and not to run: its weights have shapes, but neither values nor memory.
-
-    Memory that nobody has written to takes none, and nothing that traces reads weights. It is for a
-    CPU. What loading finds out for requests, it has not: defaults, what is of the encoder,
-    how transcripts are made.
+    Their memory is never written to, so it takes none. The model is for a CPU, and lacks what
+    loading finds out for requests: default options, the size of the encoder, how transcripts are
+    made.
     """
     weights = {
-        name: _variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))
-        for name, spec in outline.weights.items()
+        name: variable(name, aligned(tuple(weight.shape), np.dtype(weight.dtype.as_numpy_dtype)))
+        for name, weight in spec.weights.items()
     }
     return Model(
-        name=outline.name,
-        family=outline.family,
-        weights=Weights(weights, DeviceKind.CPU, outline.packed),
-        dtype=outline.dtype,
-        weight_dtype=outline.weight_dtype,
-        parameters=outline.parameters,
+        name=spec.name,
+        family=spec.family,
+        weights=Weights(weights, DeviceKind.CPU, spec.packed),
+        dtype=spec.dtype,
+        weight_dtype=spec.weight_dtype,
+        parameters=spec.parameters,
         weight_bytes=0,
         encoder_weight_bytes=0,
         decoder_start_token_id=None,
         default_options={},
     )
-
-
-def _variable(name: str, array: np.ndarray) -> tf.Variable:
-    """A variable that takes the array's memory over, where the device is the CPU.
-
-    `tf.Variable(array)` would copy it, and for a moment hold it three times.
-    """
-    array = as_aligned(array)
-    # NumPy's DLPack knows no bfloat16: its bits travel as integers.
-    is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
-    tensor = tf.experimental.dlpack.from_dlpack(
-        (array.view(np.uint16) if is_bfloat16 else array).__dlpack__()
-    )
-    if is_bfloat16:
-        tensor = tf.bitcast(tensor, tf.bfloat16)
-    return tf.Variable(tensor, trainable=False, name=name)

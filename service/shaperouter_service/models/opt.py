@@ -11,9 +11,9 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import Family
+from shaperouter_service.models.layer_loop import Attend, run_layers
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
-    Attend,
     embedding,
     layer_norm,
     linear,
@@ -75,7 +75,7 @@ class OPT(Family):
     roles: ClassVar[Mapping[str, Role]] = {
         "embed_tokens.weight": Role.VOCABULARY,
         "lm_head.weight": Role.VOCABULARY,
-        "embed_positions.weight": Role.PLAIN,
+        "embed_positions.weight": Role.UNPACKED,
     }
 
     @classmethod
@@ -127,6 +127,10 @@ class OPT(Family):
     @property
     def _has_final_layer_norm(self) -> bool:
         return self.do_layer_norm_before and not self.remove_final_layer_norm
+
+    @property
+    def stacks(self) -> Mapping[str, int]:
+        return {"layers": self.num_hidden_layers}
 
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
@@ -185,8 +189,7 @@ class OPT(Family):
         if self._projects_embeddings:
             x = linear(weights, "project_in", x)
         x += tf.gather(weights["embed_positions.weight"], positions + POSITION_OFFSET)
-        for layer in range(self.num_hidden_layers):
-            x = self._block(weights, layer, x, attend)
+        x = run_layers(weights, "layers", self._block, x, attend, layers=self.num_hidden_layers)
         return _norm(weights, "final_layer_norm", x) if self._has_final_layer_norm else x
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
@@ -195,25 +198,23 @@ class OPT(Family):
         head = "embed_tokens.weight" if self.tie_word_embeddings else "lm_head.weight"
         return output_logits(weights, head, hidden)
 
-    def _block(self, weights: Weights, layer: int, x: tf.Tensor, attend: Attend) -> tf.Tensor:
-        h = f"layers.{layer}"
-        attn = f"{h}.self_attn"
+    def _block(self, weights: Weights, x: tf.Tensor, attend: Attend) -> tf.Tensor:
         before = self.do_layer_norm_before
 
-        inputs = _norm(weights, f"{attn}_layer_norm", x) if before else x
+        inputs = _norm(weights, "self_attn_layer_norm", x) if before else x
         query, key, value = (
-            split_heads(linear(weights, f"{attn}.{part}_proj", inputs), self.heads)
+            split_heads(linear(weights, f"self_attn.{part}_proj", inputs), self.heads)
             for part in "qkv"
         )
-        context = attend(layer, query, key, value, self.head_size**-0.5)
-        x += linear(weights, f"{attn}.out_proj", merge_heads(context))
+        context = attend(query, key, value, self.head_size**-0.5)
+        x += linear(weights, "self_attn.out_proj", merge_heads(context))
         if not before:
-            x = _norm(weights, f"{attn}_layer_norm", x)
+            x = _norm(weights, "self_attn_layer_norm", x)
 
-        inputs = _norm(weights, f"{h}.final_layer_norm", x) if before else x
-        inner = linear(weights, f"{h}.fc1", inputs, self.activation_function)
-        x += linear(weights, f"{h}.fc2", inner)
-        return x if before else _norm(weights, f"{h}.final_layer_norm", x)
+        inputs = _norm(weights, "final_layer_norm", x) if before else x
+        inner = linear(weights, "fc1", inputs, self.activation_function)
+        x += linear(weights, "fc2", inner)
+        return x if before else _norm(weights, "final_layer_norm", x)
 
 
 def _norm(weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:

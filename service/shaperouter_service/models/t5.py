@@ -15,10 +15,15 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder
+from shaperouter_service.models.layer_loop import (
+    Attend,
+    AttendWithSource,
+    EncoderAttention,
+    KeepSource,
+    run_layers,
+)
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
-    AttendWithSource,
-    attention,
     embedding,
     linear,
     merge_heads,
@@ -34,8 +39,10 @@ GATED_GELU = "gelu_new"
 # By which of these names a checkpoint has the embeddings depends on what saved it.
 EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 HEAD = "lm_head.weight"
-# Of a stack, what its heads add to scores for distances.
-DISTANCE_BIASES = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+# What the heads of an encoder or decoder add to scores for distances. Only the first layer's is in
+# checkpoints, and all layers use it.
+DISTANCE_BIASES = "{}.relative_attention_bias.weight"
+DISTANCE_BIASES_IN_CHECKPOINT = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +100,7 @@ class T5(EncoderDecoder):
     roles: ClassVar[Mapping[str, Role]] = {
         EMBEDDINGS[0]: Role.VOCABULARY,
         HEAD: Role.VOCABULARY,
-        **dict.fromkeys(map(DISTANCE_BIASES.format, ("encoder", "decoder")), Role.PLAIN),
+        **dict.fromkeys(map(DISTANCE_BIASES.format, ("encoder", "decoder")), Role.UNPACKED),
     }
     # What a config leaves out, as in Transformers.
     _defaults: ClassVar[dict[str, Any]] = {
@@ -175,6 +182,10 @@ class T5(EncoderDecoder):
     def head_size(self) -> int:
         return self.d_kv
 
+    @property
+    def stacks(self) -> Mapping[str, int]:
+        return {"encoder.block": self.num_layers, "decoder.block": self.num_decoder_layers}
+
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
     ) -> Iterator[tuple[str, np.ndarray]]:
@@ -198,8 +209,9 @@ class T5(EncoderDecoder):
             ("encoder", self.num_layers, ["SelfAttention"]),
             ("decoder", self.num_decoder_layers, ["SelfAttention", "EncDecAttention"]),
         ):
-            biases = DISTANCE_BIASES.format(stack)
-            yield read(biases, self.relative_attention_num_buckets, self.num_heads)
+            name = DISTANCE_BIASES_IN_CHECKPOINT.format(stack)
+            _, biases = read(name, self.relative_attention_num_buckets, self.num_heads)
+            yield DISTANCE_BIASES.format(stack), biases
             for block in range(layers):
                 for index, attention_name in enumerate(attentions):
                     layer = f"{stack}.block.{block}.layer.{index}"
@@ -221,31 +233,30 @@ class T5(EncoderDecoder):
         return tf.TensorSpec([rows, length], tf.int32)
 
     def encode(
-        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        place = tf.range(source.shape[1])
-        visible = (place < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
-        ahead = place[tf.newaxis] - place[:, tf.newaxis]
+        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor, keep: KeepSource
+    ) -> None:
+        position = tf.range(source.shape[1])
+        visible = (position < lengths[:, tf.newaxis])[:, tf.newaxis, tf.newaxis]  # [R, 1, 1, S]
+        ahead = position[tf.newaxis] - position[:, tf.newaxis]
         bias = self._bias(weights, "encoder", ahead[tf.newaxis], bidirectional=True)
+
+        def block(weights: Weights, x: tf.Tensor, attend: Attend) -> tf.Tensor:
+            x = self._self_attention(weights, x, attend, bias)
+            return self._feed_forward(weights, "layer.1", x)
+
+        def keys_and_values(weights: Weights, x: tf.Tensor, keep: KeepSource) -> tf.Tensor:
+            key, value = (
+                split_heads(linear(weights, f"layer.1.EncDecAttention.{part}", x), self.num_heads)
+                for part in "kv"
+            )
+            keep(key, value)
+            return x
+
         x = embedding(weights, EMBEDDINGS[0], source)
-        for block in range(self.num_layers):
-            h = f"encoder.block.{block}.layer"
-            query, key, value = self._projected(weights, f"{h}.0", "SelfAttention", "qkv", x)
-            context = attention(query, key, value, visible, 1.0, bias=bias)
-            x += linear(weights, f"{h}.0.SelfAttention.o", merge_heads(context))
-            x = self._feed_forward(weights, f"{h}.1", x)
+        attend = EncoderAttention(visible)
+        x = run_layers(weights, "encoder.block", block, x, attend, layers=self.num_layers)
         x = self._norm(weights, "encoder.final_layer_norm", x)
-        keys, values = (
-            [
-                split_heads(
-                    linear(weights, f"decoder.block.{block}.layer.1.EncDecAttention.{part}", x),
-                    self.num_heads,
-                )
-                for block in range(self.num_decoder_layers)
-            ]
-            for part in "kv"
-        )
-        return keys, values
+        run_layers(weights, "decoder.block", keys_and_values, x, keep, layers=self.layers)
 
     def forward(
         self,
@@ -256,22 +267,29 @@ class T5(EncoderDecoder):
     ) -> tf.Tensor:
         ahead = attend.positions[:, tf.newaxis] - positions[..., tf.newaxis]  # [R, P, T]
         bias = self._bias(weights, "decoder", ahead, bidirectional=False)
+
+        def block(weights: Weights, x: tf.Tensor, attend: AttendWithSource) -> tf.Tensor:
+            x = self._self_attention(weights, x, attend, bias)
+            (query,) = self._projected(weights, "layer.1", "EncDecAttention", "q", x)
+            context = attend.to_source(query, 1.0)
+            x += linear(weights, "layer.1.EncDecAttention.o", merge_heads(context))
+            return self._feed_forward(weights, "layer.2", x)
+
         x = embedding(weights, EMBEDDINGS[0], token_ids)
-        for block in range(self.num_decoder_layers):
-            h = f"decoder.block.{block}.layer"
-            query, key, value = self._projected(weights, f"{h}.0", "SelfAttention", "qkv", x)
-            context = attend(block, query, key, value, 1.0, bias=bias)
-            x += linear(weights, f"{h}.0.SelfAttention.o", merge_heads(context))
-            (query,) = self._projected(weights, f"{h}.1", "EncDecAttention", "q", x)
-            context = attend.to_source(block, query, 1.0)
-            x += linear(weights, f"{h}.1.EncDecAttention.o", merge_heads(context))
-            x = self._feed_forward(weights, f"{h}.2", x)
+        x = run_layers(weights, "decoder.block", block, x, attend, layers=self.layers)
         return self._norm(weights, "decoder.final_layer_norm", x)
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         if self.scale_decoder_outputs:
             hidden *= self.d_model**-0.5
         return output_logits(weights, HEAD if HEAD in weights else EMBEDDINGS[0], hidden)
+
+    def _self_attention(
+        self, weights: Weights, x: tf.Tensor, attend: Attend, bias: tf.Tensor
+    ) -> tf.Tensor:
+        query, key, value = self._projected(weights, "layer.0", "SelfAttention", "qkv", x)
+        context = attend(query, key, value, 1.0, bias=bias)
+        return x + linear(weights, "layer.0.SelfAttention.o", merge_heads(context))
 
     def _projected(
         self, weights: Weights, layer: str, name: str, parts: str, x: tf.Tensor

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -20,25 +20,44 @@ class DeviceKind(StrEnum):
 
 
 class Role(Enum):
-    """What layers do with a matrix, which tells how it may be held."""
+    """What layers do with a matrix, which decides how it can be held."""
 
     # Rows are multiplied by it, [I, O]: `layers.linear`.
     LINEAR = auto()
-    # Rows are multiplied by it turned, [V, E], or its rows are looked up: `layers.output_logits`,
-    # `layers.embedding`.
+    # Rows are multiplied by its transpose, [V, E], or its rows are looked up:
+    # `layers.output_logits`, `layers.embedding`.
     VOCABULARY = auto()
     # Anything else, in TensorFlow's own operations.
-    PLAIN = auto()
+    UNPACKED = auto()
+
+
+class PackedMatrix(NamedTuple):
+    """A matrix in the layout of the native kernels.
+
+    Attributes:
+        panels: The matrix, or the stack that has it.
+        shape: [I, O], of the matrix.
+        layer: int32, its index in the stack; None outside a stack.
+        scales: [O] float32, factors of the columns; None where there are none.
+    """
+
+    panels: tf.Tensor
+    shape: tuple[int, int]
+    layer: tf.Tensor | None
+    scales: tf.Tensor | None
 
 
 class Weights(Mapping[str, Any]):
-    """Weights by name.
+    """The weights of a model, or those of one of its layers, by name.
+
+    With the native kernels, weights of layers are stacked: a layer's weight `h.7.ln_1.bias` is the
+    eighth of the stack `h.ln_1.bias`. Otherwise each layer has its own tensors.
 
     Attributes:
-        device: What they are on. Layers write a product in the way that is fast there.
-        packed: Of those that are held in panels for the native kernels, the shapes [I, O] of the
-            matrices. The scales of such a weight, if it has any, have its name with `SCALES` behind
-            it.
+        device: The device that holds them. Layers compute a product in the way that is fast there.
+        packed: Shapes [I, O] of the matrices that are packed for the native kernels, by the names
+            of the packed tensors. The scales of such a weight, if it has any, have its name and
+            `SCALES`.
     """
 
     SCALES = ".scales"
@@ -53,6 +72,9 @@ class Weights(Mapping[str, Any]):
         self._tensors = tensors
         self.device = device
         self.packed: Mapping[str, tuple[int, int]] = packed or {}
+        # Those of a layer have names that begin with this, and this index in their stacks.
+        self._prefix = ""
+        self._layer: tf.Tensor | None = None
 
     @property
     def is_packed(self) -> bool:
@@ -64,11 +86,37 @@ class Weights(Mapping[str, Any]):
         values = {name: variable.read_value() for name, variable in self._tensors.items()}
         return Weights(values, self.device, self.packed)
 
+    def layer(self, stack: str, index: int | tf.Tensor) -> "Weights":
+        """The weights of one layer, by their names within it.
+
+        Args:
+            stack: What their names begin with, such as `h`.
+            index: Of the layer; a tensor only where weights are stacked.
+        """
+        of_layer = Weights(self._tensors, self.device, self.packed)
+        if self.is_packed:
+            of_layer._prefix, of_layer._layer = f"{stack}.", tf.convert_to_tensor(index)
+        else:
+            of_layer._prefix = f"{stack}.{index}."
+        return of_layer
+
+    def packed_matrix(self, name: str) -> PackedMatrix | None:
+        """A matrix that the native kernels multiply by; None if XLA does."""
+        whole = self._prefix + name
+        if whole not in self.packed:
+            return None
+        # A stack is handed over whole: to take a matrix from it would copy the matrix.
+        return PackedMatrix(
+            self._tensors[whole], self.packed[whole], self._layer, self.get(name + self.SCALES)
+        )
+
     def __getitem__(self, name: str) -> Any:
-        return self._tensors[name]
+        tensor = self._tensors[self._prefix + name]
+        return tensor if self._layer is None else tf.gather(tensor, self._layer)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        start = len(self._prefix)
+        return (name[start:] for name in self._tensors if name.startswith(self._prefix))
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return sum(1 for _ in self)

@@ -11,10 +11,15 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder
+from shaperouter_service.models.layer_loop import (
+    Attend,
+    AttendWithSource,
+    EncoderAttention,
+    KeepSource,
+    run_layers,
+)
 from shaperouter_service.models.layers import (
     ACTIVATIONS,
-    AttendWithSource,
-    attention,
     embedding,
     layer_norm,
     linear,
@@ -34,7 +39,7 @@ from shaperouter_service.speech.audio.spectrum import (
 
 # Of PyTorch's `LayerNorm`; no config names another.
 LAYER_NORM_EPSILON = 1e-5
-# Inputs of a convolution; and frames that the second one makes a place of.
+# Inputs of a convolution; and frames that the second one turns into a position.
 KERNEL = 3
 FRAMES_PER_PLACE = 2
 # Of the filters of a spectrum; more would have bands without any.
@@ -61,7 +66,7 @@ class Whisper(EncoderDecoder):
         decoder_attention_heads: H, its heads.
         decoder_ffn_dim: Width of its feed-forward layer.
         activation_function: Of the convolutions and feed-forward layers.
-        max_source_positions: S, places that the encoder makes of a window: two frames each.
+        max_source_positions: S, positions of an encoded window: two frames each.
         max_target_positions: Most tokens of a transcript, prompt and all.
         tie_word_embeddings: The output projection is the token embedding.
     """
@@ -88,8 +93,8 @@ class Whisper(EncoderDecoder):
     roles: ClassVar[Mapping[str, Role]] = {
         EMBEDDINGS: Role.VOCABULARY,
         HEAD: Role.VOCABULARY,
-        "encoder.embed_positions.weight": Role.PLAIN,
-        "decoder.embed_positions.weight": Role.PLAIN,
+        "encoder.embed_positions.weight": Role.UNPACKED,
+        "decoder.embed_positions.weight": Role.UNPACKED,
     }
     has_whole_source = True
     has_transcript = True
@@ -147,6 +152,10 @@ class Whisper(EncoderDecoder):
     @property
     def head_size(self) -> int:
         return self.d_model // self.decoder_attention_heads
+
+    @property
+    def stacks(self) -> Mapping[str, int]:
+        return {"encoder.layers": self.encoder_layers, "decoder.layers": self.decoder_layers}
 
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
@@ -223,18 +232,20 @@ class Whisper(EncoderDecoder):
         return tf.TensorSpec([rows, numbers], tf.float32)
 
     def encode(
-        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor, keep: KeepSource
+    ) -> None:
         del lengths  # Silence is heard like any other sound.
+
+        def keys_and_values(weights: Weights, x: tf.Tensor, keep: KeepSource) -> tf.Tensor:
+            key, value = (
+                split_heads(linear(weights, f"encoder_attn.{part}_proj", x), self.heads)
+                for part in "kv"
+            )
+            keep(key, value)
+            return x
+
         x = self.hear(weights, source)
-        keys, values = (
-            [
-                self._split(linear(weights, f"decoder.layers.{layer}.encoder_attn.{name}", x))
-                for layer in range(self.decoder_layers)
-            ]
-            for name in ("k_proj", "v_proj")
-        )
-        return keys, values
+        run_layers(weights, "decoder.layers", keys_and_values, x, keep, layers=self.layers)
 
     def hear(self, weights: Weights, source: tf.Tensor) -> tf.Tensor:
         """Runs the encoder.
@@ -256,16 +267,13 @@ class Whisper(EncoderDecoder):
         x = _convolution(weights, "encoder.conv1", x, activation, stride=1)
         x = _convolution(weights, "encoder.conv2", x, activation, stride=FRAMES_PER_PLACE)
         x += weights["encoder.embed_positions.weight"][: x.shape[1]]
-        for layer in range(self.encoder_layers):
-            h = f"encoder.layers.{layer}"
-            heads = self.encoder_attention_heads
-            query, key, value = (
-                split_heads(part, heads) for part in _projected(weights, f"{h}.self_attn", "qkv", x)
-            )
-            scale = (self.d_model // heads) ** -0.5
-            context = attention(query, key, value, tf.ones([1, 1, 1, 1], tf.bool), scale)
-            x += linear(weights, f"{h}.self_attn.out_proj", merge_heads(context))
-            x = self._feed_forward(weights, h, x)
+
+        def block(weights: Weights, x: tf.Tensor, attend: Attend) -> tf.Tensor:
+            x = _self_attention(weights, x, attend, self.encoder_attention_heads)
+            return self._feed_forward(weights, x)
+
+        attend = EncoderAttention(tf.ones([1, 1, 1, 1], tf.bool))
+        x = run_layers(weights, "encoder.layers", block, x, attend, layers=self.encoder_layers)
         return _norm(weights, "encoder.layer_norm", x)
 
     def forward(
@@ -275,38 +283,35 @@ class Whisper(EncoderDecoder):
         positions: tf.Tensor,
         attend: AttendWithSource,  # type: ignore[override]  # see EncoderDecoder
     ) -> tf.Tensor:
-        scale = self.head_size**-0.5
+        def block(weights: Weights, x: tf.Tensor, attend: AttendWithSource) -> tf.Tensor:
+            x = _self_attention(weights, x, attend, self.heads)
+            normed = _norm(weights, "encoder_attn_layer_norm", x)
+            query = linear(weights, "encoder_attn.q_proj", normed)
+            context = attend.to_source(split_heads(query, self.heads), self.head_size**-0.5)
+            x += linear(weights, "encoder_attn.out_proj", merge_heads(context))
+            return self._feed_forward(weights, x)
+
         x = embedding(weights, EMBEDDINGS, token_ids)
         x += tf.gather(weights["decoder.embed_positions.weight"], positions)
-        for layer in range(self.decoder_layers):
-            h = f"decoder.layers.{layer}"
-            query, key, value = (
-                self._split(part) for part in _projected(weights, f"{h}.self_attn", "qkv", x)
-            )
-            context = attend(layer, query, key, value, scale)
-            x += linear(weights, f"{h}.self_attn.out_proj", merge_heads(context))
-            (query,) = _projected(weights, f"{h}.encoder_attn", "q", x)
-            context = attend.to_source(layer, self._split(query), scale)
-            x += linear(weights, f"{h}.encoder_attn.out_proj", merge_heads(context))
-            x = self._feed_forward(weights, h, x)
+        x = run_layers(weights, "decoder.layers", block, x, attend, layers=self.layers)
         return _norm(weights, "decoder.layer_norm", x)
 
     def logits(self, weights: Weights, hidden: tf.Tensor) -> tf.Tensor:
         return output_logits(weights, EMBEDDINGS if self.tie_word_embeddings else HEAD, hidden)
 
-    def _split(self, x: tf.Tensor) -> tf.Tensor:
-        return split_heads(x, self.heads)
-
-    def _feed_forward(self, weights: Weights, layer: str, x: tf.Tensor) -> tf.Tensor:
-        normed = _norm(weights, f"{layer}.final_layer_norm", x)
-        inner = linear(weights, f"{layer}.fc1", normed, self.activation_function)
-        return x + linear(weights, f"{layer}.fc2", inner)
+    def _feed_forward(self, weights: Weights, x: tf.Tensor) -> tf.Tensor:
+        normed = _norm(weights, "final_layer_norm", x)
+        inner = linear(weights, "fc1", normed, self.activation_function)
+        return x + linear(weights, "fc2", inner)
 
 
-def _projected(weights: Weights, name: str, parts: str, x: tf.Tensor) -> list[tf.Tensor]:
-    """Normalizes, and projects to queries, keys or values: [R, P, E] each."""
-    normed = _norm(weights, f"{name}_layer_norm", x)
-    return [linear(weights, f"{name}.{part}_proj", normed) for part in parts]
+def _self_attention(weights: Weights, x: tf.Tensor, attend: Attend, heads: int) -> tf.Tensor:
+    normed = _norm(weights, "self_attn_layer_norm", x)
+    query, key, value = (
+        split_heads(linear(weights, f"self_attn.{part}_proj", normed), heads) for part in "qkv"
+    )
+    context = attend(query, key, value, query.shape[-1] ** -0.5)
+    return x + linear(weights, "self_attn.out_proj", merge_heads(context))
 
 
 def _convolution(

@@ -230,7 +230,7 @@ def _check_model(
     )
     parameters = weight_bytes = 0
     for weight, array in family.read_weights(checkpoint, np.dtype(np.float32)):
-        is_matrix = array.ndim == 2 and family.roles.get(weight, Role.LINEAR) is not Role.PLAIN
+        is_matrix = array.ndim == 2 and family.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
         parameters += array.size
         weight_bytes += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
     tokenizer = load_tokenizer(source.directory)

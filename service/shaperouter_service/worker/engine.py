@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import GraphRefusedError, UnknownModelError
-from shaperouter_service.graphs import CompileBudget, GraphTable, TracingProcess
+from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
     DeviceKind,
@@ -150,7 +150,7 @@ class Engine:
         apart = self._config.trace_apart and self._on_cpu
         return ProgramFactory(
             loaded,
-            tracing=TracingProcess(self._models.values()) if apart else None,
+            tracing=LoweringProcess(self._models.values()) if apart else None,
             is_serving=self._is_serving,
         )
 
@@ -174,7 +174,7 @@ class Engine:
             ),
             threads=config.compile_threads,
             on_change=self._graph_changed,
-            making=self._programs.making,
+            make_builder=self._programs.make_builder,
         )
 
     def _make_lanes(self, watchdog: Watchdog) -> dict[tuple[str, int], LaneScheduler]:

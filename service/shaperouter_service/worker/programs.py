@@ -10,7 +10,7 @@ from shaperouter_service.decoding import (
     Program,
 )
 from shaperouter_service.decoding.lowering import Lowered
-from shaperouter_service.graphs import CachedMaking, Making, TracingProcess, lower_here
+from shaperouter_service.graphs import CachedGraphBuilder, GraphBuilder, LoweringProcess, lower_here
 from shaperouter_service.models import Model
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.models import LoadedModels
@@ -29,7 +29,7 @@ class ProgramFactory:
         self,
         loaded: LoadedModels,
         *,
-        tracing: TracingProcess | None,
+        tracing: LoweringProcess | None,
         is_serving: Callable[[], bool],
     ) -> None:
         """Stores what programs are created from.
@@ -58,12 +58,12 @@ class ProgramFactory:
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
 
-    def making(self, program: Program) -> Making:
+    def make_builder(self, program: Program) -> GraphBuilder:
         """Prepares the compilation of a program, or its loading from the cache."""
         section = self.sections.get(program.model.name)
         if section is None:
-            return Making(program, self._lower)
-        return CachedMaking(program, section, self._lower)
+            return GraphBuilder(program, self._lower)
+        return CachedGraphBuilder(program, section, self._lower)
 
     def is_cached(self, signature: Signature) -> bool:
         """Whether the compile cache has the graph of a signature."""

@@ -15,7 +15,7 @@ TOLERANCE = 1e-3
 def probe(caches: Arrays, places: Sequence[int]) -> np.ndarray:
     """See export.py."""
     picked = [
-        cache[0][:, np.asarray(places)].astype(jnp.float32)
+        cache[0, 0][:, np.asarray(places)].astype(jnp.float32)
         for _, cache in sorted(caches.items(), key=lambda item: int(item[0].split("/")[1]))
     ]
     return np.stack(picked)

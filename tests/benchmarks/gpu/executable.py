@@ -123,7 +123,7 @@ def read_prompts(
             for array in graph.arguments
             if array.name.startswith("cache/")
         }
-        (length,) = next(iter(caches.values())).shape[2:3]
+        (length,) = next(iter(caches.values())).shape[3:4]
         for begin in range(0, int(lengths[row]), graph.piece):
             start = min(begin, length - graph.piece)
             piece = {"tokens": tokens[:, start : start + graph.piece], "start": np.int32(start)}

@@ -140,13 +140,13 @@ def probe(batch: Batch) -> np.ndarray:
         [
             tf.cast(
                 tf.gather(
-                    tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype)[0],
+                    tf.raw_ops.ReadVariableOp(resource=handle, dtype=batch.model.dtype)[0, 0],
                     places,
                     axis=1,
                 ),
                 tf.float32,
             ).numpy()
-            for handle in batch.caches.tape
+            for handle in batch.caches.tokens
         ]
     )
 
@@ -171,7 +171,7 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
         given = zip(("state", "logprobs"), outputs, strict=True)
     arguments = _arrays(inputs[0]._asdict().items())
     family, dtype = program.model.family, program.model.dtype.name
-    shape = (program.rows, family.heads, program.length, family.head_size)
+    shape = (program.rows, 1, family.heads, program.length, family.head_size)
     caches = [_array(f"cache/{index}", shape, dtype) for index in range(2 * family.layers)]
     arguments += caches
     arguments += [

@@ -11,8 +11,8 @@ namespace shaperouter {
 // Queries that share what is read of a cache.
 constexpr size_t kBlockQueries = 4;
 
-// out = softmax(scale * query * keys') * values, for each row and head, over the places before a
-// query's end that it sees.
+// out = softmax(scale * query * keys' + bias) * values, for each row and head, over the places
+// before a query's end that it sees.
 //
 // Nothing beyond an end is read: a cache costs what is in it, not what it has room for. Every sum
 // is made in the order of the places, so that neither that room nor the other rows and queries
@@ -25,11 +25,13 @@ struct Attention {
   size_t size;     // D, of a head
 
   const float* query;   // [R, H, Q, D]
-  const float* keys;    // [R, H, T, D]
-  const float* values;  // [R, H, T, D]
+  const float* keys;    // [R, H, T, D], rows `row_stride` numbers apart
+  const float* values;  // As keys.
+  size_t row_stride;    // H * T * D, times the layers that a cache has.
   const int32_t* ends;  // [R], what is beyond [0, T] counts as the nearest that is not
   bool causal;          // Ends are those of the last queries; each before has its one place before.
   const bool* visible;  // [R, Q, T], or null if all places before the end are
+  const float* bias;    // [R, H, Q, T], or null
   float scale;
 
   float* shares;  // [R, H, Q, T], to work in

@@ -65,7 +65,9 @@ namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Matrix = ffi::BufferR2<ffi::F32>;
-using Cache = ffi::BufferR4<ffi::F32>;
+using Heads = ffi::BufferR4<ffi::F32>;
+using Cache = ffi::Buffer<ffi::F32, 5>;
+using Index = ffi::BufferR0<ffi::S32>;
 
 Pool AsPool(XlaPool& pool) {
   return {&pool, pool.Threads(), [](void* handle, Task* task, void* data) {
@@ -86,13 +88,26 @@ std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
   }
 }
 
+// A stack of packed matrices: [L, panels, ...].
 bool ArePanels(const ffi::AnyBuffer& weights, WeightType type, int64_t inputs) {
   const auto dimensions = weights.dimensions();
   if (type == WeightType::kInt8) {
-    return dimensions.size() == 4 && dimensions[1] == static_cast<int64_t>(QuadCount(inputs)) &&
-           dimensions[2] == kPanelColumns && dimensions[3] == kQuad;
+    return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(QuadCount(inputs)) &&
+           dimensions[3] == kPanelColumns && dimensions[4] == kQuad;
   }
-  return dimensions.size() == 3 && dimensions[1] == inputs && dimensions[2] == kPanelColumns;
+  return dimensions.size() == 4 && dimensions[2] == inputs && dimensions[3] == kPanelColumns;
+}
+
+// The index of a layer, as XLA's own slices take it: the nearest that there is.
+size_t LayerOf(const Index& layer, int64_t layers) {
+  return std::clamp<int64_t>(*layer.typed_data(), 0, layers - 1);
+}
+
+// One matrix of a stack.
+const void* PanelsOf(const ffi::AnyBuffer& weights, const Index& layer) {
+  const int64_t layers = weights.dimensions()[0];
+  return static_cast<const char*>(weights.untyped_data()) +
+         weights.size_bytes() / layers * LayerOf(layer, layers);
 }
 
 // What is not there has no elements.
@@ -105,15 +120,17 @@ const float* OrNull(const Floats& values) {
   return values.element_count() == 0 ? nullptr : values.typed_data();
 }
 
-// x [M, I] by weights with scales and bias of [O] or of none, as in `Product`: [M, O], beside what it
-// works in. activation: The number of one.
-ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales, Floats bias,
-                  ffi::Result<Matrix> out, ffi::Result<Matrix> arranged, int32_t activation) {
+// x [M, I] by one layer's weights with scales and bias of [O] or of none, as in `Product`: [M, O],
+// beside what it works in. activation: The number of one.
+ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, Floats scales,
+                  Floats bias, ffi::Result<Matrix> out, ffi::Result<Matrix> arranged,
+                  int32_t activation) {
   const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
   const int64_t columns = out->dimensions()[1];
   const auto type = TypeOf(weights);
   if (!type || inputs == 0 || !ArePanels(weights, *type, inputs) ||
-      weights.dimensions()[0] != static_cast<int64_t>(PanelCount(columns)) ||
+      weights.dimensions()[0] == 0 ||
+      weights.dimensions()[1] != static_cast<int64_t>(PanelCount(columns)) ||
       !IsColumnsOrNone(scales, columns) || !IsColumnsOrNone(bias, columns) ||
       out->dimensions()[0] != rows || arranged->dimensions()[0] != rows ||
       arranged->dimensions()[1] != static_cast<int64_t>(RowSize(*type, inputs)) ||
@@ -122,7 +139,7 @@ ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Floats scales,
   }
   const Product product{
       static_cast<size_t>(rows), static_cast<size_t>(inputs), static_cast<size_t>(columns),
-      x.typed_data(),            weights.untyped_data(),      *type,
+      x.typed_data(),            PanelsOf(weights, layer),    *type,
       OrNull(scales),            OrNull(bias),                static_cast<Activation>(activation),
       arranged->typed_data(),    out->typed_data()};
   Multiply(product, ChosenKernels(), AsPool(pool));
@@ -133,31 +150,42 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end());
 }
 
-// Queries [R, H, Q, D] over keys and values [R, H, T, D], as far as the ends [R], seeing [R, Q, T]
-// or all: [R, H, Q, D], beside [R, H, Q, T] to work in.
-ffi::Error AttendHeads(XlaPool pool, Cache query, Cache keys, Cache values,
-                       ffi::BufferR1<ffi::S32> ends, ffi::Buffer<ffi::PRED> visible,
-                       ffi::Result<Cache> out, ffi::Result<Cache> shares, float scale,
+// Queries [R, H, Q, D] over one layer's keys and values [R, L, H, T, D], as far as the ends [R],
+// seeing [R, Q, T] or all, with a bias [R, H, Q, T] or none: [R, H, Q, D], beside [R, H, Q, T] to
+// work in.
+ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Index layer,
+                       ffi::BufferR1<ffi::S32> ends, ffi::Buffer<ffi::PRED> visible, Floats bias,
+                       ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale,
                        bool causal) {
   const auto of_query = query.dimensions(), of_keys = keys.dimensions();
-  const Attention attention{
-      static_cast<size_t>(of_keys[0]),  static_cast<size_t>(of_keys[1]),
-      static_cast<size_t>(of_query[2]), static_cast<size_t>(of_keys[2]),
-      static_cast<size_t>(of_keys[3]),  query.typed_data(),
-      keys.typed_data(),                values.typed_data(),
-      ends.typed_data(),                causal,
-      visible.element_count() == 0 ? nullptr : visible.typed_data(),
-      scale,                            shares->typed_data(),
-      out->typed_data()};
-  const size_t queries = attention.rows * attention.heads * attention.queries;
-  const size_t seen = attention.rows * attention.queries * attention.places;
-  if (of_query[0] != of_keys[0] || of_query[1] != of_keys[1] || of_query[3] != of_keys[3] ||
-      !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != of_keys[0] ||
-      (visible.element_count() != 0 && visible.element_count() != seen) ||
+  const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], places = of_keys[3];
+  const int64_t size = of_keys[4], queries = of_query[2];
+  const int64_t seen = visible.element_count(), scores = rows * heads * queries * places;
+  const int64_t biases = bias.element_count();
+  if (of_query[0] != rows || of_query[1] != heads || of_query[3] != size || layers == 0 ||
+      !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != rows ||
+      (seen != 0 && seen != rows * queries * places) || (biases != 0 && biases != scores) ||
       out->element_count() != query.element_count() ||
-      shares->element_count() != queries * attention.places) {
+      static_cast<int64_t>(shares->element_count()) != scores) {
     return ffi::Error::InvalidArgument("attend: operands and results do not fit together");
   }
+  const size_t of_layer = heads * places * size, start = LayerOf(layer, layers) * of_layer;
+  const Attention attention{static_cast<size_t>(rows),
+                            static_cast<size_t>(heads),
+                            static_cast<size_t>(queries),
+                            static_cast<size_t>(places),
+                            static_cast<size_t>(size),
+                            query.typed_data(),
+                            keys.typed_data() + start,
+                            values.typed_data() + start,
+                            layers * of_layer,
+                            ends.typed_data(),
+                            causal,
+                            seen == 0 ? nullptr : visible.typed_data(),
+                            OrNull(bias),
+                            scale,
+                            shares->typed_data(),
+                            out->typed_data()};
   Attend(attention, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
@@ -191,11 +219,11 @@ ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats sc
   const int64_t inputs = out->dimensions()[1];
   const auto type = TypeOf(weights);
   const auto dimensions = weights.dimensions();
-  if (!type || !ArePanels(weights, *type, inputs) || dimensions[0] == 0 ||
+  if (!type || !ArePanels(weights, *type, inputs) || dimensions[0] != 1 || dimensions[1] == 0 ||
       out->dimensions()[0] != ids.dimensions()[0]) {
     return ffi::Error::InvalidArgument("look_up: operands and results do not fit together");
   }
-  const int64_t filled = dimensions[0] * static_cast<int64_t>(kPanelColumns);
+  const int64_t filled = dimensions[1] * static_cast<int64_t>(kPanelColumns);
   const bool is_scaled = scales.element_count() != 0;
   const int64_t columns = is_scaled ? scales.element_count() : filled;
   if (columns > filled || columns == 0) {
@@ -219,6 +247,7 @@ XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
                            .Ctx<XlaPool>()
                            .Arg<Matrix>()
                            .Arg<ffi::AnyBuffer>()
+                           .Arg<Index>()
                            .Arg<Floats>()
                            .Arg<Floats>()
                            .Ret<Matrix>()
@@ -228,13 +257,15 @@ XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
 XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                        ffi::Ffi::Bind()
                            .Ctx<XlaPool>()
+                           .Arg<Heads>()
                            .Arg<Cache>()
                            .Arg<Cache>()
-                           .Arg<Cache>()
+                           .Arg<Index>()
                            .Arg<ffi::BufferR1<ffi::S32>>()
                            .Arg<ffi::Buffer<ffi::PRED>>()
-                           .Ret<Cache>()
-                           .Ret<Cache>()
+                           .Arg<Floats>()
+                           .Ret<Heads>()
+                           .Ret<Heads>()
                            .Attr<float>("scale")
                            .Attr<bool>("causal"));
 

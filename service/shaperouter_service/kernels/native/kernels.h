@@ -12,7 +12,7 @@
 namespace shaperouter {
 
 // Of everything that graphs and weights in memory rely on: names, operands and layouts.
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 
 // What one instruction set computes. Functions of one product, or of one attention, may run side by
 // side if their ranges are apart; all blocks are arranged before the first panel is multiplied.

@@ -1,4 +1,4 @@
-"""Whether the kernels compute what they should, before any answer depends on them."""
+"""A comparison of the kernels with a reference, before any answer depends on them."""
 
 import functools
 import math
@@ -16,6 +16,8 @@ _ROWS = (1, 5, 37)
 _TYPES = (tf.float32, tf.bfloat16, tf.int8)
 # R, H, Q, T, D of a small attention, likewise.
 _ATTENTION = (2, 3, 5, 41, 19)
+# Layers of a stack, and the one that is computed with.
+_LAYERS, _LAYER = 3, 1
 _ENDS = (23, 41)
 
 
@@ -36,14 +38,13 @@ def require() -> str:
     x = whole_bytes(rng, max(_ROWS), _INPUTS)
     ids = np.arange(_COLUMNS, dtype=np.int32)[::-3]
     panels = [pack(matrix, np.dtype(dtype.as_numpy_dtype)) for dtype in _TYPES]
-    rows, heads, queries, places, size = _ATTENTION
-    query, keys, values = (
-        rng.standard_normal((rows, heads, count, size), np.float32)
-        for count in (queries, places, places)
-    )
+    rows, heads, queries, length, size = _ATTENTION
+    query = rng.standard_normal((rows, heads, queries, size), np.float32)
+    keys, values = rng.standard_normal((2, rows, _LAYERS, heads, length, size), np.float32)
+    scores_bias = rng.standard_normal((rows, heads, queries, length), np.float32)
     try:
         found = _computed(x, bias, ids, panels)
-        attended = _attended(query, keys, values)
+        attended = _attended(query, keys, values, scores_bias)
     except tf.errors.OpError as error:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
@@ -57,7 +58,10 @@ def require() -> str:
                     f"a product of {dtype.name} weights, {list(reference.shape)}, differs from "
                     "the reference"
                 )
-    if not _is_close(attended, attention(query, keys, values, np.asarray(_ENDS))):
+    expected_attention = attention(
+        query, keys[:, _LAYER], values[:, _LAYER], np.asarray(_ENDS), scores_bias
+    )
+    if not _is_close(attended, expected_attention):
         raise KernelsUnavailableError(
             f"attention of {list(_ATTENTION)} numbers differs from the reference"
         )
@@ -103,13 +107,17 @@ def activation(sums: np.ndarray, kind: Activation) -> np.ndarray:
 
 
 def attention(
-    query: np.ndarray, keys: np.ndarray, values: np.ndarray, ends: np.ndarray
+    query: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    ends: np.ndarray,
+    bias: np.ndarray | float = 0.0,
 ) -> np.ndarray:
     """Causal attention by its definition, without a factor of the scores; see `attend`."""
     queries, places = query.shape[2], keys.shape[2]
     own_ends = ends[:, np.newaxis] - np.arange(queries)[::-1]  # [R, Q]
     visible = np.arange(places) < own_ends[..., np.newaxis]
-    scores = np.where(visible[:, np.newaxis], query @ keys.swapaxes(2, 3), -np.inf)
+    scores = np.where(visible[:, np.newaxis], query @ keys.swapaxes(2, 3) + bias, -np.inf)
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
     result: np.ndarray = shares / shares.sum(axis=-1, keepdims=True) @ values
     return result
@@ -119,12 +127,15 @@ def _is_close(result: np.ndarray, reference: np.ndarray) -> bool:
     return np.allclose(result, reference, rtol=1e-5, atol=1e-5)
 
 
-def _attended(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    def compute(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        return attend(query, keys, values, tf.constant(_ENDS), 1.0, causal=True)
+def _attended(
+    query: np.ndarray, keys: np.ndarray, values: np.ndarray, bias: np.ndarray
+) -> np.ndarray:
+    def compute(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        layer, ends = tf.constant(_LAYER), tf.constant(_ENDS)
+        return attend(query, keys, values, ends, 1.0, layer=layer, causal=True, bias=bias)
 
     graph = tf.function(compute, jit_compile=True, autograph=False)
-    result: np.ndarray = graph(*map(tf.constant, (query, keys, values))).numpy()
+    result: np.ndarray = graph(*map(tf.constant, (query, keys, values, bias))).numpy()
     return result
 
 
@@ -138,13 +149,24 @@ def _computed(
         for one in panels:
             values = tf.constant(one.values)
             scales = None if one.scales is None else tf.constant(one.scales)
-            products = [
-                linear(x[:rows], values, one.shape, scales=scales, bias=bias) for rows in _ROWS
-            ]
-            activated = [
-                linear(x, values, one.shape, scales=scales, bias=bias, activation=kind)
-                for kind in Activation
-            ]
+            others = [tf.zeros_like(values)] * _LAYERS
+            stack = tf.stack([*others[:_LAYER], values, *others[_LAYER + 1 :]])
+
+            def product(
+                x: tf.Tensor,
+                kind: Activation = Activation.NONE,
+                *,
+                stack: tf.Tensor = stack,
+                shape: tuple[int, int] = one.shape,
+                scales: tf.Tensor | None = scales,
+            ) -> tf.Tensor:
+                layer = tf.constant(_LAYER)
+                return linear(
+                    x, stack, shape, layer=layer, scales=scales, bias=bias, activation=kind
+                )
+
+            products = [product(x[:rows]) for rows in _ROWS]
+            activated = [product(x, kind) for kind in Activation]
             looked_up = look_up(ids, values, one.shape, scales=scales)
             results.append([*products, *activated, looked_up])
         return results

@@ -1,4 +1,4 @@
-"""Where TensorFlow leaves executables and looks for them: in this process's memory.
+"""The directory where TensorFlow keeps what XLA compiled: in this process's memory.
 
 TensorFlow can keep what XLA has compiled in a directory. But it fails a graph if it can't write
 there, and for ever if it finds a damaged file. So it is given a directory in memory, and the

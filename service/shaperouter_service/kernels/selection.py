@@ -1,11 +1,11 @@
-"""Whether this process computes products by the native kernels."""
+"""The choice between the native kernels and XLA."""
 
 from typing import Literal
 
 import structlog
 
 from shaperouter_service.kernels.library import KernelsUnavailableError
-from shaperouter_service.kernels.trusted import require
+from shaperouter_service.kernels.selfcheck import require
 
 # As `--kernels` names it.
 KernelsChoice = Literal["auto", "off"]
@@ -17,8 +17,8 @@ def choose(choice: KernelsChoice) -> str | None:
     """Finds the kernels, unless they are switched off; for a process that computes on a CPU.
 
     Returns:
-        The instruction set that they use here; None where products are left to XLA. If nobody asked
-        for that, the log says what is lost, and why.
+        The instruction set that they use here; None if XLA computes instead. If that was not asked
+        for, the log says why, and what it costs.
     """
     if choice == "off":
         return None

@@ -1,7 +1,7 @@
-"""Tracing in a process of its own, which holds up nobody whom this one serves.
+"""Tracing and lowering in another process, so that requests in this one continue meanwhile.
 
-Tracing is Python code, and while TensorFlow lowers what was traced it does not let go of the
-interpreter: together seconds, for which no other thread would get on.
+Tracing is Python code, and TensorFlow holds the interpreter while it lowers a trace: no other
+thread of this process could run.
 """
 
 import json
@@ -72,8 +72,8 @@ class NotTraced:
     error: str
 
 
-class TracingProcess:
-    """A process that traces: started when it is needed, and ended when it has not been for long.
+class LoweringProcess:
+    """A process that traces and lowers: started when needed, ended when idle.
 
     Methods may be called from any thread; one program is traced at a time.
     """
@@ -88,7 +88,7 @@ class TracingProcess:
             idle: Seconds without a trace after which it ends.
             timeout: Seconds after which it has hung.
         """
-        self._outlines = {model.name: model.outline for model in models}
+        self._specs = {model.name: model.spec for model in models}
         self._idle = idle
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class TracingProcess:
         child = self._child = _Child.start()
         # It first says that it listens: what is sent then waits for nobody.
         child.receive(self._timeout)
-        child.connection.send(self._outlines)
+        child.connection.send(self._specs)
         threading.Thread(target=self._end_when_idle, args=[child], daemon=True).start()
         return child
 
@@ -185,7 +185,7 @@ class _Child:
                 [
                     sys.executable,
                     "-m",
-                    "shaperouter_service.graphs.tracer",
+                    "shaperouter_service.graphs.lowering_child",
                     str(theirs.fileno()),
                     json.dumps(asdict(log_settings())),
                 ],

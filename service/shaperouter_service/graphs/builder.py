@@ -10,8 +10,8 @@ import structlog
 from shaperouter_service.compile_cache import Contents, Part, Section
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.graphs import staging
-from shaperouter_service.graphs.staging import Executable
+from shaperouter_service.graphs import xla_cache_dir
+from shaperouter_service.graphs.xla_cache_dir import Executable
 
 # Traces a program: in this process or in another.
 Lowering = Callable[[Program], Lowered]
@@ -24,10 +24,10 @@ def lower_here(program: Program) -> Lowered:
     return program.lower()
 
 
-class Making:
-    """One graph on its way to ready. A compile thread calls `trace`, and then `compile`.
+class GraphBuilder:
+    """Makes one graph ready: a compile thread calls `trace`, and then `compile`.
 
-    Other compile threads wait for the end of `trace`, as there is one at a time.
+    Only one compile thread traces at a time.
     """
 
     def __init__(self, program: Program, lower: Lowering = lower_here) -> None:
@@ -39,7 +39,7 @@ class Making:
         """
         self._program = program
         self._lower = lower
-        # What others took to make the parts that are not made here.
+        # Time that another process took to make the parts that were found in the cache.
         self.spared_seconds = 0.0
 
     def trace(self) -> None:
@@ -52,11 +52,11 @@ class Making:
         return False
 
 
-class CachedMaking(Making):
-    """The same with the compile cache, which has two parts of a graph.
+class CachedGraphBuilder(GraphBuilder):
+    """Makes one graph ready with the compile cache, which keeps two parts of a graph.
 
-    Its StableHLO spares the trace, its executable the compilation. What one process has made is of
-    use to any other, whatever they traced and compiled before.
+    The StableHLO saves the trace, the executable saves the compilation. Any other process can use
+    what one process has made, whatever they traced and compiled before.
     """
 
     def __init__(self, program: Program, section: Section, lower: Lowering = lower_here) -> None:
@@ -98,7 +98,7 @@ class CachedMaking(Making):
                 seconds=self._trace_seconds,
                 weights=self._traced.weights,
             )
-        if self._program.compiled_name != self._name or not staging.available():
+        if self._program.compiled_name != self._name or not xla_cache_dir.available():
             # TensorFlow can't be told its name, or was started without a place for it.
             log.warning("executable could not be cached", graph=self._program.label)
             self._compile_unkept()
@@ -114,13 +114,13 @@ class CachedMaking(Making):
             self._program.compile()
         # Whatever TensorFlow has against what the cache had, it must not be the end.
         except Exception as error:
-            staging.take(self._name)
+            xla_cache_dir.take(self._name)
             if placed is None and self._traced is not None:
                 raise
             self._start_over(error)
             return False
         seconds = time.monotonic() - started
-        made = [executable for executable in staging.take(self._name) if executable != placed]
+        made = [executable for executable in xla_cache_dir.take(self._name) if executable != placed]
         for executable in made:
             self._section.write(
                 self._program.label,
@@ -147,13 +147,13 @@ class CachedMaking(Making):
 
     def _compile_unkept(self) -> None:
         self._program.compile()
-        staging.take(self._program.compiled_name)
+        xla_cache_dir.take(self._program.compiled_name)
 
 
 def _placed(kept: Contents) -> Executable:
     """Has TensorFlow find an executable of the cache."""
     executable = Executable(file=str(kept.details["file"]), content=kept.payload)
-    staging.place(executable)
+    xla_cache_dir.place(executable)
     return executable
 
 

@@ -1,4 +1,4 @@
-"""The process that traces for a worker; `tracing` starts it, sends it orders, and ends it."""
+"""The process that traces for a worker; `lowering_process` starts it, orders and ends it."""
 
 import contextlib
 import json
@@ -7,8 +7,8 @@ import sys
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from shaperouter_service.graphs.tracing import NotTraced, Order, Traced
-from shaperouter_service.models import Model, make_hollow
+from shaperouter_service.graphs.lowering_process import NotTraced, Order, Traced
+from shaperouter_service.models import Model, weightless_model
 from shaperouter_service.system.process import exit_with_parent
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
@@ -21,7 +21,7 @@ def main() -> NoReturn:
     # Where the connection ends, so has the parent: perhaps while this process was starting.
     with contextlib.suppress(EOFError, ConnectionError):
         connection.send(None)
-        models = {name: make_hollow(outline) for name, outline in connection.recv().items()}
+        models = {name: weightless_model(spec) for name, spec in connection.recv().items()}
         while True:
             connection.send(_trace(connection.recv(), models))
     os._exit(0)

@@ -1,0 +1,98 @@
+"""The memory that a model's weights are loaded into."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.kernels import Panels, aligned, as_aligned
+from shaperouter_service.models.family import Family
+from shaperouter_service.models.weights import Role, Weights
+
+
+class WeightMemory:
+    """Weights on their way into memory, added one at a time.
+
+    A weight that is packed or stacked is written straight to its final place, so loading takes
+    little more memory than the result.
+
+    Attributes:
+        parameters: Numbers of all weights together.
+        packed: As of `Weights`.
+        variables: What holds the weights, by name; complete after `finish`.
+        sizes: Bytes of each variable.
+    """
+
+    def __init__(self, family: Family, packed_dtype: tf.DType | None) -> None:
+        """Prepares for the weights of a family.
+
+        Args:
+            family: Of the model.
+            packed_dtype: Type to pack matrices in for the native kernels, which also stacks the
+                weights of layers; None does neither.
+        """
+        self._family = family
+        self._dtype = None if packed_dtype is None else np.dtype(packed_dtype.as_numpy_dtype)
+        stacks = "|".join(map(re.escape, family.stacks))
+        self._of_layer = re.compile(rf"({stacks})\.(\d+)\.(.+)")
+        self._arrays: dict[str, np.ndarray] = {}
+        self._panels: dict[str, Panels] = {}
+        self.parameters = 0
+        self.packed: dict[str, tuple[int, int]] = {}
+        self.variables: dict[str, tf.Variable] = {}
+        self.sizes: dict[str, int] = {}
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Holds a weight; takes over the memory of one that is neither packed nor stacked."""
+        self.parameters += array.size
+        if self._dtype is None:
+            self._hold(name, array)
+            return
+        role = self._family.roles.get(name, Role.LINEAR)
+        layer, layers = None, None
+        if (found := self._of_layer.fullmatch(name)) is not None:
+            stack, layer = found[1], int(found[2])
+            name, layers = f"{stack}.{found[3]}", self._family.stacks[stack]
+        if array.ndim == 2 and role is not Role.UNPACKED:
+            # Embeddings have no other copy: their rows are looked up in panels.
+            matrix = array.T if role is Role.VOCABULARY else array
+            if name not in self._panels:
+                self._panels[name] = Panels.empty(matrix.shape, self._dtype, layers)
+            panels = self._panels[name]
+            (panels if layer is None else panels.layer(layer)).fill(matrix)
+        elif layer is None or layers is None:
+            self._arrays[name] = array
+        else:
+            if name not in self._arrays:
+                self._arrays[name] = aligned((layers, *array.shape), array.dtype)
+            self._arrays[name][layer] = array
+
+    def finish(self) -> None:
+        """Makes variables of what was packed or stacked, after the last weight was added."""
+        for name, array in self._arrays.items():
+            self._hold(name, array)
+        for name, panels in self._panels.items():
+            self.packed[name] = panels.shape
+            self._hold(name, panels.values)
+            if panels.scales is not None:
+                self._hold(name + Weights.SCALES, panels.scales)
+
+    def _hold(self, name: str, array: np.ndarray) -> None:
+        self.sizes[name] = array.nbytes
+        self.variables[name] = variable(name, array)
+
+
+def variable(name: str, array: np.ndarray) -> tf.Variable:
+    """Makes a variable that takes over the array's memory, where the device is the CPU.
+
+    `tf.Variable(array)` would copy it, and for a moment hold it three times.
+    """
+    array = as_aligned(array)
+    # NumPy's DLPack knows no bfloat16: its bits travel as integers.
+    is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
+    tensor = tf.experimental.dlpack.from_dlpack(
+        (array.view(np.uint16) if is_bfloat16 else array).__dlpack__()
+    )
+    if is_bfloat16:
+        tensor = tf.bitcast(tensor, tf.bfloat16)
+    return tf.Variable(tensor, trainable=False, name=name)
