@@ -153,7 +153,7 @@ bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTra
 	@$(CONDUCT) generation $(BENCH)
 
 bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and CTranslate2; BENCH='--help' for options.
-	@$(CONDUCT) sources $(BENCH)
+	@$(CONDUCT) t5 $(BENCH)
 
 bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help' for options.
 	@$(CONDUCT) load $(BENCH)
