@@ -1,6 +1,7 @@
 """The contracts of imports (`[tool.importlinter]`): each refuses an import that breaks it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,3 +85,11 @@ def test_contributing_shows_the_layers() -> None:
     (layers,) = [each["layers"] for each in CONTRACTS if each["id"] == "layers"]
     table = "\n".join(["```", *layers, "```"])
     assert table in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_the_architecture_page_says_what_each_room_is_for() -> None:
+    (layers,) = [each["layers"] for each in CONTRACTS if each["id"] == "layers"]
+    rooms = {room for line in layers for room in line.split(" | ")}
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(?:…|service/shaperouter_service)/(\w+)", page, flags=re.MULTILINE)
+    assert set(rows) == rooms | {"builtin"}
