@@ -99,7 +99,7 @@ def graphs_table(metrics_url: str, calls: int) -> Table:
 def main() -> None:
     """Runs the demo."""
     requests = Table(
-        "request", "latency s", "of it stalled s", "graphs that served", title="From the client"
+        "request", "latency s", "stalled s", "graphs that served", title="From the client"
     )
 
     def tell(name: str, result: Generation, seconds: float) -> None:
@@ -116,8 +116,8 @@ def main() -> None:
             first, seconds = stream(client)
             tell("first", first, seconds)
             console.print(
-                "\nTraffic would have tighter graphs made once they would have saved enough; we "
-                "ask for them:\n"
+                "\nWorkers compile tighter graphs once these would have saved enough time; we "
+                "request them now:\n"
             )
             asked = list(dict.fromkeys(use.asked for use in first.graphs))
             make_ready(client, asked)
@@ -126,10 +126,7 @@ def main() -> None:
             calls = sum(use.calls for result in (first, second) for use in result.graphs)
             console.print()
             console.print(graphs_table(addresses.metrics, calls))
-        console.print(
-            "\nA service that starts anew, with the cache of the first, traces and compiles "
-            "nothing:\n"
-        )
+        console.print("\nA new service with the cache of the first traces and compiles nothing:\n")
         with service(cache, NO_BEAMS) as addresses, Client(addresses.grpc) as client:
             make_ready(client, asked)
             console.print()

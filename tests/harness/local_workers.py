@@ -68,7 +68,7 @@ class Local:
             self.catalog,
             metrics=self.metrics,
             overload=OverloadGuard(FOREVER),
-            on_heard=self.processes.heard,
+            on_message=self.processes.record_message,
         )
 
     @property

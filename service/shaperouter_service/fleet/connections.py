@@ -30,7 +30,7 @@ class Connections:
         *,
         metrics: FleetMetrics,
         worker_metrics: WorkerMetrics | None,
-        on_heard: Callable[[str], None],
+        on_message: Callable[[str], None],
         tls: WorkerTls | None,
     ) -> None:
         """Starts without workers; see `Fleet`."""
@@ -38,7 +38,7 @@ class Connections:
         self.changes_ended = False
         self._metrics = metrics
         self._worker_metrics = worker_metrics
-        self._on_heard = on_heard
+        self._on_message = on_message
         self._tls = tls
         self._changed = asyncio.Event()
         self._watching: dict[WorkerLink, asyncio.Task[None]] = {}
@@ -96,7 +96,7 @@ class Connections:
     def _connect(self, address: str) -> WorkerLink:
         link = WorkerLink(
             address,
-            on_heard=self._on_heard,
+            on_message=self._on_message,
             on_snapshot=self._on_snapshot,
             on_lost=self._on_lost,
             tls=self._tls,

@@ -47,7 +47,7 @@ class Fleet(Connections):
         metrics: FleetMetrics,
         overload: OverloadGuard,
         worker_metrics: WorkerMetrics | None = None,
-        on_heard: Callable[[str], None] = lambda _: None,
+        on_message: Callable[[str], None] = lambda _: None,
         tls: WorkerTls | None = None,
     ) -> None:
         """Starts without workers; `set_addresses` adds them.
@@ -57,11 +57,11 @@ class Fleet(Connections):
             metrics: Metrics of runs on this router.
             overload: Decides which requests may wait.
             worker_metrics: Metrics of the workers, if this process owns them.
-            on_heard: Called with a worker's address whenever the worker sends something.
+            on_message: Called with a worker's address whenever the worker sends something.
             tls: TLS settings for connections to workers; None for plain text.
         """
         super().__init__(
-            catalog, metrics=metrics, worker_metrics=worker_metrics, on_heard=on_heard, tls=tls
+            catalog, metrics=metrics, worker_metrics=worker_metrics, on_message=on_message, tls=tls
         )
         self._overload = overload
         for model in catalog.model_names:

@@ -87,7 +87,7 @@ class WorkerLink:
         self,
         address: str,
         *,
-        on_heard: Callable[[str], None],
+        on_message: Callable[[str], None],
         on_snapshot: Callable[["WorkerLink", Snapshot], None],
         on_lost: Callable[["WorkerLink", Loss], None],
         tls: WorkerTls | None = None,
@@ -96,14 +96,14 @@ class WorkerLink:
 
         Args:
             address: Address of the worker, in gRPC's notation.
-            on_heard: Called with the address whenever the worker sends something, even that it
+            on_message: Called with the address whenever the worker sends something, even that it
                 drains.
             on_snapshot: Called with each snapshot.
             on_lost: Called with the reason when the worker takes no more runs.
             tls: TLS settings of the connection; None for plain text.
         """
         self.address = address
-        self._on_heard = on_heard
+        self._on_message = on_message
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
         self._tls = tls
@@ -163,7 +163,7 @@ class WorkerLink:
             message = await call.read()
             while isinstance(message, worker_pb2.WatchResponse):
                 self._draining = False
-                self._on_heard(self.address)
+                self._on_message(self.address)
                 self._on_snapshot(self, snapshot_from_message(message))
                 self._retry_seconds = FIRST_RETRY
                 self._logged_reasons.clear()
@@ -186,7 +186,7 @@ class WorkerLink:
             return Loss.LOST
         finally:
             call.cancel()
-        self._on_heard(self.address)
+        self._on_message(self.address)
         return Loss.DRAINING
 
     @property

@@ -92,7 +92,7 @@ async def run_router(
         metrics=fleet_metrics,
         overload=OverloadGuard(config.max_queue_seconds),
         worker_metrics=worker_metrics,
-        on_heard=processes.heard if processes else lambda _: None,
+        on_message=processes.record_message if processes else lambda _: None,
         tls=config.worker_tls,
     )
     spent_budgets = (

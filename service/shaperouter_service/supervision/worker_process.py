@@ -102,8 +102,8 @@ class WorkerProcess:
         self._silent_checks: int | None = None
         self._process: Process | None = None
 
-    def heard(self) -> None:
-        """Records that the worker is alive."""
+    def record_message(self) -> None:
+        """Records that the worker has sent something, so it is alive."""
         self._silent_checks = 0
 
     async def start(self, *options: str) -> None:

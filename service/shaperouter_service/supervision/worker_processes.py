@@ -40,11 +40,11 @@ class WorkerProcesses:
         """Addresses of the workers."""
         return list(self._processes)
 
-    def heard(self, address: str) -> None:
-        """Records that the worker at an address is alive."""
+    def record_message(self, address: str) -> None:
+        """Records that the worker at an address has sent something."""
         # A late report may belong to a worker that no longer exists.
         if process := self._processes.get(address):
-            process.heard()
+            process.record_message()
 
     async def supervise(self) -> None:
         """Keeps the workers running until cancelled; `stop` then ends them.

@@ -1,1 +1,1 @@
-"""Graphs of the workers: what there is, and requests to compile more."""
+"""Graphs of the workers: their states, and requests to compile more."""

@@ -36,7 +36,7 @@ def watch(
         await worker.start()
         connection = WorkerLink(
             worker.address,
-            on_heard=lambda _: None,
+            on_message=lambda _: None,
             on_snapshot=on_snapshot,
             on_lost=lambda *_: None,
         )
