@@ -256,7 +256,7 @@ def test_a_start_with_an_incomplete_model_directory_fails_by_name(
     log = _startup_error(
         "serve", f"--model=m={broken}", f"--listen={LOCAL}", f"--metrics-listen={LOCAL}"
     )
-    assert f"{shard.name}: is missing" in log
+    assert f"shard '{shard.name}' is missing" in log
 
 
 def test_the_command_streams_from_a_shell(service: Service) -> None:
