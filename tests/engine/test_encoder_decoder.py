@@ -66,7 +66,7 @@ def test_every_graph_gives_the_tokens_of_the_reference(
                 >= {
                     GraphKind.ENCODE: len(golden.source(case)),
                     GraphKind.PREFILL: len(golden.prompt(case)) - 1,
-                    GraphKind.DECODE: ladders.places(
+                    GraphKind.DECODE: ladders.positions(
                         prompt_tokens=len(golden.prompt(case)),
                         new_tokens=case["max_new_tokens"],
                         beams=1,

@@ -28,7 +28,7 @@ def tight_signatures(model: str, ladders: Ladders, together: Sequence[Case]) -> 
         most = ladders.prompts_together(ladders.prefill_lengths.cover(read)).maximum
         yield ladders.prefill(model, rows=min(len(together), most), prompt_tokens=read)
     places = [
-        ladders.places(
+        ladders.positions(
             prompt_tokens=case.prompt_tokens,
             new_tokens=case.new_tokens,
             beams=beams,

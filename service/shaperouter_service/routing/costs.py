@@ -58,8 +58,8 @@ class Dimensions:
                 tokens = signature.rows * signature.beams
                 if not self.has_whole_source:
                     source = min(source, signature.length)
-        places = signature.rows * (signature.length + source)
-        return weight_bytes * math.sqrt(tokens) + places * self.cache_bytes_per_token
+        positions = signature.rows * (signature.length + source)
+        return weight_bytes * math.sqrt(tokens) + positions * self.cache_bytes_per_token
 
 
 class Costs:

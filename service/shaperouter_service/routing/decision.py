@@ -209,15 +209,15 @@ def _answer_signatures(
     if shape.aligns:
         tight = ladders.align(shape.model, tokens=shape.prompt_tokens)
         return tight, tight, ladders.first_align(shape.model)
-    places = ladders.places(
+    positions = ladders.positions(
         prompt_tokens=shape.prompt_tokens,
         new_tokens=shape.new_tokens,
         beams=beams,
         source_tokens=shape.source_tokens,
     )
     return (
-        ladders.decode(shape.model, rows=1, length=places, beams=beams),
-        ladders.decode(shape.model, rows=together, length=places, beams=beams),
+        ladders.decode(shape.model, rows=1, length=positions, beams=beams),
+        ladders.decode(shape.model, rows=together, length=positions, beams=beams),
         ladders.first_decode(shape.model, beams),
     )
 

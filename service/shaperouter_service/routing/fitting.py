@@ -123,14 +123,14 @@ def _costs(demands: Sequence[Demand], rungs: Sequence[int]) -> list[list[float]]
     """
     costs = [[0.0] * (last + 1) for last in range(len(rungs))]
     for demand in demands:
-        places = Ladder(tuple(demand.beams * rung for rung in rungs))
-        calls = dict.fromkeys(places.rungs, 0.0)
+        positions = Ladder(tuple(demand.beams * rung for rung in rungs))
+        calls = dict.fromkeys(positions.rungs, 0.0)
         for length, count in demand.calls.items():
-            calls[places.cover(length)] += count
-        for last, rung in enumerate(places.rungs):
+            calls[positions.cover(length)] += count
+        for last, rung in enumerate(positions.rungs):
             seconds, served = demand.seconds(rung), 0.0
             for first in range(last, -1, -1):
-                served += calls[places.rungs[first]]
+                served += calls[positions.rungs[first]]
                 if served:
                     costs[last][first] += served * seconds + demand.compile_seconds
     return costs

@@ -179,7 +179,9 @@ class Ladders:
         """How many prompts of a rung `length` may be read together."""
         return _together(self.prefill_rows, length, self.prefill_batch_tokens)
 
-    def places(self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int) -> int:
+    def positions(
+        self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int
+    ) -> int:
         """Positions that decoding a request takes at its end, in a lane of `beams`.
 
         A decode graph needs this many for the tokens, and further ones for the source. With an
@@ -188,8 +190,8 @@ class Ladders:
         if self.encoder is None:
             # The prompt gives the first token, without a step.
             return prompt_tokens + beams * max(1, new_tokens - 1)
-        tape = prompt_tokens - 1 + beams * new_tokens
-        return tape if self.encoder.has_whole_source else max(tape, source_tokens)
+        tokens = prompt_tokens - 1 + beams * new_tokens
+        return tokens if self.encoder.has_whole_source else max(tokens, source_tokens)
 
     def read_tokens(self, prompt_tokens: int) -> int:
         """Tokens of a prompt that prefill reads. With an encoder, the first step reads the last."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # Positions of a cache that take as long to read as all weights. In models of GPT-2's sizes, 6,000
 # to 10,000 have as many bytes. It matters only if too few lengths were measured.
-PLACES_LIKE_WEIGHTS = 8000
+POSITIONS_LIKE_WEIGHTS = 8000
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -73,7 +73,7 @@ def prefill_shape(piece: int) -> Callable[[int], float]:
 
 def decode_shape(length: int) -> float:
     """Cost growth of a step, which reads all weights and the cache."""
-    return 1 + length / PLACES_LIKE_WEIGHTS
+    return 1 + length / POSITIONS_LIKE_WEIGHTS
 
 
 def _isotonic(points: list[MeasuredLength]) -> list[float]:

@@ -27,21 +27,21 @@ async def merged(
                 yield 0, value
         return
 
-    async def read(place: int) -> T:
-        return await anext(streams[place])
+    async def read(index: int) -> T:
+        return await anext(streams[index])
 
-    reading = {asyncio.create_task(read(place)): place for place in range(len(streams))}
+    reading = {asyncio.create_task(read(index)): index for index in range(len(streams))}
     try:
         while reading:
             done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=lambda task: reading[task]):
-                place = reading.pop(task)
+                index = reading.pop(task)
                 try:
                     value = task.result()
                 except StopAsyncIteration:
                     continue
-                reading[asyncio.create_task(read(place))] = place
-                yield place, value
+                reading[asyncio.create_task(read(index))] = index
+                yield index, value
     finally:
         for task in reading:
             task.cancel()

@@ -34,7 +34,7 @@ class Covers:
 
     def positions(self, run: Run) -> int:
         """Cache positions that a run takes if it generates all its tokens."""
-        return self._ladders.places(
+        return self._ladders.positions(
             prompt_tokens=len(run.token_ids),
             new_tokens=run.max_new_tokens,
             beams=self._beams,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from .places import WORK, environment_python
+from .paths import WORK, environment_python
 from .protocol import token_text
 
 CHECKPOINT = WORK / "gpt2-small"

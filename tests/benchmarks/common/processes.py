@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from .places import LOGS, PYTHON_PATH, environment_python
+from .paths import LOGS, PYTHON_PATH, environment_python
 
 # Tracing and compiling by Transformers takes half a minute on two quiet cores.
 TIMEOUT = 300.0

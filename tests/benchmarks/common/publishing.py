@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .places import DOCS
+from .paths import DOCS
 
 MEASUREMENTS = DOCS / "measurements.md"
 

@@ -11,7 +11,7 @@ import time
 
 from common.checkpoint import CHECKPOINT, CONVERTED, convert_checkpoint, make_checkpoint
 from common.conditions import conditions
-from common.places import DOCS, LOGS, REPOSITORY, WORK
+from common.paths import DOCS, LOGS, REPOSITORY, WORK
 from common.publishing import publish_section
 from common.terminal import console, telling
 

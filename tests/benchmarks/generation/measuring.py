@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from common.places import THREADS
+from common.paths import THREADS
 from common.processes import PeerError
 from common.terminal import Tell
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.checkpoint import CHECKPOINT, CONVERTED
-from common.places import THREADS
+from common.paths import THREADS
 from common.processes import PeerError, PeerProcess
 
 from .contestants import Entry

@@ -11,7 +11,7 @@ import sys
 import time
 
 from common.conditions import conditions
-from common.places import DOCS, REPOSITORY, WORK
+from common.paths import DOCS, REPOSITORY, WORK
 from common.processes import PeerError
 from common.publishing import publish_section
 from common.terminal import console, telling

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from common.checkpoint import SMALL, TINY, Size, convert_checkpoint, make_checkpoint
-from common.places import THREADS, WORK
+from common.paths import THREADS, WORK
 from common.processes import PeerProcess
 
 from .contestants import Entry

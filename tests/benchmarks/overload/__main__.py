@@ -11,7 +11,7 @@ from load.contestant import GPT2_SMALL, GPT2_TINY
 
 from common.conditions import conditions
 from common.files import write_figures
-from common.places import REPOSITORY, WORK
+from common.paths import REPOSITORY, WORK
 from common.processes import PeerError
 from common.terminal import console, telling
 

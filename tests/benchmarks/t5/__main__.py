@@ -16,7 +16,7 @@ from generation.workloads import NEW_TOKENS, Kind, Workload
 from common.checkpoint import convert_checkpoint
 from common.conditions import conditions
 from common.files import write_figures
-from common.places import REPOSITORY, THREADS, WORK
+from common.paths import REPOSITORY, THREADS, WORK
 from common.processes import PeerError, PeerProcess
 from common.publishing import publish_section
 from common.tables import Spread, Table, Target, targets_table

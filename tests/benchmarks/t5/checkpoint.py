@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from common.places import WORK
+from common.paths import WORK
 from common.protocol import token_text
 
 CHECKPOINT = WORK / "t5-small"

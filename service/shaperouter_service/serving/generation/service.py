@@ -104,27 +104,27 @@ class GenerationService:
         writers = self._writers(prepared)
         streams = [
             # A run of beam search has all sequences; any other run has one.
-            run_events(self._fleet, run, writers[place :: len(runs)], record, call.deadline)
-            for place, run in enumerate(runs)
+            run_events(self._fleet, run, writers[index :: len(runs)], record, call.deadline)
+            for index, run in enumerate(runs)
         ]
         waiting: dict[int, Signature] = {}
         ends: dict[int, RunEnd] = {}
         async with contextlib.aclosing(merged(streams)) as events:
-            async for place, event in events:
+            async for index, event in events:
                 match event:
                     case Stalled():
                         # The caller has already been told what other runs wait for.
-                        waiting.pop(place, None)
+                        waiting.pop(index, None)
                         told = event.signature in waiting.values()
-                        waiting[place] = event.signature
+                        waiting[index] = event.signature
                         if not told:
                             yield event
                     case Delta():
-                        waiting.pop(place, None)
+                        waiting.pop(index, None)
                         yield event
                     case RunEnd():
-                        ends[place] = event
-        in_order = [ends[place] for place in sorted(ends)]
+                        ends[index] = event
+        in_order = [ends[index] for index in sorted(ends)]
         accounts = [end.account for end in in_order]
         timings, graphs = longest_timings(accounts), graph_uses(accounts)
         record.completed(worker=in_order[0].worker, timings=timings, graphs=graphs)

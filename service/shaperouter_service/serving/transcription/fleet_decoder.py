@@ -217,10 +217,10 @@ class FleetDecoder:
         reported: set[Signature] = set()
         streams = [self._run_to_end(run, reported) for run in runs]
         async with contextlib.aclosing(merged(streams)) as ends:
-            results = {place: end async for place, end in ends}
+            results = {index: end async for index, end in ends}
         self.seconds += time.monotonic() - started
         self.accounts += [end.completion for end in results.values()]
-        return [results[place] for place in range(len(runs))]
+        return [results[index] for index in range(len(runs))]
 
     async def _run_to_end(
         self, run: RunRequest, reported: set[Signature]

@@ -1,4 +1,4 @@
-"""The defaults that options get."""
+"""Options are resolved: each gets its value, default or adjusted default."""
 
 import dataclasses
 import math

@@ -189,7 +189,7 @@ def test_nothing_ends_noticeably_sooner_than_what_is_taken(request_, fleet) -> N
 
 
 def _places(request_, beams: int) -> int:
-    return LADDERS.places(
+    return LADDERS.positions(
         prompt_tokens=request_.prompt_tokens,
         new_tokens=request_.new_tokens,
         beams=beams,

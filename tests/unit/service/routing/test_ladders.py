@@ -337,13 +337,13 @@ def test_sources_are_read_together_as_far_as_a_call_may_take() -> None:
 
 def test_the_first_step_reads_the_last_token_of_a_decoders_prompt() -> None:
     assert SOURCES.read_tokens(1) == 0
-    places = SOURCES.places(prompt_tokens=1, new_tokens=20, beams=4, source_tokens=5)
-    assert places == 80
+    positions = SOURCES.positions(prompt_tokens=1, new_tokens=20, beams=4, source_tokens=5)
+    assert positions == 80
 
 
 def test_decoding_has_a_place_for_each_token_of_the_source() -> None:
-    assert SOURCES.places(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=100) == 100
-    assert WHOLE.places(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=1500) == 20
+    assert SOURCES.positions(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=100) == 100
+    assert WHOLE.positions(prompt_tokens=1, new_tokens=20, beams=1, source_tokens=1500) == 20
 
 
 @given(
@@ -356,7 +356,7 @@ def test_the_first_graphs_cover_every_request_with_a_source(
     beams: int, prompt_tokens: int, source_tokens: int, data: st.DataObject
 ) -> None:
     new_tokens = data.draw(st.integers(1, 512 - prompt_tokens))
-    places = SOURCES.places(
+    positions = SOURCES.positions(
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
         beams=beams,
@@ -364,7 +364,7 @@ def test_the_first_graphs_cover_every_request_with_a_source(
     )
     needed = [
         SOURCES.encode("m", rows=1, source_tokens=source_tokens),
-        SOURCES.decode("m", rows=1, length=places, beams=beams),
+        SOURCES.decode("m", rows=1, length=positions, beams=beams),
     ]
     if read := SOURCES.read_tokens(prompt_tokens):
         needed.append(SOURCES.prefill("m", rows=1, prompt_tokens=read))

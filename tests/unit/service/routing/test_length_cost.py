@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shaperouter_service.routing.length_cost import (
-    PLACES_LIKE_WEIGHTS,
+    POSITIONS_LIKE_WEIGHTS,
     LengthCost,
     MeasuredLength,
     decode_shape,
@@ -75,12 +75,12 @@ def test_beyond_what_was_measured_the_cost_grows_as_the_shape_does() -> None:
 
 
 def test_one_measurement_gives_the_shape_its_size() -> None:
-    cost = LengthCost(measured((PLACES_LIKE_WEIGHTS, 4.0)), decode_shape)
-    assert cost(2 * PLACES_LIKE_WEIGHTS) == 6.0
+    cost = LengthCost(measured((POSITIONS_LIKE_WEIGHTS, 4.0)), decode_shape)
+    assert cost(2 * POSITIONS_LIKE_WEIGHTS) == 6.0
 
 
 def test_without_measurements_the_cost_is_the_shape() -> None:
-    assert LengthCost([], decode_shape)(PLACES_LIKE_WEIGHTS) == 2.0
+    assert LengthCost([], decode_shape)(POSITIONS_LIKE_WEIGHTS) == 2.0
 
 
 def test_prefill_computes_each_token_of_a_piece() -> None:
