@@ -141,7 +141,9 @@ def _measure(streams: int, nice: int) -> Found:
     alone, _, _ = rate(lambda: time.sleep(ALONE_SECONDS))
     ladders, table = bench.parts.ladders[MODEL], bench.parts.graphs
     graphs = [
-        table.want(ladders.decode(MODEL, rows=rows, length=length, beams=1), urgent=False)
+        table.request_compile(
+            ladders.decode(MODEL, rows=rows, length=length, beams=1), urgent=False
+        )
         for rows, length in GRAPHS
     ]
     beside, longest, seconds = rate(

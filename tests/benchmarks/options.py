@@ -105,7 +105,7 @@ def _make_ready(bench: Bench) -> None:
             if signature.kind is GraphKind.DECODE and signature.beams == beams
         ]
         largest = max(of_lane, key=lambda signature: signature.rows)
-        graphs.append(table.want(largest, urgent=False))
+        graphs.append(table.request_compile(largest, urgent=False))
     wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=600)
 
 

@@ -114,7 +114,7 @@ def _ready(arguments: argparse.Namespace) -> dict[str, float]:
     if arguments.order is not None:
         random.Random(arguments.order).shuffle(wanted)
     started = time.monotonic()
-    graphs = [table.want(signature, urgent=False) for signature in wanted]
+    graphs = [table.request_compile(signature, urgent=False) for signature in wanted]
     wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=1800)
     return {
         "seconds": time.monotonic() - started,

@@ -125,7 +125,7 @@ def _served(run: Collected, kind: GraphKind) -> dict[tuple[int, int], int]:
 
 def _graph(bench: Bench, kind: GraphKind, rows: int, length: int, *, beams: int = 1) -> Graph:
     signature = Signature(model=MODEL, kind=kind, beams=beams, rows=rows, length=length)
-    return bench.parts.graphs.want(signature, urgent=False)
+    return bench.parts.graphs.request_compile(signature, urgent=False)
 
 
 # --- Prompts together ---------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _made(bench: Bench, kind: GraphKind, *, beams: int = 1) -> list[Graph]:
     """Compiles all graphs of a kind and beam width."""
     table = bench.parts.graphs
     graphs = [
-        table.want(signature, urgent=False)
+        table.request_compile(signature, urgent=False)
         for signature in bench.parts.ladders[MODEL].signatures(MODEL)
         if (signature.kind, signature.beams) == (kind, beams)
     ]

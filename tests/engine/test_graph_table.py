@@ -99,7 +99,7 @@ def test_a_signature_requested_several_times_is_compiled_once() -> None:
     for asker in askers:
         asker.join()
     fake.programs[_signature(64)].go_on.set()
-    graph = fake.table.want(_signature(64), urgent=True)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
     wait_until(lambda: graph.state is GraphState.READY)
     assert (len(fake.programs), graph.traces, graph.compiles) == (1, 1, 1)
     assert fake.changes >= 3
@@ -107,10 +107,10 @@ def test_a_signature_requested_several_times_is_compiled_once() -> None:
 
 def test_urgent_graphs_go_before_earlier_ones() -> None:
     fake = Table()
-    first = fake.table.want(_signature(64), urgent=True)
+    first = fake.table.request_compile(_signature(64), urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)
-    later = [fake.table.want(_signature(length), urgent=False) for length in (128, 256)]
-    raised = fake.table.want(_signature(256), urgent=True)
+    later = [fake.table.request_compile(_signature(length), urgent=False) for length in (128, 256)]
+    raised = fake.table.request_compile(_signature(256), urgent=True)
     assert fake.table.queue_depth == 2
     for program in fake.programs.values():
         if program is not fake.programs[_signature(128)]:
@@ -124,7 +124,7 @@ def test_urgent_graphs_go_before_earlier_ones() -> None:
 
 def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
     fake = Table(error="out of memory")
-    graph = fake.table.want(_signature(64), urgent=True)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.FAILED)
     assert (graph.error, graph.failures, graph.compiles) == ("out of memory", 1, 0)
@@ -134,7 +134,7 @@ def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
 def test_the_cheapest_ready_graph_that_is_large_enough_covers() -> None:
     fake = Table()
     for signature in (_signature(256, rows=4), _signature(128, rows=2), _signature(64)):
-        graph = fake.table.want(signature, urgent=True)
+        graph = fake.table.request_compile(signature, urgent=True)
         fake.programs[signature].go_on.set()
         wait_until(lambda graph=graph: graph.state is GraphState.READY)
     cover = fake.table.cover(_signature(100))
@@ -147,13 +147,13 @@ def test_a_failed_graph_is_tried_again_after_a_pause_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Table(error="out of memory")
-    graph = fake.table.want(_signature(64), urgent=True)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.FAILED)
     fake.error = ""
-    assert fake.table.want(_signature(64), urgent=True).state is GraphState.FAILED
+    assert fake.table.request_compile(_signature(64), urgent=True).state is GraphState.FAILED
     monkeypatch.setattr(graph, "retry_at", 0.0)
-    fake.table.want(_signature(64), urgent=True)
+    fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)
     assert (graph.error, graph.failures, graph.compiles, graph.traces) == ("", 1, 1, 2)
@@ -163,7 +163,7 @@ def test_each_failure_doubles_the_pause() -> None:
     fake = Table(error="out of memory")
     pauses = []
     for failures in (1, 2, 3):
-        graph = fake.table.want(_signature(64), urgent=True)
+        graph = fake.table.request_compile(_signature(64), urgent=True)
         fake.programs[_signature(64)].go_on.set()
         wait_until(lambda graph=graph, n=failures: graph.failures == n and graph.has_failed)
         pauses.append(graph.retry_at - graph.since)
@@ -175,9 +175,11 @@ def test_the_graph_that_would_save_most_goes_first() -> None:
     fake = Table()
     # Of another kind than these: what they would save is not counted anew when it is ready.
     other = dataclasses.replace(_signature(64), beams=2)
-    first = fake.table.want(other, urgent=True)
+    first = fake.table.request_compile(other, urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)
-    little, much = (fake.table.want(_signature(length), urgent=False) for length in (128, 256))
+    little, much = (
+        fake.table.request_compile(_signature(length), urgent=False) for length in (128, 256)
+    )
     fake.table.would_save(little.signature, 1.0)
     fake.table.would_save(much.signature, 2.0)
     for signature in (other, _signature(256)):
@@ -193,7 +195,7 @@ def test_a_ready_graph_resets_the_savings_of_similar_graphs() -> None:
     like, unlike = _signature(128), dataclasses.replace(_signature(64), beams=2)
     for signature in (like, unlike):
         fake.table.would_save(signature, 1.0)
-    made = fake.table.want(_signature(64), urgent=True)
+    made = fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: made.state is GraphState.READY)
     now = time.monotonic()
@@ -216,11 +218,11 @@ def test_the_time_of_a_step_is_that_of_the_fastest_recent_call() -> None:
 def test_over_the_budget_only_first_graphs_are_compiled() -> None:
     first = _signature(1024)
     fake = Table(max_graphs=2, first=[first])
-    fake.table.want(_signature(64), urgent=False)
+    fake.table.request_compile(_signature(64), urgent=False)
     with pytest.raises(GraphRefusedError, match=r"1x128.*budget is spent \(2 graphs\)"):
-        fake.table.want(_signature(128), urgent=True)
+        fake.table.request_compile(_signature(128), urgent=True)
     assert fake.table.graph(_signature(128)).state is GraphState.COLD
-    graph = fake.table.want(first, urgent=True)
+    graph = fake.table.request_compile(first, urgent=True)
     for program in fake.programs.values():
         program.go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)
@@ -233,9 +235,11 @@ def test_a_queued_graph_is_refused_once_the_memory_is_used_up(
     fake = Table(max_memory_bytes=1000, first=[first])
     memory = 999
     monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: memory)
-    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    making, waiting = (
+        fake.table.request_compile(_signature(length), urgent=True) for length in (64, 128)
+    )
     wait_until(lambda: making.state is GraphState.COMPILING)
-    cover = fake.table.want(first, urgent=False)
+    cover = fake.table.request_compile(first, urgent=False)
     memory = 1000
     for program in fake.programs.values():
         program.go_on.set()
@@ -251,9 +255,9 @@ def test_a_refused_graph_can_be_requested_again(
     fake = Table(max_memory_bytes=1000)
     memory = iter([0, 1000, 0, 0])
     monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: next(memory))
-    graph = fake.table.want(_signature(64), urgent=True)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
     wait_until(lambda: graph.has_ended)
-    fake.table.want(_signature(64), urgent=True)
+    fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)
     assert (graph.error, graph.failures) == ("", 0)
@@ -261,7 +265,9 @@ def test_a_refused_graph_can_be_requested_again(
 
 def test_queued_graphs_of_a_frozen_table_are_not_compiled() -> None:
     fake = Table()
-    making, waiting = (fake.table.want(_signature(length), urgent=True) for length in (64, 128))
+    making, waiting = (
+        fake.table.request_compile(_signature(length), urgent=True) for length in (64, 128)
+    )
     wait_until(lambda: making.state is GraphState.COMPILING)
     fake.table.freeze()
     fake.programs[_signature(64)].go_on.set()
@@ -272,7 +278,7 @@ def test_queued_graphs_of_a_frozen_table_are_not_compiled() -> None:
 
 def test_a_budget_is_exhausted_once_a_worthwhile_graph_has_no_room() -> None:
     fake = Table(max_graphs=1)
-    graph = fake.table.want(_signature(64), urgent=False)
+    graph = fake.table.request_compile(_signature(64), urgent=False)
     assert not fake.table.exhausted
     fake.table.graph(_signature(128)).record_miss(1000.0)
     assert fake.table.exhausted
@@ -284,5 +290,5 @@ def test_a_frozen_table_compiles_nothing() -> None:
     fake = Table()
     fake.table.freeze()
     with pytest.raises(GraphRefusedError, match="nothing is compiled after warm-up"):
-        fake.table.want(_signature(64), urgent=True)
+        fake.table.request_compile(_signature(64), urgent=True)
     assert not fake.programs

@@ -23,7 +23,7 @@ LONG = 100
 def bench(kept_compilations: CompileCache) -> Bench:
     models = {name: GOLDENS / name for name in (MODEL, T5_MODEL)}
     bench = Bench(models, compile_cache=kept_compilations, prefill_piece=16)
-    together = bench.parts.graphs.want(
+    together = bench.parts.graphs.request_compile(
         Signature(model=MODEL, kind=GraphKind.DECODE, rows=SLOTS, length=128, beams=1), urgent=False
     )
     wait_until(lambda: together.state is GraphState.READY, timeout=TIMEOUT)

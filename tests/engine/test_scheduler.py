@@ -200,7 +200,7 @@ def test_requested_graphs_are_compiled_or_refused_with_a_reason(
 ) -> None:
     requested = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
     foreign = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=3, length=64)
-    refused = small.engine.want([requested, foreign])
+    refused = small.engine.request_compile([requested, foreign])
     assert refused == {foreign: "it is none of the worker's ladders"}
     wait_until(lambda: small.parts.graphs.graph(requested).state is GraphState.READY)
 
@@ -283,7 +283,7 @@ def test_runs_that_no_single_graph_covers_are_served_by_several(
     bench = Bench(MODELS, slots=2, compile_cache=kept_compilations)
     table = bench.parts.graphs
     short = Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=1, length=64)
-    bench.engine.want([short])
+    bench.engine.request_compile([short])
     wait_until(lambda: table.graph(short).state is GraphState.READY)
     prompts = [[3], [2] * 70]
     alone = []

@@ -250,7 +250,7 @@ def test_a_worker_uses_the_process_only_while_requests_run(monkeypatch: pytest.M
     assert not tracing.running
     monkeypatch.setattr(bench.parts.programs, "is_serving", lambda: True)
     signature = Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=2, length=64)
-    graph = table.want(signature, urgent=True)
+    graph = table.request_compile(signature, urgent=True)
     wait_until(lambda: graph.state is GraphState.READY)
     assert (tracing.running, graph.traces, graph.failures) == (True, 1, 0)
     tracing.end()

@@ -55,7 +55,7 @@ def test_a_graph_requested_later_is_not_part_of_the_warm_up(
     kept_compilations: CompileCache,
 ) -> None:
     bench = Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations)
-    bench.engine.want([DECLARED])
+    bench.engine.request_compile([DECLARED])
     wait_until(lambda: bench.engine.warm, timeout=TIMEOUT)
     asked = {
         graph.signature: graph.before_ready for graph in bench.engine.snapshot("w", "i").graphs

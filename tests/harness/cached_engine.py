@@ -77,7 +77,7 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
         if signature.kind is GraphKind.DECODE or signature.length == PROMPT_RUNG
     }
     for wanted in order:
-        graph = table.want(signatures[wanted], urgent=False)
+        graph = table.request_compile(signatures[wanted], urgent=False)
         wait_until(lambda graph=graph: graph.state in (GraphState.READY, GraphState.FAILED))
 
     cases = [
@@ -93,7 +93,7 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
     moved = [
         wanted
         for wanted in order
-        if not _stays(table.want(signatures[wanted], urgent=False).program)
+        if not _stays(table.request_compile(signatures[wanted], urgent=False).program)
     ]
     bench.stop_compiling()
     return {

@@ -345,7 +345,7 @@ class Bench:
         """
         table = self.parts.graphs
         with table._lock:
-            table._wanted.clear()
+            table._queued.clear()
         under_way = (GraphState.TRACING, GraphState.COMPILING)
         wait_until(lambda: all(graph.state not in under_way for graph in table.graphs()))
 
@@ -416,7 +416,7 @@ class Bench:
         """Compiles the tight covers of requests; those of a group run together."""
         ladders, table = self.parts.ladders[model], self.parts.graphs
         graphs = [
-            table.want(signature, urgent=False)
+            table.request_compile(signature, urgent=False)
             for group in groups
             for signature in tight_signatures(model, ladders, group)
         ]
@@ -426,7 +426,7 @@ class Bench:
         """Compiles every graph of the lanes with these beam widths."""
         table = self.parts.graphs
         graphs = [
-            table.want(signature, urgent=False)
+            table.request_compile(signature, urgent=False)
             for signature in self.parts.ladders[model].signatures(model)
             if signature.beams in beams
         ]

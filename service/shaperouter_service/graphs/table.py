@@ -1,4 +1,4 @@
-"""The table of a worker's graphs: finds covers, and compiles in the background what is wanted."""
+"""The table of a worker's graphs: finds covers and compiles in the background."""
 
 import threading
 import time
@@ -82,7 +82,7 @@ class GraphTable:
         self._tracing = threading.Lock()
         self._graphs: dict[Signature, Graph] = {}
         # What waits for a thread, in order of asking, and whether a request waits for it.
-        self._wanted: dict[Signature, bool] = {}
+        self._queued: dict[Signature, bool] = {}
         self._work_there = threading.Condition(self._lock)
         self._forecast = Forecast(threads)
         default_stack = threading.stack_size(COMPILE_STACK_BYTES)
@@ -95,26 +95,26 @@ class GraphTable:
         with self._lock:
             return self._graph(signature)
 
-    def want(self, signature: Signature, *, urgent: bool) -> Graph:
-        """Has a graph made, if it is not there or on the way.
+    def request_compile(self, signature: Signature, *, urgent: bool) -> Graph:
+        """Queues the compilation of a graph unless it is ready or already in progress.
 
         Args:
             signature: The shape.
-            urgent: A request is waiting for it.
+            urgent: Whether a request waits for it; urgent graphs are compiled first.
 
         Returns:
-            The graph; one that has failed stays as it is until it may be tried again.
+            The graph. A failed graph stays failed until its pause before the next try is over.
 
         Raises:
-            GraphRefusedError: It may not be made.
+            GraphRefusedError: The mode or the budget does not allow it.
         """
         with self._lock:
             graph = self._graph(signature)
             if graph.state is GraphState.QUEUED:
-                # Raised, it goes behind those that were urgent before.
-                if urgent and not self._wanted[signature]:
-                    del self._wanted[signature]
-                    self._wanted[signature] = True
+                # Behind the graphs that were urgent before.
+                if urgent and not self._queued[signature]:
+                    del self._queued[signature]
+                    self._queued[signature] = True
                 return graph
             if graph.state is not GraphState.COLD and (
                 graph.state is not GraphState.FAILED or graph.has_failed
@@ -125,7 +125,7 @@ class GraphTable:
                 graph.error = ""
             if graph.program is None:
                 graph.program = self._build(signature)
-            self._wanted[signature] = urgent
+            self._queued[signature] = urgent
             self._move(graph, GraphState.QUEUED)
             self._work_there.notify()
         self._on_change()
@@ -174,21 +174,21 @@ class GraphTable:
             with self._lock:
                 self._costs.measured(graph.signature, graph.best_step_seconds)
 
-    def miss(self, asked: Signature, served: Graph, seconds: float) -> None:
-        """Counts what a call took longer than it would have on a graph that is not ready.
+    def record_missed_savings(self, asked: Signature, served: Graph, seconds: float) -> None:
+        """Counts the time that a call lost because its tight cover was not ready.
 
         Args:
             asked: The tight cover.
             served: The graph that was called.
-            seconds: How much longer it took.
+            seconds: The time lost.
         """
         self.graph(asked).record_miss(seconds)
-        self._recorder.missed(asked, seconds)
+        self._recorder.record_missed_savings(asked, seconds)
         if served.signature.covers(asked):
             served.padded_seconds += seconds
 
     def would_save(self, signature: Signature, seconds: float) -> None:
-        """Counts what a graph that is not ready would have saved of a call."""
+        """Counts the time that a graph would have saved a call if it had been ready."""
         self.graph(signature).would_save.add(seconds, time.monotonic())
 
     def step_seconds(self, signature: Signature) -> float:
@@ -197,18 +197,18 @@ class GraphTable:
             return self._costs.step_seconds(signature)
 
     def sound_seconds(self, graphs: Sequence[Graph]) -> list[float]:
-        """Device times of a step that no larger graph's contradicts; see `Costs.sound`."""
+        """Device times of a step, none above that of a larger graph; see `Costs.sound`."""
         with self._lock:
             sound = self._costs.sound([graph.signature for graph in graphs])
         return [sound[graph.signature] for graph in graphs]
 
     def left_seconds(self) -> dict[Signature, float]:
-        """Seconds until each graph that is on the way is expected to be ready."""
+        """Seconds until each queued or compiling graph is expected to be ready."""
         with self._lock:
             now, needs = time.monotonic(), self._costs.compile_seconds
-            # By their turns, see `_next`: sorting keeps the order of those that requests wait for.
+            # In the order of `_next`: sorting keeps the order of urgent graphs.
             queued = sorted(
-                self._wanted, key=lambda s: -inf if self._wanted[s] else -self._worth(s)
+                self._queued, key=lambda s: -inf if self._queued[s] else -self._priority(s)
             )
             return self._forecast.left(
                 {
@@ -221,8 +221,8 @@ class GraphTable:
 
     @property
     def queue_depth(self) -> int:
-        """Signatures that wait for a compile thread."""
-        return len(self._wanted)
+        """Number of signatures that wait for a compile thread."""
+        return len(self._queued)
 
     @property
     def room(self) -> int:
@@ -276,11 +276,11 @@ class GraphTable:
     def _next(self) -> Graph | None:
         """Waits for something to make, and takes what is due first; None if that is refused."""
         with self._work_there:
-            while not self._wanted:
+            while not self._queued:
                 self._work_there.wait()
-            urgent = [signature for signature, waited_for in self._wanted.items() if waited_for]
-            signature = urgent[0] if urgent else max(self._wanted, key=self._worth)
-            del self._wanted[signature]
+            urgent = [signature for signature, waited_for in self._queued.items() if waited_for]
+            signature = urgent[0] if urgent else max(self._queued, key=self._priority)
+            del self._queued[signature]
             graph = self._graphs[signature]
             try:
                 # Since it was asked for, others may have taken the memory there was.
@@ -294,7 +294,7 @@ class GraphTable:
             graph.begun = graph.since
             return graph
 
-    def _worth(self, signature: Signature) -> float:
+    def _priority(self, signature: Signature) -> float:
         saved = self._graphs[signature].would_save.at(time.monotonic())
         return saved / self._costs.compile_seconds(signature)
 

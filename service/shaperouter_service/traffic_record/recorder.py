@@ -60,7 +60,7 @@ class TrafficRecorder:
         with self._counting:
             self._recent[model].add_run(beams, final_length)
 
-    def asked(self, signature: Signature) -> None:
+    def record_request(self, signature: Signature) -> None:
         """Counts that a signature was the tight cover of a computation."""
         with self._counting:
             self._recent[signature.model].of(signature).asked += 1
@@ -81,7 +81,7 @@ class TrafficRecorder:
             counts.device_seconds += seconds
             counts.last_used = time.time()
 
-    def missed(self, signature: Signature, seconds: float) -> None:
+    def record_missed_savings(self, signature: Signature, seconds: float) -> None:
         """Counts device time that a missing graph would have saved, in seconds."""
         with self._counting:
             self._recent[signature.model].of(signature).missed_seconds += seconds

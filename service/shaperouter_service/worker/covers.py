@@ -132,7 +132,7 @@ class Covers:
             return
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if missed > 0:
-            self._graphs.miss(asked, served, missed)
+            self._graphs.record_missed_savings(asked, served, missed)
         for signature in self._all_covers(asked):
             saved = seconds - steps * share * self._graphs.step_seconds(signature)
             if saved > 0 and self._graphs.graph(signature).state is not GraphState.READY:
@@ -180,5 +180,5 @@ class Covers:
         """
         if not isinstance(self._graphs.cover(tight), NoCover):
             return None
-        graph = self._graphs.want(first, urgent=True)
-        return self._graphs.want(tight, urgent=True) if graph.has_failed else graph
+        graph = self._graphs.request_compile(first, urgent=True)
+        return self._graphs.request_compile(tight, urgent=True) if graph.has_failed else graph

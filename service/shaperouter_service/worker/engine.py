@@ -283,13 +283,13 @@ class Engine:
             for graph in self._graphs.graphs()
         ]
 
-    def want(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
+    def request_compile(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Requests graphs, to be compiled in this order; returns those refused, with reasons."""
         refused = {}
         for signature in signatures:
             try:
                 if is_of(self._ladders, signature):
-                    self._graphs.want(signature, urgent=False)
+                    self._graphs.request_compile(signature, urgent=False)
                 else:
                     refused[signature] = "it is none of the worker's ladders"
             except GraphRefusedError as error:
@@ -328,7 +328,9 @@ class Engine:
         self._warm_up.start(urgent=self._covers)
         if is_lazy:
             # Loading cached graphs takes a moment. Other graphs must prove their worth again.
-            self.want(signature for signature in recorded if self._programs.is_cached(signature))
+            self.request_compile(
+                signature for signature in recorded if self._programs.is_cached(signature)
+            )
 
     def _request_beam_covers(self, record: Path | None) -> None:
         """Requests a graph of each model that covers most beam searches.
@@ -341,7 +343,7 @@ class Engine:
             known = recorded[name].signatures if name in recorded else {}
             served = {signature.beams for signature, traffic in known.items() if traffic.calls}
             if not served or max(served) > 1:
-                self.want([ladders.first_decode(name, ladders.usual_beams)])
+                self.request_compile([ladders.first_decode(name, ladders.usual_beams)])
 
     def _recorded(self, record: Path | None) -> list[Signature]:
         """The recorded graphs that are worth compiling, as many as there is room for."""

@@ -218,10 +218,10 @@ class Reader:
         waiting = list(distinct.values())
         if not waiting:
             return None
-        alike = self._covers.sources_of_same_length(waiting)
-        together = self._covers.tight_encode(alike)
-        self._recorder.asked(together)
-        read = alike[: self._covers.max_rows(together)]
+        same_length = self._covers.sources_of_same_length(waiting)
+        together = self._covers.tight_encode(same_length)
+        self._recorder.record_request(together)
+        read = same_length[: self._covers.max_rows(together)]
         asked = self._covers.tight_encode(read)
         graph, program = self._cover(asked, EncodeProgram)
         signature = graph.signature
@@ -241,7 +241,9 @@ class Reader:
             program(batch, {run.row: run.source for run in read})
         seconds = time.monotonic() - started
         self._graphs.record(graph, seconds, steps=1)
-        self._covers.record_missed_savings(together, graph, seconds, share=len(read) / len(alike))
+        self._covers.record_missed_savings(
+            together, graph, seconds, share=len(read) / len(same_length)
+        )
         self.encode_padding_tokens += signature.rows * signature.length - sum(
             run.valid_length or run.source_length for run in read
         )
@@ -257,10 +259,10 @@ class Reader:
         waiting = in_phase(runs, Phase.PREFILL)
         if not waiting:
             return None
-        alike = self._covers.prompts_of_same_length(waiting)
-        together = self._covers.tight_prefill(alike)
-        self._recorder.asked(together)
-        read = alike[: self._covers.max_rows(together)]
+        same_length = self._covers.prompts_of_same_length(waiting)
+        together = self._covers.tight_prefill(same_length)
+        self._recorder.record_request(together)
+        read = same_length[: self._covers.max_rows(together)]
         asked = self._covers.tight_prefill(read)
         graph, program = self._cover(asked, PrefillProgram)
         if read[0].has_source:
@@ -277,7 +279,7 @@ class Reader:
             program=program,
             asked=asked,
             together=together,
-            share=len(read) / len(alike),
+            share=len(read) / len(same_length),
             runs=read,
             batch=batch,
         )
@@ -314,7 +316,7 @@ class Reader:
             return None
         run = waiting[0]
         asked = self._covers.tight_align(run)
-        self._recorder.asked(asked)
+        self._recorder.record_request(asked)
         graph, program = self._cover(asked, AlignProgram)
         signature = graph.signature
         batch = place([run], in_batches(runs), program.shape)

@@ -280,7 +280,7 @@ class LaneScheduler:
         if not runs:
             return False
         asked = self.covers.tight_decode(runs)
-        self._recorder.asked(asked)
+        self._recorder.record_request(asked)
         rest = runs
         while rest:
             graph, covered = self.covers.best_decode(rest)

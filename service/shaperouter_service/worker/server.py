@@ -171,7 +171,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.WantRequest, context: Any
     ) -> worker_pb2.WantResponse:
         """Requests graphs in the background."""
-        refused = self._engine.want(map(signature_from_message, request.signatures))
+        refused = self._engine.request_compile(map(signature_from_message, request.signatures))
         return worker_pb2.WantResponse(
             refused=[
                 worker_pb2.RefusedGraph(signature=signature_to_message(signature), reason=reason)

@@ -48,7 +48,7 @@ class WarmUp:
         """
         for signature in self.signatures:
             try:
-                self._graphs.want(signature, urgent=signature in urgent)
+                self._graphs.request_compile(signature, urgent=signature in urgent)
             except GraphRefusedError as error:
                 raise StartupError(f"warm: {error}") from error
 

@@ -69,10 +69,10 @@ def test_a_saved_record_is_read(directory: Path, recorder: Recorder) -> None:
     process = recorder()
     process.prompt(MODEL, 12)
     process.run(MODEL, 4, 60)
-    process.asked(prefill(1, 16))
+    process.record_request(prefill(1, 16))
     process.served(prefill(1, 16), 0.5)
     process.served(decode(1, 64), 0.25, steps=10)
-    process.missed(decode(2, 64), 0.125)
+    process.record_missed_savings(decode(2, 64), 0.125)
     process.compiled(decode(1, 64), 3.0)
     process.save()
     traffic = read_record(directory)[MODEL]
