@@ -81,7 +81,7 @@ def _form_violations(given: Input, model: ModelFacts, limit: TokenLimit) -> Iter
             yield Violation(field=field, description="must not be empty, got 0 ids")
         # Look no further than the limit: longer lists are refused without reading them.
         longest = max(model.max_length, model.max_source_length)
-        yield from id_violations(field, ids[:longest], model, most=1)
+        yield from id_violations(field, ids[:longest], model, maximum=1)
 
 
 def prompt_violations(model: ModelFacts, field: str, prompt: Sequence[int]) -> Iterator[Violation]:

@@ -186,12 +186,12 @@ _CHECKS: Mapping[Kind, Callable[[Option, Any, ModelFacts], Iterator[Violation]]]
 def _bias_count_violations(given: Given, model: ModelFacts) -> Iterator[Violation]:
     lists = {name: len(given[name]) for name in BIASING if name in given}
     count, inherited = sum(lists.values()), default_biases(given, model)
-    most = limits.MAX_BIASES - inherited
-    if lists and count > most:
+    maximum = limits.MAX_BIASES - inherited
+    if lists and count > maximum:
         beside = f" besides the checkpoint's {inherited}" if inherited else ""
         yield Violation(
             field=f"options.{next(iter(lists))}",
-            description=f"{', '.join(BIASING)} must have at most {most} entries in "
+            description=f"{', '.join(BIASING)} must have at most {maximum} entries in "
             f"total{beside}, got {count}",
         )
 

@@ -61,12 +61,12 @@ def resolve(
         "stop": given.get("stop", ()) if num_beams > 1 else (),
         "biases": _biases(given, model, bad_words, resolved["eos_token_ids"]),
     }
-    for name, most in (
+    for name, maximum in (
         ("min_new_tokens", resolved["max_new_tokens"]),
         ("num_return_sequences", max_sequences(resolved)),
     ):
         if name not in given:
-            resolved[name] = min(resolved[name], most)
+            resolved[name] = min(resolved[name], maximum)
     return resolved
 
 

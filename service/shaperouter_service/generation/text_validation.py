@@ -30,20 +30,20 @@ def text_violations(
         text: The text.
         limit: Limit of its tokens.
     """
-    most = limit.tokens * model.characters_per_token
-    if len(text) > most:
+    maximum = limit.tokens * model.characters_per_token
+    if len(text) > maximum:
         description = (
-            f"must have at most {most} characters ({model.characters_per_token} for each of "
+            f"must have at most {maximum} characters ({model.characters_per_token} for each of "
             f"{limit.tokens} tokens, {limit.reason}), got {len(text)}"
         )
         yield Violation(field=field, description=description)
 
 
 def id_violations(
-    field: str, ids: Sequence[int], model: ModelFacts, *, most: int = MAX_VIOLATIONS_OF_LIST
+    field: str, ids: Sequence[int], model: ModelFacts, *, maximum: int = MAX_VIOLATIONS_OF_LIST
 ) -> Iterator[Violation]:
-    """Violations of token ids, one by one, `most` of them."""
-    for index, token in islice(_unknown(ids, model), most):
+    """Violations of token ids, one by one, up to `maximum`."""
+    for index, token in islice(_unknown(ids, model), maximum):
         yield Violation(field=f"{field}[{index}]", description=f"{vocabulary(model)}, got {token}")
 
 

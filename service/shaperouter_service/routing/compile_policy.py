@@ -97,8 +97,8 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
             priority[signature] = seconds
     ranked = sorted(priority, key=lambda signature: (-priority[signature], signature))
     # Count the graphs made instead of using the limit: memory may have run out before it.
-    most = int(SUCCESSOR_SHARE * len(made - first))
-    left_out = set([signature for signature in ranked if signature not in first][most:])
+    max_kept = int(SUCCESSOR_SHARE * len(made - first))
+    left_out = set([signature for signature in ranked if signature not in first][max_kept:])
     kept = [signature for signature in ranked if signature not in left_out]
     gained = sum(priority[signature] for signature in kept if signature not in made)
     lost = sum(priority[signature] for signature in left_out & made)

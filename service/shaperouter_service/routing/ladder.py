@@ -58,8 +58,8 @@ def length_ladder(maximum: int, *, shortest: int, max_padding: float) -> Ladder:
     rungs = [maximum]
     while rungs[0] > shortest:
         # The request with the most padding on a rung is one token longer than the rung below.
-        least = rungs[0] / (1 + max_padding) - 1
-        below = max(shortest, math.ceil(least / LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        minimum = rungs[0] / (1 + max_padding) - 1
+        below = max(shortest, math.ceil(minimum / LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
         if below >= rungs[0]:
             raise ValueError(f"no rung below {rungs[0]} keeps padding under {max_padding}")
         rungs.insert(0, below)

@@ -113,11 +113,11 @@ class GenerationService:
             async for index, event in events:
                 match event:
                     case Stalled():
-                        # The caller has already been told what other runs wait for.
+                        # The caller already knows what the other runs wait for.
                         waiting.pop(index, None)
-                        told = event.signature in waiting.values()
+                        reported = event.signature in waiting.values()
                         waiting[index] = event.signature
-                        if not told:
+                        if not reported:
                             yield event
                     case Delta():
                         waiting.pop(index, None)

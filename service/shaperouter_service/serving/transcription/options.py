@@ -135,21 +135,21 @@ def _number_violations(options: Mapping[str, Any], widest_beams: int) -> Iterato
 
 
 def _temperature_violations(temperatures: Sequence[float]) -> Iterator[Violation]:
-    field, most = "options.temperatures", limits.MAX_TEMPERATURES
-    if len(temperatures) > most:
-        description = f"must have at most {most} temperatures, got {len(temperatures)}"
+    field, maximum = "options.temperatures", limits.MAX_TEMPERATURES
+    if len(temperatures) > maximum:
+        description = f"must have at most {maximum} temperatures, got {len(temperatures)}"
         yield Violation(field=field, description=description)
         return
     highest = limits.MAX_TRANSCRIPTION_TEMPERATURE
-    least = 0.0
+    previous = 0.0
     for index, temperature in enumerate(temperatures):
-        lowest = max(least, limits.MIN_TEMPERATURE)
-        if temperature != least and not lowest <= temperature <= highest:
-            after = " (they ascend)" if least else " or 0"
+        lowest = max(previous, limits.MIN_TEMPERATURE)
+        if temperature != previous and not lowest <= temperature <= highest:
+            after = " (they ascend)" if previous else " or 0"
             description = f"must be from {lowest:g} to {highest:g}{after}, got {temperature:g}"
             yield Violation(field=f"{field}[{index}]", description=description)
             return
-        least = temperature
+        previous = temperature
 
 
 def _task_violations(task: Task | int, tokens: TranscriptTokens) -> Iterator[Violation]:
