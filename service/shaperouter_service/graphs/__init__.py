@@ -1,4 +1,4 @@
-"""The life of compiled graphs: asked for, traced, compiled, ready, or failed with a reason."""
+"""Compiled graphs and their states: queued, tracing, compiling, ready or failed."""
 
 from shaperouter_service.graphs.budget import CompileBudget, memory_bytes
 from shaperouter_service.graphs.builder import CachedGraphBuilder, GraphBuilder, lower_here

@@ -1,4 +1,4 @@
-"""What a worker may compile: a mode, and limits, since a compiled graph is never freed."""
+"""Limits on what a worker compiles, since TensorFlow never frees a compiled graph."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,14 +11,15 @@ from shaperouter_service.routing.snapshots import CompileMode
 
 @dataclass(frozen=True, kw_only=True)
 class CompileBudget:
-    """Limits of a worker's graphs.
+    """Limits on the graphs of a worker.
 
     Attributes:
-        mode: When something is compiled.
-        max_graphs: Most graphs, those on the way included.
-        max_memory_bytes: Memory of the process above which none is made but the first ones; 0 is
-            no limit.
-        first: The graphs without which some requests have none at all; they always have a place.
+        mode: When the worker compiles graphs.
+        max_graphs: Maximum number of graphs, including those that are queued or compiling.
+        max_memory_bytes: Resident memory of the process above which only first graphs are
+            compiled; 0 means no limit.
+        first: The first graphs, which together cover every request; the budget always has room for
+            them.
     """
 
     mode: CompileMode
@@ -27,10 +28,10 @@ class CompileBudget:
     first: Collection[Signature] = field(default=(), repr=False)
 
     def room(self, made: Collection[Signature]) -> int:
-        """How many graphs may still be made that are not the first ones.
+        """Returns how many more graphs may be compiled besides the first graphs.
 
         Args:
-            made: The graphs that are ready or on the way.
+            made: The graphs that are ready, queued or compiling.
         """
         if self.max_memory_bytes and memory_bytes() >= self.max_memory_bytes:
             return 0
@@ -39,6 +40,6 @@ class CompileBudget:
 
 
 def memory_bytes() -> int:
-    """Memory of this process that is resident, in bytes."""
+    """Returns the resident memory of this process, in bytes."""
     resident: int = psutil.Process().memory_info().rss
     return resident

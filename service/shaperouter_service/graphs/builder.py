@@ -1,4 +1,4 @@
-"""How a graph becomes ready: by tracing and compiling it, or from the compile cache."""
+"""Builders, which make a graph ready: they trace and compile it, or load it from the cache."""
 
 import functools
 import threading
@@ -13,70 +13,70 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import xla_cache_dir
 from shaperouter_service.graphs.xla_cache_dir import Executable
 
-# Traces a program: in this process or in another.
+# Traces and lowers a program, in this process or in another.
 Lowering = Callable[[Program], Lowered]
 
 log = structlog.get_logger(__name__)
 
 
 def lower_here(program: Program) -> Lowered:
-    """Traces a program in this process."""
+    """Traces and lowers a program in this process."""
     return program.lower()
 
 
 class GraphBuilder:
-    """Makes one graph ready: a compile thread calls `trace`, and then `compile`.
+    """Traces and compiles one graph: a compile thread calls `trace`, then `compile`.
 
     Only one compile thread traces at a time.
     """
 
     def __init__(self, program: Program, lower: Lowering = lower_here) -> None:
-        """Begins with a program that was neither traced nor loaded.
+        """Prepares to build a program.
 
         Args:
-            program: It.
-            lower: Traces it.
+            program: The program, not yet traced or loaded.
+            lower: Traces and lowers the program.
         """
         self._program = program
         self._lower = lower
-        # Time that another process took to make the parts that were found in the cache.
+        # Time that an earlier process took to make the parts that were found in the cache.
         self.spared_seconds = 0.0
 
     def trace(self) -> None:
-        """Gives the program what is to be compiled."""
+        """Traces the program and loads the result into it."""
         self._program.load(self._lower(self._program))
 
     def compile(self) -> bool:
-        """Makes the program ready; returns whether it was loaded instead of compiled."""
+        """Compiles the program; returns whether it was loaded from the cache instead."""
         self._program.compile()
         return False
 
 
 class CachedGraphBuilder(GraphBuilder):
-    """Makes one graph ready with the compile cache, which keeps two parts of a graph.
+    """Builds one graph with the compile cache, which stores two parts of a graph.
 
-    The StableHLO saves the trace, the executable saves the compilation. Any other process can use
-    what one process has made, whatever they traced and compiled before.
+    The StableHLO saves tracing, the executable saves compiling. Any process can use the parts that
+    another process stored, whatever either traced and compiled before.
     """
 
     def __init__(self, program: Program, section: Section, lower: Lowering = lower_here) -> None:
-        """Begins with a program that was neither traced nor loaded.
+        """Prepares to build a program.
 
         Args:
-            program: It.
-            section: Of the cache, for programs of its model.
-            lower: Traces it.
+            program: The program, not yet traced or loaded.
+            section: The cache's section for programs of this model.
+            lower: Traces and lowers the program.
         """
         super().__init__(program, lower)
         self._section = section
-        # By this name TensorFlow finds the executable. Graphs of two models share it if they have
-        # the same dimensions, and are compiled once then.
+        # TensorFlow finds the executable by this name. Two models of the same dimensions share it,
+        # so their graphs are compiled once.
         self._name = f"{program.label}_{section.key.digest}"
         self._traced: Lowered | None = None
         self._trace_seconds = 0.0
 
     def trace(self) -> None:
-        """Takes the StableHLO of the cache; without, traces."""
+        """Loads the StableHLO from the cache, or traces the program if the cache has none."""
         kept = self._section.read(self._program.label, Part.MODULE)
         if kept is not None:
             self.spared_seconds += kept.seconds
@@ -89,7 +89,10 @@ class CachedGraphBuilder(GraphBuilder):
         self._program.load(self._traced, self._name)
 
     def compile(self) -> bool:
-        """Takes the executable of the cache; without, compiles. Keeps all that was not there."""
+        """Loads the executable from the cache, or compiles the program if the cache has none.
+
+        Parts that were missing from the cache are added to it.
+        """
         if self._traced is not None:
             self._section.write(
                 self._program.label,
@@ -99,7 +102,7 @@ class CachedGraphBuilder(GraphBuilder):
                 weights=self._traced.weights,
             )
         if self._program.compiled_name != self._name or not xla_cache_dir.available():
-            # TensorFlow can't be told its name, or was started without a place for it.
+            # TensorFlow does not use our name for it, or was started without a directory for it.
             log.warning("executable could not be cached", graph=self._program.label)
             self._compile_unkept()
             return False
@@ -112,7 +115,7 @@ class CachedGraphBuilder(GraphBuilder):
         started = time.monotonic()
         try:
             self._program.compile()
-        # Whatever TensorFlow has against what the cache had, it must not be the end.
+        # TensorFlow may reject a cached part for any reason; the graph must still be built.
         except Exception as error:
             xla_cache_dir.take(self._name)
             if placed is None and self._traced is not None:
@@ -138,7 +141,8 @@ class CachedGraphBuilder(GraphBuilder):
         self.spared_seconds = 0.0
         for part in Part:
             self._section.drop(self._program.label, part, reason=str(error))
-        # Under its name, TensorFlow would go on failing it. Under another, it is not kept now.
+        # TensorFlow remembers the failure of a name, so another name is needed. Under that name the
+        # executable is not cached this time.
         if self._traced is None:
             self._program.load(self._lower(self._program))
         else:
@@ -151,7 +155,7 @@ class CachedGraphBuilder(GraphBuilder):
 
 
 def _placed(kept: Contents) -> Executable:
-    """Has TensorFlow find an executable of the cache."""
+    """Places a cached executable where TensorFlow finds it."""
     executable = Executable(file=str(kept.details["file"]), content=kept.payload)
     xla_cache_dir.place(executable)
     return executable
@@ -159,5 +163,5 @@ def _placed(kept: Contents) -> Executable:
 
 @functools.cache
 def _lock(_: str) -> threading.Lock:
-    """The lock of a name: executables of one name must not be placed and taken by two threads."""
+    """The lock of a name: only one thread at a time may place and take executables of that name."""
     return threading.Lock()

@@ -1,4 +1,4 @@
-"""One graph: the compiled program of one signature, its state and what it has cost and served."""
+"""One graph: the compiled program of a signature, with its state and its statistics."""
 
 import time
 from collections import deque
@@ -9,45 +9,46 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
 
-# Weight of the newest call in the moving average of device time: follows a change of load within
-# some ten calls, without jumping at each outlier.
+# Weight of the newest call in the moving average of device time. The average follows a change of
+# load within about ten calls, and a single outlier moves it little.
 NEWEST_WEIGHT = 0.2
 
-# Newest calls, of which the quickest tells what a step takes undisturbed, and the fewest that do:
-# the first call of a graph, or one beside a compilation, may take many times as long.
+# The fastest of the last 8 calls is the undisturbed time of a step, once there are 3 calls: the
+# first call of a graph, or one during a compilation, may take many times as long.
 NEWEST_STEPS, FEWEST_STEPS = 8, 3
 
 
 class Graph:
-    """A signature that was asked for, or has been missed.
+    """A graph that was requested, or whose absence has cost time.
 
-    The table moves its state, and its compile threads count what that took; the device thread calls
-    its program and records calls, stalls and misses. Other threads only read.
+    The table changes its state, and the table's compile threads record what compiling took. The
+    device thread calls its program and records calls, stalls and misses. Other threads only read.
 
     Attributes:
-        signature: The shape it is compiled for.
-        program: What it runs; None while it is cold.
-        state: Where it is in its life.
-        since: When its state changed, on the monotonic clock in seconds.
-        begun: When a thread began to make it, likewise.
-        retry_at: Until when it is not tried again, likewise; only while it has failed.
-        compiles: Times it was compiled with success.
-        loads: Times it was loaded from the compile cache instead.
-        failures: Times tracing or compiling failed.
-        trace_seconds: Time tracing took, the start of a process for it included.
-        compile_seconds: Time compilations took.
-        load_seconds: Time loads took.
-        make_seconds: Time from cold to ready without a cache, the last time; 0 until known.
-        stall_seconds: Time requests waited for it.
-        device_seconds: Time of the calls that served requests.
+        signature: The shape that it is compiled for.
+        program: The program that it runs; None while it is cold.
+        state: Its current state.
+        since: When its state last changed, in seconds of the monotonic clock.
+        begun: When a compile thread started on it, likewise.
+        retry_at: When it may be tried again, likewise; only while it has failed.
+        compiles: Number of successful compilations.
+        loads: Number of loads from the compile cache.
+        failures: Number of failures to trace or compile.
+        trace_seconds: Time spent tracing, including the start of the lowering process.
+        compile_seconds: Durations of the compilations.
+        load_seconds: Time spent loading.
+        make_seconds: Time that the last build took, or would have taken without the cache; 0 until
+            known.
+        stall_seconds: Durations of the stalls of requests that waited for it.
+        device_seconds: Durations of the calls that served requests.
         step_seconds: Moving average of the device time of one step; None until measured.
-        missed_seconds: Device time that its absence has cost.
-        recent_missed: The same, decaying.
-        would_save: Device time that it would have saved since a graph like it was last made ready,
-            decaying, whether or not another would have saved more.
-        recent_served: Device time of the calls that served requests, decaying.
-        padded_seconds: Device time it spent where a smaller graph would have done.
-        error: Why it failed, or why it was refused after all when its turn came; empty otherwise.
+        missed_seconds: Device time lost because it was not ready.
+        recent_missed: The same, with exponential decay.
+        would_save: Device time that it would have saved since a graph of its lattice last became
+            ready, with decay, whether or not another graph would have saved more.
+        recent_served: Device time of the calls that served requests, with decay.
+        padded_seconds: Device time lost on requests that a smaller graph would have covered.
+        error: Why it failed, or why it was refused when its turn came; empty otherwise.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -79,18 +80,18 @@ class Graph:
 
     @property
     def best_step_seconds(self) -> float | None:
-        """The least device time of a step of the newest few calls; None before there are some."""
+        """Minimum device time of a step in the newest calls; None until there are enough calls."""
         if len(self._newest_steps) < FEWEST_STEPS:
             return None
         return min(self._newest_steps)
 
     @property
     def traces(self) -> int:
-        """Times TensorFlow has run the Python code of its programs."""
+        """Number of times that TensorFlow has run the Python code of its programs."""
         return self._traces_before + (0 if self.program is None else self.program.traces)
 
     def fail(self, error: str, pause: float) -> None:
-        """Notes that it could not be made; called by the compile thread.
+        """Records that it could not be compiled; called by the compile thread.
 
         Args:
             error: Why.
@@ -99,12 +100,12 @@ class Graph:
         self.failures += 1
         self.error = error
         self.retry_at = time.monotonic() + pause
-        # A program is traced once; the next attempt has another.
+        # A program is traced only once, so the next attempt needs a new one.
         self._traces_before = self.traces
         self.program = None
 
     def refuse(self, error: str) -> None:
-        """Notes that it was not made when its turn came; called by the compile thread.
+        """Records that it was refused when its turn came; called by the compile thread.
 
         Args:
             error: Why.
@@ -114,27 +115,27 @@ class Graph:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it unless somebody asks: it is ready, or will not be."""
+        """Whether its state is final until the next request for it: ready, failed or refused."""
         if self.state is GraphState.COLD:
             return bool(self.error)
         return self.state in (GraphState.READY, GraphState.FAILED)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has failed, and it is too early to try again."""
+        """Whether it has failed and it is too early to try again."""
         return self.state is GraphState.FAILED and time.monotonic() < self.retry_at
 
     def record_miss(self, seconds: float) -> None:
-        """Counts device time that its absence has cost; called by the device thread."""
+        """Adds device time lost because it was not ready; called by the device thread."""
         self.missed_seconds += seconds
         self.recent_missed.add(seconds, time.monotonic())
 
     def record_call(self, seconds: float, steps: int | None = None) -> None:
-        """Counts a call that served requests; called by the device thread.
+        """Records a call that served requests; called by the device thread.
 
         Args:
             seconds: How long it took.
-            steps: How many steps it made; None if it says nothing about the time of a step.
+            steps: Number of steps in it; None if the call says nothing about the time of a step.
         """
         self.device_seconds.observe(seconds)
         self.recent_served.add(seconds, time.monotonic())

@@ -1,4 +1,4 @@
-"""What compiled graphs of a model depend on."""
+"""Keys of the compile cache: everything that the compiled graphs of a model depend on."""
 
 import dataclasses
 import hashlib
@@ -15,8 +15,8 @@ from shaperouter_service.compile_cache.key import processor
 from shaperouter_service.models import DeviceKind, Model
 from shaperouter_service.system.devices import usable_cores
 
-# The code that makes graphs, as files and folders. A test checks that the other modules that it
-# imports make no difference to graphs.
+# Files and folders of the code that defines graphs. A test checks that the other modules that it
+# imports do not affect graphs.
 SOURCES = (
     "decoding",
     "generation/limits.py",
@@ -29,7 +29,7 @@ SOURCES = (
 
 
 def cache_key(model: Model) -> CacheKey:
-    """The key of a model: its dimensions, but neither its weights nor its name."""
+    """Returns a model's key, which depends on its dimensions but not on its weights or name."""
     device, family = model.weights.device, model.family
     size = f"{model.parameters / 1e6:.0f}m"
     return CacheKey(
@@ -42,7 +42,7 @@ def cache_key(model: Model) -> CacheKey:
             "weights": {
                 name: [weight.dtype.name, *weight.shape] for name, weight in model.weights.items()
             },
-            # What custom calls in graphs mean; without packed weights there are none.
+            # The version of the custom calls; graphs without packed weights have none.
             "kernels": kernels.VERSION if model.weights.is_packed else None,
             "code": _code(),
             "service": shaperouter_service.__version__,
@@ -53,7 +53,7 @@ def cache_key(model: Model) -> CacheKey:
             ],
             "flags": {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "TF_XLA_FLAGS")},
             "processor": processor(),
-            # XLA divides the work of a graph between them when it compiles for a CPU.
+            # When XLA compiles for a CPU, it divides the work of a graph between the threads.
             "threads": _threads() if device is DeviceKind.CPU else None,
             "device": str(device),
             "accelerators": [
@@ -64,7 +64,7 @@ def cache_key(model: Model) -> CacheKey:
 
 
 def _threads() -> int:
-    """Threads that compute one graph on a CPU; TensorFlow says 0 for one a core."""
+    """Number of threads that compute one graph on a CPU; 0 in TensorFlow means one per core."""
     return tf.config.threading.get_intra_op_parallelism_threads() or usable_cores()
 
 

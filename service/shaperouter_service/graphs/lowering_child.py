@@ -1,4 +1,4 @@
-"""The process that traces for a worker; `lowering_process` starts it, orders and ends it."""
+"""The child process that traces programs for a worker; see `lowering_process`."""
 
 import contextlib
 import json
@@ -14,11 +14,11 @@ from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 
 def main() -> NoReturn:
-    """Traces what comes, until it is killed or its parent ends."""
+    """Traces programs until this process is killed or the worker ends."""
     exit_with_parent()
     configure_logs(LogSettings(**json.loads(sys.argv[2])))
     connection = Connection(int(sys.argv[1]))
-    # Where the connection ends, so has the parent: perhaps while this process was starting.
+    # A closed connection means that the worker has ended, perhaps while this process was starting.
     with contextlib.suppress(EOFError, ConnectionError):
         connection.send(None)
         models = {name: weightless_model(spec) for name, spec in connection.recv().items()}
@@ -31,7 +31,7 @@ def _trace(order: Order, models: dict[str, Model]) -> Traced | NotTraced:
     try:
         program = order.plan(models[order.model])
         lowered = program.lower()
-    # Whatever TensorFlow raises: the next program may be traced all the same.
+    # Whatever TensorFlow raises, the next program may still be traced.
     except Exception as error:
         return NotTraced(error=str(error) or type(error).__name__)
     return Traced(lowered=lowered, traces=program.traces)

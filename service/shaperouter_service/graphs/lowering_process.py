@@ -1,7 +1,7 @@
-"""Tracing and lowering in another process, so that requests in this one continue meanwhile.
+"""A process that traces and lowers programs while the worker keeps serving requests.
 
-Tracing is Python code, and TensorFlow holds the interpreter while it lowers a trace: no other
-thread of this process could run.
+Tracing is Python code, and TensorFlow holds the interpreter lock while it lowers a trace, so no
+other thread of the worker could run.
 """
 
 import json
@@ -22,14 +22,14 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.models import Model
 from shaperouter_service.telemetry.logs import log_settings
 
-# Seconds without a trace after which the process ends, to give back its memory: most of a gigabyte.
+# Idle seconds after which the process ends, to free its memory: most of a gigabyte.
 IDLE = 60.0
 
-# Seconds after which the process has hung: far more than it takes to start, or to trace a program,
-# on a machine that has much else to do.
+# Seconds without an answer after which the process counts as hung: far more than it takes to start,
+# or to trace a program, on a busy machine.
 TIMEOUT = 300.0
 
-# TensorFlow must not greet in the log.
+# Keeps TensorFlow's startup messages out of the log.
 ENVIRONMENT: Mapping[str, str] = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 log = structlog.get_logger(__name__)
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the process is sent: a program to trace.
+    """A program to trace, as sent to the process.
 
     Attributes:
-        model: Its name.
-        plan: Makes the program of the model.
+        model: Name of the model.
+        plan: Makes the program from the model.
     """
 
     model: str
@@ -50,11 +50,11 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What it answers.
+    """The answer to an order.
 
     Attributes:
-        lowered: What the program came to.
-        traces: Times the Python code was run.
+        lowered: The lowered program.
+        traces: Number of times the Python code was run.
     """
 
     lowered: Lowered
@@ -63,17 +63,17 @@ class Traced:
 
 @dataclass(frozen=True, kw_only=True)
 class NotTraced:
-    """What it answers where the code raises.
+    """The answer to an order that failed.
 
     Attributes:
-        error: Why.
+        error: Why it failed.
     """
 
     error: str
 
 
 class LoweringProcess:
-    """A process that traces and lowers: started when needed, ended when idle.
+    """A process that traces and lowers programs, started on demand and ended when idle.
 
     Methods may be called from any thread; one program is traced at a time.
     """
@@ -81,12 +81,12 @@ class LoweringProcess:
     def __init__(
         self, models: Iterable[Model], *, idle: float = IDLE, timeout: float = TIMEOUT
     ) -> None:
-        """Prepares it; nothing is started yet.
+        """Stores the settings; the first program starts the process.
 
         Args:
-            models: Whose programs it will trace.
-            idle: Seconds without a trace after which it ends.
-            timeout: Seconds after which it has hung.
+            models: The models whose programs it traces.
+            idle: Idle seconds after which the process ends.
+            timeout: Seconds without an answer after which the process counts as hung.
         """
         self._specs = {model.name: model.spec for model in models}
         self._idle = idle
@@ -97,20 +97,20 @@ class LoweringProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and not ended."""
+        """Whether the process is running."""
         child = self._child
         return child is not None and child.process.poll() is None
 
     def lower(self, program: Program) -> Lowered:
-        """Traces a program there, or here after all if that does not come off.
+        """Traces a program in the process, or in this one if that fails.
 
         Raises:
-            Exception: Whatever the program's code raises.
+            Exception: The program's code raised it.
         """
         with self._lock:
             try:
                 answer = self._ask(Order(model=program.model.name, plan=program.plan))
-            # It says nothing, has ended, or could not be started.
+            # The process does not answer, has ended, or could not be started.
             except (EOFError, OSError) as error:
                 code, why = self._end(), str(error)
                 if code is not None and not isinstance(error, TimeoutError):
@@ -123,7 +123,7 @@ class LoweringProcess:
         return answer.lowered
 
     def end(self) -> None:
-        """Ends the process, if there is one; the next program to trace starts another."""
+        """Ends the process if it is running; the next program starts a new one."""
         with self._lock:
             self._end()
 
@@ -139,21 +139,24 @@ class LoweringProcess:
             return self._child
         self._end()
         child = self._child = _Child.start()
-        # It first says that it listens: what is sent then waits for nobody.
+        # The process first reports that it is listening, so sending the models does not block.
         child.receive(self._timeout)
         child.connection.send(self._specs)
         threading.Thread(target=self._end_when_idle, args=[child], daemon=True).start()
         return child
 
     def _end(self) -> int | None:
-        """Ends the process; returns its exit code, which may be of an end of its own."""
+        """Ends the process; returns its exit code, or None if there was no process.
+
+        The code is its own if it had already ended.
+        """
         child, self._child = self._child, None
         return None if child is None else child.end()
 
     def _end_when_idle(self, child: "_Child") -> None:
         rest = self._idle
         while rest > 0:
-            # There is no event to wait for: that nothing came is what ends it.
+            # No event marks idleness, so sleep and look again.
             time.sleep(rest)
             with self._lock:
                 if child is not self._child:
@@ -165,19 +168,19 @@ class LoweringProcess:
 
 @dataclass(frozen=True)
 class _Child:
-    """One life of the process."""
+    """One running instance of the process."""
 
     process: "subprocess.Popen[bytes]"
     connection: Connection
 
     @classmethod
     def start(cls) -> "_Child":
-        """Starts it; it ends with this process, which holds the other end of its standard input.
+        """Starts an instance, which ends with this process: that holds its standard input.
 
-        It has the priority of the thread that starts it: a compile thread's.
+        It inherits the low priority of the compile thread that starts it.
 
         Raises:
-            OSError: The system has no room for it.
+            OSError: The system cannot start it.
         """
         ours, theirs = Pipe()
         with theirs:
@@ -199,19 +202,22 @@ class _Child:
         return cls(process, ours)
 
     def receive(self, timeout: float) -> Any:
-        """Waits for what it says.
+        """Waits for a message of the process and returns it.
 
         Raises:
-            EOFError: It has ended.
-            TimeoutError: It says nothing.
+            EOFError: The process has ended.
+            TimeoutError: The process sent nothing in time.
         """
         if not self.connection.poll(timeout):
             raise TimeoutError(f"the tracing process sent nothing for {timeout:g} s")
         return self.connection.recv()
 
     def end(self) -> int:
-        """Ends it and waits for that; returns its exit code, which may be of an end of its own."""
-        # What is ending already keeps its code.
+        """Kills the process and waits for its end; returns its exit code.
+
+        The code is its own if it had already ended.
+        """
+        # A process that is already ending keeps its exit code.
         self.process.kill()
         code = self.process.wait()
         if self.process.stdin is not None:

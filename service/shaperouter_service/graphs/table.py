@@ -1,4 +1,4 @@
-"""The table of a worker's graphs: finds covers and compiles in the background."""
+"""The table of a worker's graphs, which finds covers and compiles in the background."""
 
 import threading
 import time
@@ -25,25 +25,25 @@ from shaperouter_service.traffic_record import TrafficRecorder
 # XLA's recursive passes overflow the usual 8 MB of stack on large graphs.
 COMPILE_STACK_BYTES = 64 * 1024 * 1024
 
-# Seconds after which a failed graph may be tried again: doubled at each failure.
+# Seconds before a failed graph may be tried again: doubled after each failure, up to a limit.
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 
 log = structlog.get_logger(__name__)
 
 
 class NoCover:
-    """The answer when no ready graph covers a signature."""
+    """The result when no ready graph covers a signature."""
 
 
 NO_COVER: Final = NoCover()
 
 
 class GraphTable:
-    """Every graph of one worker.
+    """The graphs of one worker.
 
-    A signature has at most one graph, which one of the compile threads makes: those that a request
-    waits for first, in order of asking, then those whose absence has cost most for their compile
-    time. All methods may be called from any thread.
+    A signature has at most one graph, which a compile thread builds. Graphs that a request waits
+    for come first, in the order of the requests. The others follow by the time they would have
+    saved relative to their compile time. All methods may be called from any thread.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class GraphTable:
         """Starts the compile threads.
 
         Args:
-            build: Makes the untraced program of a signature.
-            costs: Told what graphs take, and asked; nobody else may use it.
-            recorder: Told what graphs take, for workers to come.
-            budget: What may be made.
-            threads: Compilations at a time.
-            on_change: Called after each change of a graph's state, from any thread.
-            make_builder: Makes what makes a program ready.
+            build: Creates the untraced program of a signature.
+            costs: Records and estimates the times of graphs; only this table may use it.
+            recorder: Records the traffic for later workers.
+            budget: Limits on what is compiled.
+            threads: Number of compilations that run at a time.
+            on_change: Called after each change of a graph's state, on any thread.
+            make_builder: Creates the builder of a program.
         """
         self.budget = budget
         self.threads = threads
@@ -77,11 +77,11 @@ class GraphTable:
         self._on_change = on_change
         self._frozen = False
         self._lock = threading.Lock()
-        # Tracing is Python code. Two traces at a time would pass the interpreter to and fro, and
-        # each take longer than both in turn.
+        # Tracing is Python code. Two traces at a time would contend for the interpreter lock, and
+        # each would take longer than both in turn.
         self._tracing = threading.Lock()
         self._graphs: dict[Signature, Graph] = {}
-        # What waits for a thread, in order of asking, and whether a request waits for it.
+        # Graphs that wait for a thread, in the order of requests, and whether each is urgent.
         self._queued: dict[Signature, bool] = {}
         self._work_there = threading.Condition(self._lock)
         self._forecast = Forecast(threads)
@@ -91,7 +91,7 @@ class GraphTable:
         threading.stack_size(default_stack)
 
     def graph(self, signature: Signature) -> Graph:
-        """The graph of a signature, be it cold."""
+        """Returns the graph of a signature, creating a cold one if there is none."""
         with self._lock:
             return self._graph(signature)
 
@@ -103,15 +103,15 @@ class GraphTable:
             urgent: Whether a request waits for it; urgent graphs are compiled first.
 
         Returns:
-            The graph. A failed graph stays failed until its pause before the next try is over.
+            The graph. A failed graph stays failed until it may be tried again.
 
         Raises:
-            GraphRefusedError: The mode or the budget does not allow it.
+            GraphRefusedError: The compile mode or the budget does not allow it.
         """
         with self._lock:
             graph = self._graph(signature)
             if graph.state is GraphState.QUEUED:
-                # Behind the graphs that were urgent before.
+                # It goes behind the graphs that are already urgent.
                 if urgent and not self._queued[signature]:
                     del self._queued[signature]
                     self._queued[signature] = True
@@ -132,7 +132,7 @@ class GraphTable:
         return graph
 
     def freeze(self) -> None:
-        """Has nothing made any more."""
+        """Refuses all further compilations."""
         with self._lock:
             self._frozen = True
 
@@ -160,22 +160,22 @@ class GraphTable:
         return sorted(ready, key=lambda graph: graph.signature.cost_order)
 
     def graphs(self) -> list[Graph]:
-        """Returns every graph that was ever asked for or missed."""
+        """Returns every graph that was ever requested or missed."""
         with self._lock:
             return list(self._graphs.values())
 
     def record(self, graph: Graph, seconds: float, steps: int | None = None) -> None:
-        """Counts a call that served requests; see `Graph.record_call`."""
+        """Records a call that served requests; see `Graph.record_call`."""
         graph.record_call(seconds, steps)
         self._recorder.served(graph.signature, seconds, steps=steps or 0)
-        # Graphs are compared by what they take undisturbed: one that was measured while the machine
-        # was busy would lose to others that were not, and never be measured again.
+        # Graphs are compared by their undisturbed times: a graph that was measured while the
+        # machine was busy would lose to the others and never be measured again.
         if graph.best_step_seconds is not None:
             with self._lock:
                 self._costs.measured(graph.signature, graph.best_step_seconds)
 
     def record_missed_savings(self, asked: Signature, served: Graph, seconds: float) -> None:
-        """Counts the time that a call lost because its tight cover was not ready.
+        """Records the time that a call lost because its tight cover was not ready.
 
         Args:
             asked: The tight cover.
@@ -188,25 +188,25 @@ class GraphTable:
             served.padded_seconds += seconds
 
     def would_save(self, signature: Signature, seconds: float) -> None:
-        """Counts the time that a graph would have saved a call if it had been ready."""
+        """Records the time that a graph would have saved a call if it had been ready."""
         self.graph(signature).would_save.add(seconds, time.monotonic())
 
     def step_seconds(self, signature: Signature) -> float:
-        """Device time of a step, measured or estimated."""
+        """Returns the device time of a step, measured or estimated."""
         with self._lock:
             return self._costs.step_seconds(signature)
 
     def sound_seconds(self, graphs: Sequence[Graph]) -> list[float]:
-        """Device times of a step, none above that of a larger graph; see `Costs.sound`."""
+        """Returns device times of a step, none above that of a larger graph; see `Costs.sound`."""
         with self._lock:
             sound = self._costs.sound([graph.signature for graph in graphs])
         return [sound[graph.signature] for graph in graphs]
 
     def left_seconds(self) -> dict[Signature, float]:
-        """Seconds until each queued or compiling graph is expected to be ready."""
+        """Returns the seconds until each queued or compiling graph is expected to be ready."""
         with self._lock:
             now, needs = time.monotonic(), self._costs.compile_seconds
-            # In the order of `_next`: sorting keeps the order of urgent graphs.
+            # In the order of `_next`: the sort is stable, so urgent graphs keep their order.
             queued = sorted(
                 self._queued, key=lambda s: -inf if self._queued[s] else -self._priority(s)
             )
@@ -226,13 +226,13 @@ class GraphTable:
 
     @property
     def room(self) -> int:
-        """Graphs that may still be made."""
+        """Number of graphs that may still be compiled."""
         with self._lock:
             return 0 if self._frozen else self.budget.room(self._made())
 
     @property
     def exhausted(self) -> bool:
-        """Whether something is worth compiling and there is no room for it."""
+        """Whether some graph is worth compiling but the budget has no room for it."""
         with self._lock:
             if self._frozen or self.budget.room(self._made()) > 0:
                 return False
@@ -254,14 +254,14 @@ class GraphTable:
         return [s for s, graph in self._graphs.items() if graph.state not in lost]
 
     def _check(self, signature: Signature, made: Collection[Signature]) -> None:
-        """Refuses what may not be made.
+        """Raises an error if a graph may not be compiled.
 
         Args:
             signature: The shape.
-            made: The other graphs that are ready or on the way.
+            made: The other graphs that are ready, queued or compiling.
 
         Raises:
-            GraphRefusedError: It may not be made.
+            GraphRefusedError: The compile mode or the budget does not allow it.
         """
         if self._frozen:
             raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
@@ -274,7 +274,7 @@ class GraphTable:
             raise GraphRefusedError(signature, f"the worker's budget is spent ({limit})")
 
     def _next(self) -> Graph | None:
-        """Waits for something to make, and takes what is due first; None if that is refused."""
+        """Waits for queued graphs and takes the first one; None if that one is refused."""
         with self._work_there:
             while not self._queued:
                 self._work_there.wait()
@@ -283,7 +283,7 @@ class GraphTable:
             del self._queued[signature]
             graph = self._graphs[signature]
             try:
-                # Since it was asked for, others may have taken the memory there was.
+                # Other graphs may have used up the memory since it was requested.
                 self._check(signature, [other for other in self._made() if other != signature])
             except GraphRefusedError as error:
                 log.warning("graph refused", graph=str(signature), why=str(error))
@@ -319,7 +319,7 @@ class GraphTable:
                 graph.trace_seconds += traced - started
             self._moved(graph, GraphState.COMPILING)
             loaded = builder.compile()
-        # Whatever TensorFlow raises, the thread must live on and requests must learn of it.
+        # Whatever TensorFlow raises, the thread must survive and report it to requests.
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
             graph.fail(str(error) or type(error).__name__, pause)
@@ -328,7 +328,7 @@ class GraphTable:
         else:
             seconds = time.monotonic() - started
             graph.error = ""
-            # Also of what was loaded: it tells what graphs take that are not in the cache.
+            # Loaded graphs count too: their original times say what the cache saves.
             graph.make_seconds = builder.spared_seconds + (0.0 if loaded else seconds)
             with self._lock:
                 self._costs.compiled(graph.signature, graph.make_seconds)
@@ -353,7 +353,7 @@ class GraphTable:
             self._moved(graph, GraphState.READY)
 
     def _forget_savings(self, made: Signature) -> None:
-        """Counts anew what graphs like one that is ready now would save: it serves instead."""
+        """Resets the savings of the graphs of a lattice, one of which has just become ready."""
         for graph in self.graphs():
             if graph.signature.lattice == made.lattice:
                 graph.would_save = DecayingSum()

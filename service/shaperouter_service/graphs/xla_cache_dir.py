@@ -1,8 +1,8 @@
-"""The directory where TensorFlow keeps what XLA compiled: in this process's memory.
+"""An in-memory directory where TensorFlow stores the executables that XLA compiles.
 
-TensorFlow can keep what XLA has compiled in a directory. But it fails a graph if it can't write
-there, and for ever if it finds a damaged file. So it is given a directory in memory, and the
-executables go between that and the compile cache by way of `place` and `take`.
+TensorFlow can persist XLA's executables in a directory. But a graph fails if TensorFlow cannot
+write there, and fails for ever if it finds a damaged file. So TensorFlow gets a directory in
+memory, and `place` and `take` move executables between that and the compile cache.
 """
 
 import threading
@@ -12,20 +12,20 @@ import tensorflow as tf
 
 from shaperouter_service.compile_cache.flags import DIRECTORY, flags_are_set
 
-# Of a file, the function's name is among the first of these.
+# The function's name is among these first bytes of a file.
 _HEAD_BYTES = 4096
 
-# Held wherever files come and go, so that one thread never opens what another has just taken.
+# Held while files are added or removed: no thread may open a file that another has just removed.
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executable:
-    """What XLA has compiled, as TensorFlow writes it.
+    """An executable that XLA has compiled, as TensorFlow writes it.
 
     Attributes:
-        file: What TensorFlow calls the file: hashes of the function and of its code.
-        content: Of the file.
+        file: TensorFlow's name of the file: hashes of the function and of its code.
+        content: Content of the file.
     """
 
     file: str
@@ -33,24 +33,24 @@ class Executable:
 
 
 def available() -> bool:
-    """Whether TensorFlow was started so that it leaves executables."""
+    """Returns whether TensorFlow was started with flags that make it store executables."""
     return flags_are_set()
 
 
 def place(executable: Executable) -> None:
-    """Puts an executable where TensorFlow finds it when it compiles the function."""
+    """Stores an executable where TensorFlow finds it when it compiles the function."""
     with _lock, tf.io.gfile.GFile(f"{DIRECTORY}/{executable.file}", "wb") as file:
         file.write(executable.content)
 
 
 def take(function: str) -> list[Executable]:
-    """Removes and returns the executables of a function, by TensorFlow's name of it."""
+    """Removes and returns the executables of a function, given TensorFlow's name of it."""
     if not available():
         return []
     found = []
     with _lock:
         for name in tf.io.gfile.listdir(DIRECTORY) if tf.io.gfile.exists(DIRECTORY) else []:
-            # While TensorFlow writes, the name ends otherwise.
+            # Files that TensorFlow is still writing have another suffix.
             if not name.endswith(".pb"):
                 continue
             path = f"{DIRECTORY}/{name}"
