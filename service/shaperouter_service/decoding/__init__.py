@@ -1,4 +1,4 @@
-"""What graphs compute, as TensorFlow code: prefill, decode steps, sampling, beam search."""
+"""The TensorFlow code of graphs: prefill, decode steps, sampling and beam search."""
 
 from shaperouter_service.decoding.align import Aligned, AlignProgram
 from shaperouter_service.decoding.batch import Batch

@@ -1,4 +1,4 @@
-"""The align graph: reads whole transcripts once more, for when their words were said."""
+"""The align graph: rereads whole transcripts to find when their words were spoken."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,13 @@ from shaperouter_service.models import EncoderDecoder, Model
 
 
 class Aligned(NamedTuple):
-    """What tells when the tokens of R transcripts of up to P tokens were said.
+    """Attention scores and log-probabilities that time R transcripts of up to P tokens.
 
     Attributes:
-        scores: [R, A, P, S] float32, of attention to the source before its softmax; those of a
-            token are about the one after it.
-        logprobs: [R, P - 1] float32, of all tokens but the first, among those of text.
+        scores: [R, A, P, S] float32, attention to the source before the softmax; the scores of a
+            token locate the token after it.
+        logprobs: [R, P - 1] float32, log-probabilities, among text tokens, of all tokens but the
+            first.
     """
 
     scores: Any
@@ -28,9 +29,9 @@ class Aligned(NamedTuple):
 
 
 class AlignProgram(Program):
-    """Reads transcripts of up to P tokens, of rows of a batch whose sources have been read.
+    """Reads transcripts of up to P tokens, for rows of a batch whose sources are encoded.
 
-    It changes nothing of the batch, and does not read the caches of tokens.
+    The program does not change the batch, and does not read the caches of tokens.
     """
 
     def __init__(
@@ -119,8 +120,8 @@ class AlignProgram(Program):
 
         Args:
             tokens: [R, P] int32.
-            lengths: [R] int32, of the transcripts; 0 where a row has none.
-            handles: Of the caches of sources.
+            lengths: [R] int32, tokens of the transcripts; 0 where a row has no transcript.
+            handles: Handles of the caches of sources.
         """
         weights = self.model.weights.read()
         values = caches.read(handles, self.model, self._source_shapes)
@@ -137,7 +138,7 @@ class AlignProgram(Program):
             )
             return index + 1, Aligned(scores=scores, logprobs=logprobs)
 
-        # A loop of one round or none, as in prefill and for its reasons.
+        # A loop of at most one iteration, for the same reason as in prefill.
         rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
         nothing = tf.nest.map_structure(
             lambda spec: tf.zeros(spec.shape, spec.dtype), self._results

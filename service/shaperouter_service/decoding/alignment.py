@@ -1,7 +1,8 @@
-"""How attention tells when the words of a transcript were said.
+"""Attention scores that show when the words of a transcript were spoken.
 
-Some heads of Whisper's decoder attend to the position of the source that the next token is about.
-The transcript is read once more for their scores; `transcription.words` makes times of these.
+Some heads of Whisper's decoder attend to the position in the source where the next token is spoken.
+The model reads the transcript once more for their scores, which `transcription.words` turns into
+times.
 """
 
 from collections.abc import Sequence
@@ -23,15 +24,15 @@ def alignment_scores(
     heads: Sequence[tuple[int, int]],
     text_tokens: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads whole transcripts.
+    """Reads whole transcripts and returns their attention scores and log-probabilities.
 
     Args:
-        family: Of the model.
-        weights: As named by its `read_weights`.
-        token_ids: [R, P] int32; padding behind a transcript changes nothing before it.
-        source: Caches of what `encode` made of the source; see `LayerCaches`.
-        heads: A of them, each as a layer and a head.
-        text_tokens: How many ids, from 0, are of text; others are left out of probabilities.
+        family: Family of the model.
+        weights: Weights as named by the family's `read_weights`.
+        token_ids: [R, P] int32; padding after a transcript does not affect it.
+        source: Caches of the encoded source; see `LayerCaches`.
+        heads: A attention heads, each as a layer and a head.
+        text_tokens: Ids below this are text; other tokens are left out of the probabilities.
 
     Returns:
         Scores [R, A, P, S] float32, before the softmax over S; and [R, P - 1] float32,

@@ -1,4 +1,4 @@
-"""Attention over the caches of a batch: what families call as `Attend`.
+"""Attention over the caches of a batch, which model families call as `Attend`.
 
 A request's cache has T positions. A token of the prompt takes one position, which all beams share;
 a step takes B, one for the newest token of each hypothesis. Nothing in a cache ever moves: when
@@ -6,8 +6,8 @@ hypotheses are dropped and split, only their lineage changes, which is the mask 
 they see.
 
 A cache holds stacks of layers, [R, L, H, T, D]: with the native kernels one stack with all layers,
-which a graph loops over, elsewhere a stack of one for each layer. The kernels attend to a layer of
-the stack in place, and read no unused position, so a long cover is as fast as a tight one.
+which a graph loops over; without them one stack for each layer. The kernels attend to a layer of
+the stack in place and read no unused position, so a long cover is as fast as a tight one.
 """
 
 from typing import Any, TypeAlias
@@ -30,7 +30,7 @@ class LayerCaches:
     """
 
     def __init__(self, caches: list[tf.Tensor]) -> None:
-        """Takes caches as they are."""
+        """Wraps caches without copying them."""
         self.layer: Layer = 0
         self.caches: Any = list(caches)
 
@@ -47,12 +47,12 @@ class LayerCaches:
 
     @property
     def stacks(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The stacks that have the keys and the values of the current layer."""
+        """Stacks that hold the keys and the values of the current layer."""
         keys, values = self._indices
         return self.caches[keys], self.caches[values]
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Keys and values of the current layer, [R, H, T, D]; copies them out of a large stack."""
+        """Returns the current layer's keys and values, [R, H, T, D]; copies from a large stack."""
         keys, values = self.stacks
         return keys[:, self.layer_in_stack], values[:, self.layer_in_stack]
 
@@ -89,7 +89,7 @@ class LayerCaches:
 
 
 class SourceCaches(LayerCaches):
-    """What the decoder attends to of sources, on its way into the caches; a `KeepSource`."""
+    """Writes the keys and values of sources into the caches; a `KeepSource`."""
 
     def __call__(self, key: tf.Tensor, value: tf.Tensor) -> None:
         """See `KeepSource`."""
@@ -97,17 +97,17 @@ class SourceCaches(LayerCaches):
 
 
 class SourceAttention:
-    """Attention over what an encoder has made of each row's source, which nothing changes."""
+    """Attention over the encoder's output for each row's source, which does not change."""
 
     def __init__(
         self, caches: list[tf.Tensor], lengths: tf.Tensor, *, is_native: bool = False
     ) -> None:
-        """Takes the caches as they are.
+        """Wraps the caches of sources.
 
         Args:
             caches: See `LayerCaches`; T is S.
-            lengths: [R] int32, the number of positions, from the first, that are attended to.
-            is_native: Whether the native kernels attend.
+            lengths: [R] int32, number of positions to attend to, from the first.
+            is_native: Whether the native kernels compute attention.
         """
         self._caches = LayerCaches(caches)
         self._lengths = lengths
@@ -128,7 +128,7 @@ class SourceAttention:
 
 
 class _CacheAttention(LayerCaches):
-    """What the two below share."""
+    """Code that attention of steps and of prompts share."""
 
     def __init__(
         self, caches: list[tf.Tensor], source: SourceAttention | None, *, is_native: bool
@@ -162,15 +162,15 @@ class StepAttention(_CacheAttention):
         source: SourceAttention | None = None,
         is_native: bool = False,
     ) -> None:
-        """Takes the caches as they are before the step.
+        """Wraps the caches as they are before the step.
 
         Args:
             caches: See `LayerCaches`.
-            prompt_lengths: [R] int32, the number of positions, from the first, that have one token.
+            prompt_lengths: [R] int32, number of positions, from the first, with one token each.
             starts: [R] int32, the first of the B positions of the newest tokens.
-            visible: [R, B, T], positions that hypotheses see, the newest tokens' among them.
-            source: What an encoder made of the source, if there is one.
-            is_native: Whether the native kernels attend.
+            visible: [R, B, T], positions that hypotheses see, including those of the newest tokens.
+            source: Attention to the source, if there is one.
+            is_native: Whether the native kernels compute attention.
         """
         super().__init__(caches, source, is_native=is_native)
         self._prompt_lengths = prompt_lengths
@@ -200,17 +200,17 @@ class StepAttention(_CacheAttention):
         self.write_at(self._newest, key, value)
         visible = self._visible
         if self._is_native:
-            # One hypothesis sees everything.
+            # A single hypothesis sees every position.
             seen = None if visible.shape[1] == 1 else visible
             return self._attend(query, self._ends, scale, visible=seen, bias=bias)
         return attention(query, *self.read(), visible[:, tf.newaxis], scale, bias=bias)
 
 
 class PromptAttention(_CacheAttention):
-    """Attention of a piece of P prompt tokens over what lies before them and over themselves.
+    """Attention of a piece of P prompt tokens to themselves and to all tokens before them.
 
     Prompts are padded at the end, so the causal mask alone hides padding: a real token sees only
-    what lies before it. What padding leaves in the cache is overwritten before anything sees it.
+    the tokens before it. Keys and values of padding are overwritten before any token sees them.
     """
 
     def __init__(
@@ -222,14 +222,14 @@ class PromptAttention(_CacheAttention):
         *,
         is_native: bool = False,
     ) -> None:
-        """Takes the caches as they are before the piece.
+        """Wraps the caches as they are before the piece.
 
         Args:
             caches: See `LayerCaches`.
-            start: int32, the first of the positions that the piece is written to.
-            tokens: P, the number of these positions.
-            source: What an encoder made of the source, if there is one.
-            is_native: Whether the native kernels attend.
+            start: int32, the first position that the piece is written to.
+            tokens: P, the number of positions that it takes.
+            source: Attention to the source, if there is one.
+            is_native: Whether the native kernels compute attention.
         """
         super().__init__(caches, source, is_native=is_native)
         self._start = start

@@ -15,10 +15,10 @@ from shaperouter_service.models import Model
 
 
 class Batch:
-    """R rows, each a request or free, of just the shape of the graph that runs them.
+    """R rows, each free or a request, in exactly the shape of the graph that runs them.
 
-    Everything of a request is in its row, so rows can be moved between batches and batches can
-    change their shape at any chunk boundary. Only one thread may use a batch at a time.
+    A row holds all state of its request, so rows can move between batches and a batch can change
+    its shape at any chunk boundary. Only one thread may use a batch at a time.
 
     Attributes:
         model: The model of the requests.
@@ -28,8 +28,8 @@ class Batch:
         source_length: S, positions for the source; 0 without an encoder.
         caches: Keys and values, on the device.
         state: Tokens and scores, on the host.
-        options: On the host; `begin`, `reshape` and `copy_row` alone change them.
-        logits: [R, V] float32, of rows that have no new token yet; None where there are none.
+        options: Options, on the host; only `begin`, `reshape` and `copy_row` change them.
+        logits: [R, V] float32, logits of rows without a new token yet; None if no row has any.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Batch:
         source_length: int = 0,
         caches: Caches | None = None,
     ) -> None:
-        """Makes a batch of free rows, around caches of its shape if there are some already."""
+        """Makes a batch of free rows, with new caches unless `caches` of its shape are given."""
         self.model = model
         self.rows, self.beams, self.length = rows, beams, length
         self.source_length = source_length
@@ -54,13 +54,13 @@ class Batch:
 
     @classmethod
     def of_shape(cls, model: Model, shape: Shape, *, beams: int) -> Self:
-        """Makes a batch of free rows of a graph's shape."""
+        """Makes a batch of free rows in a graph's shape."""
         rows, length, source_length = shape
         return cls(model, rows=rows, beams=beams, length=length, source_length=source_length)
 
     @classmethod
     def of_source(cls, model: Model, caches: Caches, *, beams: int, length: int) -> Self:
-        """Makes a batch of one free row, whose source has been encoded, around its caches."""
+        """Makes a batch of one free row from the caches of its encoded source."""
         shape = caches.shape._replace(length=length)
         caches.reshape([0], shape)
         return cls(
@@ -74,12 +74,12 @@ class Batch:
 
     @property
     def shape(self) -> Shape:
-        """What a graph must have to run it."""
+        """Shape that a graph must have to run this batch."""
         return Shape(self.rows, self.length, self.source_length)
 
     @property
     def options_on_device(self) -> Options:
-        """The options as tensors, which stay from call to call: to make 20 takes half a ms."""
+        """Options as tensors, kept from call to call: creating 20 of them takes 0.5 ms."""
         if self._options_on_device is None:
             self._options_on_device = tf.nest.map_structure(tf.constant, self.options)
         return self._options_on_device
@@ -94,15 +94,15 @@ class Batch:
         *,
         source: Sequence[Any] = (),
     ) -> None:
-        """Puts a request in a free row, before anything is read.
+        """Puts a request in a free row, before its prefill; see `State.begin`.
 
         Args:
-            row: See `State.begin`, as of the others.
-            prompt: The prompt.
+            row: A free row.
+            prompt: Tokens of the prompt.
             options: The request's record.
-            generated: Tokens that there are already.
-            source_length: Places of the source.
-            source: What an encoder reads.
+            generated: Tokens already generated.
+            source_length: Positions of the source.
+            source: Input of the encoder.
         """
         new_tokens = int(options.max_new_tokens[0])
         self.state.begin(row, prompt, new_tokens, generated, source_length)
@@ -112,7 +112,7 @@ class Batch:
         if self.state.source:
             self.state.source.tokens[row, : len(source)] = source
             if options.encoder_no_repeat_ngram_size[0] > 0:
-                # Parted by what is no token, the one's counts stop where the other begins.
+                # NO_TOKEN between source and sequence stops the counts at their border.
                 matches = count_matches([*source, NO_TOKEN, *sequence])[: len(source)]
                 self.state.source.matches[row, :, : len(source)] = matches
         for field, value in zip(
@@ -122,11 +122,11 @@ class Batch:
         self._options_on_device = None
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
-        """Takes another shape.
+        """Changes the shape.
 
         Args:
-            kept: Which rows stay; they become the first, in this order.
-            shape: The new one, with room for the sequences and sources that stay.
+            kept: Rows to keep; they become the first, in this order.
+            shape: The new shape, with room for the sequences and sources that are kept.
         """
         state, options, logits = self.state, self.options, self.logits
         self.caches.reshape(kept, shape)
@@ -141,7 +141,7 @@ class Batch:
             self._logits()[: len(kept)] = logits[list(kept)]
 
     def copy_row(self, row: int, source: "Batch", source_row: int) -> None:
-        """Copies a request of another batch into a free row."""
+        """Copies a request from another batch into a free row."""
         self.caches.copy_row(row, source.caches, source_row)
         self._copy_small(row, source.state, source.options, source_row)
         self._options_on_device = None
@@ -177,7 +177,7 @@ class Batch:
             strict=True,
         ):
             ours[row] = 0
-            # They differ in nothing but the number of tokens or positions, which come last.
+            # Their shapes differ only in the last dimension: tokens or positions.
             fits = min(ours.shape[-1], theirs.shape[-1])
             if ours.ndim == 1:
                 ours[row] = theirs[source_row]

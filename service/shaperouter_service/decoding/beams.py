@@ -1,19 +1,20 @@
 """Beam search, as in Hugging Face Transformers 5 (`GenerationMixin._beam_search`).
 
-A step, for each row, of B open hypotheses of which a request uses its first n = `num_beams`:
+A row has B open hypotheses; its request uses the first n = `num_beams`. One step of a row:
 
-1. Log-probabilities of all continuations, processed, are added to the hypotheses' scores.
-2. The best continuations are candidates: enough that n go on even if every end token is among them.
-   With sampling they are drawn, without replacement, instead.
+1. The step adds the processed log-probabilities of all continuations to the hypotheses' scores.
+2. The best continuations become candidates: enough that n remain open even if every end token is
+   among them. With sampling, candidates are drawn without replacement instead.
 3. The best n candidates that do not end, by an end token or a stop string, are the next open
-   hypotheses; there are fewer where too many end by stop strings.
-4. Those of the first n candidates that end compete with the ended hypotheses so far, by scores
-   divided by a power of their length, that of a transcript without its end token; the best n stay.
-5. The search stops when no open hypothesis can get among the ended ones, by the rule that
-   `early_stopping` names, or when there is no room for another token.
+   hypotheses. There are fewer than n if too many end by stop strings.
+4. Of the first n candidates, those that end compete with the hypotheses that ended before. Their
+   scores are divided by a power of their lengths, which for a transcript exclude the end token. The
+   best n are kept.
+5. The search stops when, by the rule that `early_stopping` names, no open hypothesis can still beat
+   an ended one, or when there is no room for another token.
 
-A place without a hypothesis has the score LOWEST. In Transformers it has -1e9, so with a strongly
-negative length penalty, where finished sequences score lower, unfinished ones take their places.
+An unused place for a hypothesis has the score LOWEST. In Transformers it has -1e9: with a strongly
+negative length penalty, finished sequences score lower than that and unfinished ones replace them.
 """
 
 import tensorflow as tf
@@ -30,10 +31,10 @@ from shaperouter_service.generation.option import NO_TOKEN, EarlyStopping
 
 
 class BeamSearch(Search):
-    """Beam search; rows may use fewer beams than there are."""
+    """Beam search; rows may use fewer than B beams."""
 
     def __init__(self, stopping: tf.Tensor) -> None:
-        """Takes what ends hypotheses besides end tokens.
+        """Sets the tokens that complete stop strings.
 
         Args:
             stopping: [R, B, ceil(V / 8)] uint8, a bit for each token, lowest first: whether it
@@ -56,7 +57,7 @@ class BeamSearch(Search):
         logprobs = tf.nn.log_softmax(logits)
         scores = self._processed(logprobs, state, options, active)
         if options.transcript:
-            # What a transcript's rules allow is all there is: they often leave little of it.
+            # Normalize over the allowed tokens: a transcript's rules often leave little mass.
             scores = tf.nn.log_softmax(scores)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
@@ -70,11 +71,11 @@ class BeamSearch(Search):
         )
 
         def of_parents(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-            """Values [R, B, ...] of the hypotheses that the candidates [R, B] continue."""
+            """Returns values [R, B, ...] of the hypotheses that candidates [R, B] continue."""
             return tf.gather(values, tf.gather(parent, kept, batch_dims=1), batch_dims=1)
 
         def continued(kept: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Tokens and log-probabilities of candidates [R, B], the new one included."""
+            """Returns tokens and log-probabilities of candidates [R, B], with the new token."""
             return (
                 append(of_parents(kept, state.tokens), lengths, tf.gather(new, kept, batch_dims=1)),
                 append(
@@ -101,7 +102,7 @@ class BeamSearch(Search):
         first = options.early_stopping == EarlyStopping.FIRST
         closed = (full & first) | ~before.improvable
         finals = tf.where(may_end & ~closed[:, tf.newaxis], finals, LOWEST)
-        # What ended before comes first, so that it wins ties.
+        # Hypotheses that ended before come first, so that they win ties.
         merged = tf.concat([tf.where(used, before.ended_scores, LOWEST), finals], axis=-1)
         ended_scores, best = tf.math.top_k(merged, beams)
         is_new = best >= beams
@@ -118,7 +119,7 @@ class BeamSearch(Search):
         longest = tf.where(never & (options.length_penalty > 0), options.max_new_tokens, generated)
         longest = longest[:, tf.newaxis]
         reachable = _per_length(open_scores[:, :1], longest, options)[:, 0]
-        # LOWEST until as many have ended as there are beams.
+        # LOWEST until n hypotheses have ended.
         worst = tf.reduce_min(tf.where(used, ended_scores, -LOWEST), axis=-1)
         improvable = before.improvable & (reachable > worst)
         full = worst > LOWEST
@@ -176,7 +177,7 @@ class BeamSearch(Search):
             active=active,
         )
         sampled = each.do_sample & active
-        # A token that goes on must be left however many end tokens are.
+        # Truncation must leave a token that does not end, besides all end tokens.
         least = tf.maximum(2, 1 + _count_ends(each))
 
         def warped() -> tf.Tensor:
@@ -191,13 +192,13 @@ class BeamSearch(Search):
     def _final_scores(
         scores: tf.Tensor, generated: tf.Tensor, has_end: tf.Tensor, options: Options
     ) -> tf.Tensor:
-        """Scores of candidates [R, K] as ended hypotheses of `generated` [R] new tokens.
+        """Scores candidates [R, K] as ended hypotheses of `generated` [R] new tokens.
 
-        That the last token is one that ends says `has_end`, [R, K].
+        `has_end`, [R, K], is true where the last token is an end token.
         """
         lengths = generated[:, tf.newaxis]
         if options.transcript:
-            # As in openai/whisper and CTranslate2, where Transformers counts it.
+            # Excludes the end token, as openai/whisper and CTranslate2 do; Transformers counts it.
             lengths = tf.maximum(lengths - tf.cast(has_end, tf.int32), 1)
         return _per_length(scores, lengths, options)
 
@@ -205,17 +206,17 @@ class BeamSearch(Search):
     def _candidates(
         scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The best, or drawn, of all continuations.
+        """Selects or draws candidates from all continuations.
 
         Args:
             scores: [R, B, V].
-            positions: [R] int32, the place in the sequence that the token is chosen for.
-            options: Of R rows.
+            positions: [R] int32, position in the sequence that the token is chosen for.
+            options: Options of R rows.
             active: [R] bool.
 
         Returns:
-            Scores and indices in [B * V], in order, and which of these are candidates, as rows
-            have different numbers of them: [R, K] each.
+            Scores and indices in [B * V], in order, and which of them are candidates, since rows
+            have different numbers of these: [R, K] each.
         """
         rows, beams, vocab_size = scores.shape
         scores = tf.reshape(scores, [rows, beams * vocab_size])
@@ -237,7 +238,7 @@ class BeamSearch(Search):
 
 
 def _per_hypothesis(source: SourceTokens | tuple[()], beams: int) -> SourceTokens | tuple[()]:
-    """The sources of R * B hypotheses, with matches of [R * B, S]."""
+    """Returns the sources of R * B hypotheses, with matches of [R * B, S]."""
     if not source:
         return ()
     return SourceTokens(
@@ -249,10 +250,10 @@ def _per_hypothesis(source: SourceTokens | tuple[()], beams: int) -> SourceToken
 def _per_length(scores: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:
     """Divides scores [R, K] by the power `length_penalty` of lengths, [R, 1] or [R, K]."""
     powers = tf.pow(tf.cast(lengths, tf.float32), options.length_penalty[:, tf.newaxis])
-    # A hypothesis stays better than none, even if its quotient is below the range of float32.
+    # A hypothesis stays better than an unused place even if its quotient underflows float32.
     return tf.where(scores > LOWEST, tf.maximum(scores / powers, tf.float32.min), LOWEST)
 
 
 def _count_ends(options: Options) -> tf.Tensor:
-    """End tokens of each row, [R] int32."""
+    """Counts the end tokens of each row, [R] int32."""
     return tf.reduce_sum(tf.cast(options.eos_token_ids != NO_TOKEN, tf.int32), axis=-1)

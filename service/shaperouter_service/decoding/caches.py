@@ -1,8 +1,8 @@
-"""Keys and values of a batch: variables on the device, of just the shape its graph has.
+"""Keys and values of a batch: variables on the device, in exactly the shape of its graph.
 
-Graphs take them as resource handles and update them in place. Because a batch has the graph's very
-rows and length, no graph ever reads a part of a cache, which XLA would copy at every step. When a
-batch changes its shape it is copied, once.
+Graphs take them as resource handles and update them in place. A batch has exactly the rows and the
+length of its graph, so no graph reads a slice of a cache, which XLA would copy at every step. A
+change of a batch's shape copies its caches once.
 """
 
 import functools
@@ -21,7 +21,7 @@ from shaperouter_service.models import Model
 
 
 class Shape(NamedTuple):
-    """What a batch has in common with the graph that runs it.
+    """Shape that a batch shares with the graph that runs it.
 
     Attributes:
         rows: R.
@@ -35,46 +35,46 @@ class Shape(NamedTuple):
 
 
 class Caches:
-    """The caches of R rows: of tokens, and of sources if the model has an encoder.
+    """Caches of R rows: for tokens, and for sources if the model has an encoder.
 
     Only one thread may use them at a time.
 
     Attributes:
         tokens: Handles of stacks of layers' keys, then of their values: [R, L, H, T, D]. One stack
             has all layers if the model's weights are stacked; otherwise each layer has its own.
-        source: Likewise, of what layers attend to of the source: [R, L, H, S, D].
-        bytes: Memory they take.
+        source: Likewise, for keys and values of the source: [R, L, H, S, D].
+        bytes: Size in memory.
     """
 
     def __init__(
         self, model: Model, shape: Shape, *, source: list[tf.Tensor] | None = None
     ) -> None:
-        """Allocates zeros, except for caches of sources that are given."""
+        """Allocates zeros, except for the caches of sources if these are given."""
         self._model, self._shape = model, shape
         self.tokens = _zeros(token_shapes(model, shape), model.dtype)
         self.source = _zeros(source_shapes(model, shape), model.dtype) if source is None else source
 
     @property
     def shape(self) -> Shape:
-        """Their current shape."""
+        """Current shape."""
         return self._shape
 
     @property
     def bytes(self) -> int:
-        """Memory they take."""
+        """Size in memory."""
         rows, length, source_length = self._shape
         return rows * (length + source_length) * self._model.kv_cache_bytes_per_token
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
-        """Takes another shape.
+        """Changes the shape.
 
         Args:
-            kept: Which rows stay; they become the first, in this order.
-            shape: The new one; what lies beyond it is lost.
+            kept: Rows to keep; they become the first, in this order.
+            shape: The new shape; positions beyond it are lost.
         """
         rows, *lengths = self._shape
         self._shape = shape
-        # Sources most often keep their shape, and are large.
+        # Caches of sources are large, and usually keep their shape.
         same_rows = shape.rows == rows and list(kept) == list(range(rows))
         caches = (self.tokens, shape.length), (self.source, shape.source_length)
         for (handles, length), old_length in zip(caches, lengths, strict=True):
@@ -87,20 +87,20 @@ class Caches:
                 )
 
     def copy_source(self, row: int) -> "Caches":
-        """Copies the source of a row to caches of one row, with one position for tokens."""
+        """Copies the source of a row to new caches of one row, with one position for tokens."""
         copied = Caches(self._model, Shape(1, 1, self._shape.source_length))
         copied.copy_row(0, self, row)
         return copied
 
     def give_source(self, row: int) -> "Caches":
-        """Like `copy_source`, of a row that is used no more: the only one is not copied."""
+        """Like `copy_source`, for a row that is no longer used: a sole row is moved, not copied."""
         if self._shape.rows > 1:
             return self.copy_source(row)
         shape = Shape(1, 1, self._shape.source_length)
         return Caches(self._model, shape, source=self.source)
 
     def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
-        """Copies a row of other caches, as many of its positions as fit."""
+        """Copies a row from other caches, as many of its positions as fit."""
         handles = [*self.tokens, *self.source]
         _copy_row(len(handles), self._model.dtype)(
             tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
@@ -108,11 +108,11 @@ class Caches:
 
 
 def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
-    """Handles of new variables, which live as long as these."""
+    """Returns handles of new variables; a variable lives as long as its handle."""
     if not shapes:
         return []
-    # Without Python's class around each: with it, those of 12 layers take 14 ms instead of 2.
-    # Graphs are compiled for the shapes that they have, and `reshape` changes these.
+    # `tf.Variable` objects around the handles would take 14 ms for 12 layers, instead of 2 ms.
+    # Graphs are compiled for the variables' current shapes, which `reshape` changes.
     handles = [new_variable(dtype) for _ in shapes]
     _clear(len(handles), dtype)(tf.constant(shapes, tf.int32), *handles)
     return handles
@@ -132,21 +132,21 @@ def source_shapes(model: Model, shape: Shape) -> list[list[int]]:
 
 def _shapes(model: Model, rows: int, length: int) -> list[list[int]]:
     family = model.family
-    # Rows come first, so that a row is one piece of memory.
+    # Rows come first, so that a row is contiguous in memory.
     in_stack, stacks = (family.layers, 1) if model.weights.is_packed else (1, family.layers)
     return [[rows, in_stack, family.heads, length, family.head_size]] * (2 * stacks)
 
 
 def prepare(model: Model) -> None:
-    """Makes what copies caches, which takes a second for many layers, before a request needs it."""
+    """Builds the functions that copy caches ahead of need: a second for many layers."""
     shape = Shape(rows=1, length=1, source_length=min(1, model.family.max_source_length))
     caches = Caches(model, shape)
     caches.copy_row(0, caches, 0)
-    # To another shape, or there would be nothing to do.
+    # A change to the same shape would do nothing.
     caches.reshape([0], shape._replace(length=2))
 
 
-# XLA compiles none of these: they fill and copy, with shapes that are known only when they run.
+# XLA compiles none of these: they fill and copy, with shapes known only at run time.
 
 
 @functools.cache
@@ -185,7 +185,7 @@ def _copy_row(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFun
             values = read_variable(source, dtype)[source_row : source_row + 1]
             values = values[:, :, :, :length]
             lacking = length - tf.shape(values)[3]
-            # Of a whole row this is a copy of memory; assigning a part takes ten times as long.
+            # A whole row is one copy of memory; assigning part of it takes ten times as long.
             tf.raw_ops.ResourceScatterUpdate(
                 resource=handle,
                 indices=row[tf.newaxis],
@@ -205,7 +205,7 @@ def _handle_specs(count: int) -> list[tf.TensorSpec]:
 def read(
     handles: Sequence[tf.Tensor], model: Model, shapes: Sequence[Sequence[int]]
 ) -> list[tf.Tensor]:
-    """In a graph: the caches' values, of static shapes."""
+    """In a graph: reads the caches' values, with static shapes."""
     return [
         tf.ensure_shape(read_variable(handle, model.dtype), shape)
         for handle, shape in zip(handles, shapes, strict=True)

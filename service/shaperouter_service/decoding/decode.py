@@ -1,4 +1,4 @@
-"""The decode graph: advances the rows of a batch together, several steps a call."""
+"""The decode graph: advances the rows of a batch together, several steps per call."""
 
 import functools
 import math
@@ -20,22 +20,22 @@ from shaperouter_service.decoding.search import Logprobs, Search
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
 
-# Most steps a call can be asked for: the size of its result. The number itself is a tensor.
+# Maximum number of steps per call: the size of the result. The actual number is a tensor.
 MAX_STEPS = 16
 
 NO_STOPPING: Mapping[int, Sequence[np.ndarray]] = {}
 
 
 class _Inputs(NamedTuple):
-    """What a call takes, besides the caches.
+    """Inputs of a call, besides the caches.
 
     Attributes:
-        state: Before the steps.
-        options: Of R rows.
-        pending: [R, V] float32, logits of rows that have no new token yet; empty with sources.
+        state: State before the steps.
+        options: Options of R rows.
+        pending: [R, V] float32, logits of rows without a new token yet; empty with sources.
         active: [R] bool, the rows to advance.
-        steps: int32, at most MAX_STEPS.
-        stopping: As of `BeamSearch`; empty without beam search.
+        steps: int32, number of steps, at most MAX_STEPS.
+        stopping: See `BeamSearch`; empty without beam search.
     """
 
     state: Any
@@ -47,9 +47,9 @@ class _Inputs(NamedTuple):
 
 
 class DecodeProgram(Program):
-    """Advances batches, one token a step.
+    """Advances batches, one token per step.
 
-    A row stops by itself at its end or at its last token.
+    A row stops when its sequence ends or has its maximum number of tokens.
     """
 
     def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
@@ -62,7 +62,7 @@ class DecodeProgram(Program):
             length=length,
             source_length=model.family.source_positions(length),
         )
-        # Made once: these are as large as what they stand for.
+        # Created once, since these placeholders are as large as the real inputs.
         self._no_stopping: Any = ()
         if beams > 1:
             self._no_stopping = tf.zeros(self._stopping_shape, tf.uint8)
@@ -79,19 +79,20 @@ class DecodeProgram(Program):
     ) -> Logprobs:
         """Advances some rows of a batch of this graph's shape.
 
-        A row that was just read gets its first token in a step of its own, in which no other row
-        goes on, but where it has a source.
+        Without sources, rows that prefill has just read get their first token in a separate step,
+        in which no other row advances.
 
         Args:
             batch: Its state and caches become those after the steps.
             active: The rows to advance.
-            steps: At most MAX_STEPS, and such that no active row comes to attend to more than T
-                positions. 1 with `stopping`, which holds for one step.
-            stopping: Of active rows with stop strings, for each hypothesis in use a bit for each
-                token, lowest first: whether it would complete one, [ceil(V / 8)] uint8.
+            steps: Number of steps: at most MAX_STEPS, and few enough that no active row attends to
+                more than T positions. 1 with `stopping`, which is valid for one step.
+            stopping: For each active row with stop strings and each hypothesis in use,
+                [ceil(V / 8)] uint8: a bit per token, lowest first, set if the token would complete
+                a stop string.
 
         Returns:
-            Of the tokens made, [R, MAX_STEPS, ...].
+            Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
         """
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
@@ -177,7 +178,7 @@ class DecodeProgram(Program):
         """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
         state, options, pending, active, steps, stopping = inputs
         search: Search = Sampling() if self.beams == 1 else BeamSearch(stopping)
-        # Read outside of the loop, so that weights are its constants.
+        # Read outside the loop, so that the weights are constants in it.
         weights = self.model.weights.read()
         written = len(self._token_shapes)
         source = None
@@ -198,8 +199,8 @@ class DecodeProgram(Program):
             alive = active & (state.remaining > 0)
             begins = None
             if not self.source_length:
-                # Rows that have no token yet get it from their prefill's logits, before all others
-                # go on together: it takes no forward pass, and leaves none to be thrown away.
+                # Rows without a new token get one from their prefill's logits before all rows
+                # advance together. This needs no forward pass, and wastes none.
                 fresh = state.lengths == state.prompt_lengths
                 begins = tf.reduce_any(alive & fresh)
                 alive &= fresh == begins
@@ -235,12 +236,12 @@ class DecodeProgram(Program):
         return state, logprobs
 
     def _newest_positions(self, state: State) -> tf.Tensor:
-        """The first of the B positions of each row's newest tokens, [R]."""
+        """First of the B positions of each row's newest tokens, [R]."""
         steps = state.lengths - state.prompt_positions
         return state.prompt_positions + self.beams * (steps - 1)
 
     def _extend_lineage(self, state: State) -> tuple[tf.Tensor, State]:
-        """The positions that hypotheses see, their newest token's among them: [R, B, T]."""
+        """Positions that hypotheses see, including that of their newest token: [R, B, T]."""
         first = self._newest_positions(state)
         positions = tf.range(self.length)
         if not state.beams:
@@ -257,7 +258,7 @@ class DecodeProgram(Program):
         values: list[tf.Tensor],
         source: SourceAttention | None,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Logits [R, B, V] after the newest tokens, and caches that have these."""
+        """Computes logits [R, B, V] after the newest tokens, and caches that include them."""
         family = self.model.family
         position = tf.broadcast_to(state.lengths[:, tf.newaxis] - 1, [self.rows, self.beams])
         newest = tf.gather(state.tokens, position, batch_dims=2)  # [R, B]
@@ -274,18 +275,18 @@ class DecodeProgram(Program):
 
 
 def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
-    """Records the probability that nobody speaks, in the rows that can tell now."""
+    """Records the probability that nobody speaks, for rows where this step computes it."""
     rules = options.transcript
     if not rules:
         return state
     reads = reads_no_speech(rules, state.lengths - 1, 1, alive)
-    # At the end of a prompt all hypotheses are alike.
+    # All hypotheses are equal at the end of a prompt.
     found = no_speech_probability(state.no_speech, reads, rules, lambda: logits[:, 0])
     return state._replace(no_speech=found)
 
 
 def _where(alive: tf.Tensor, new: State, old: State) -> State:
-    """Takes the rows that are alive from `new`."""
+    """Takes `alive` rows from `new` and all others from `old`."""
 
     def choose(new_field: tf.Tensor, old_field: tf.Tensor) -> tf.Tensor:
         mask = tf.reshape(alive, [-1, *[1] * (len(old_field.shape) - 1)])
@@ -296,7 +297,7 @@ def _where(alive: tf.Tensor, new: State, old: State) -> State:
 
 
 def _write_step(chunk: Logprobs, made: Logprobs, column: tf.Tensor, alive: tf.Tensor) -> Logprobs:
-    """Puts those of one step in a column [R] of those of the chunk [R, MAX_STEPS, ...]."""
+    """Writes a step's log-probabilities into `column` [R] of the chunk [R, MAX_STEPS, ...]."""
     here = (tf.range(MAX_STEPS) == column[:, tf.newaxis]) & alive[:, tf.newaxis]
     chosen = tf.where(here, made.chosen[:, tf.newaxis], chunk.chosen)
     here = here[..., tf.newaxis]

@@ -1,4 +1,4 @@
-"""The encode graph: reads sources, for the decoder to attend to."""
+"""The encode graph: reads sources into the caches that the decoder attends to."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ from shaperouter_service.models import EncoderDecoder, Model
 class EncodeProgram(Program):
     """Reads sources of up to S positions into batches of R rows.
 
-    A batch has just S positions for sources, and all of them are written. The caches of tokens are
-    not read.
+    A batch has exactly S positions for sources, and the program writes all of them. It does not
+    read the caches of tokens.
     """
 
     def __init__(self, name: str, model: Model, *, rows: int, length: int) -> None:
@@ -32,8 +32,8 @@ class EncodeProgram(Program):
         """Reads the sources of some rows of a batch.
 
         Args:
-            batch: Its caches get what the decoder attends to.
-            sources: By row; `State.source_lengths` says how many positions they take.
+            batch: The keys and values of the sources go to its caches.
+            sources: Sources by row; `State.source_lengths` holds the positions that they take.
         """
         padded, lengths = self._idle_arguments(batch)
         for row, source in sources.items():
@@ -86,8 +86,8 @@ class EncodeProgram(Program):
 
         Args:
             source: See `EncoderDecoder.source_spec`.
-            lengths: [R] int32, of the sources in positions; 0 where a row has none.
-            handles: Of the caches of sources.
+            lengths: [R] int32, positions of the sources; 0 where a row has no source.
+            handles: Handles of the caches of sources.
         """
         weights = self.model.weights.read()
 
@@ -96,7 +96,7 @@ class EncodeProgram(Program):
             self._family.encode(weights, source, lengths, keep)
             return index + 1, keep.caches
 
-        # A loop of one round or none, as in prefill and for its reasons.
+        # A loop of at most one iteration, for the same reason as in prefill.
         rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
         _, values = tf.while_loop(
             lambda index, *_: index < rounds,

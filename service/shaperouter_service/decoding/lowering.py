@@ -1,7 +1,7 @@
 """Programs as StableHLO: traced functions that run without their Python code.
 
-A module is text that depends only on the code, the model's dimensions and the signature, since
-weights are its arguments. So it can be cached, and run in another process without a trace.
+A module is text that depends only on the code, the model's dimensions and the signature, since its
+weights are arguments. So it can be cached, and another process can run it without tracing.
 """
 
 import re
@@ -16,7 +16,7 @@ from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.tf_internals import call_module, read_variable, stablehlo
 from shaperouter_service.models import DeviceKind, Model
 
-# What modules run on, as XLA calls it.
+# Platforms that modules run on, by their names in XLA.
 PLATFORMS = {DeviceKind.CPU: "CPU", DeviceKind.GPU: "CUDA"}
 
 
@@ -25,9 +25,10 @@ class Lowered:
     """A program as StableHLO.
 
     Attributes:
-        module: The text. Its arguments are the program's, flat, then the values of the caches, then
-            the weights; its results are the program's, flat, then the caches that it writes.
-        weights: Names of the weights among its arguments, in order.
+        module: Text of the module. Its arguments are those of the program, flat, then the values of
+            the caches, then the weights. Its results are those of the program, flat, then the
+            caches that it writes.
+        weights: Names of the weights among the arguments, in order.
     """
 
     module: str
@@ -43,10 +44,10 @@ def lower(
     """Lowers a traced function.
 
     Args:
-        function: It, which takes structures of tensors and, last, the caches' handles.
-        concrete: Its trace, which has captured nothing but weights.
-        arguments: Of the shapes it was traced for.
-        model: Whose weights it has captured.
+        function: Function that takes structures of tensors and, last, the caches' handles.
+        concrete: Its trace, which has captured only weights.
+        arguments: Arguments of the traced shapes.
+        model: Model whose weights the trace has captured.
     """
     names = {id(weight.handle): name for name, weight in model.weights.items()}
     return Lowered(
@@ -56,17 +57,17 @@ def lower(
 
 
 def portable(text: str) -> str:
-    """Drops everything but StableHLO, and everything that only this process can use."""
-    # The module's name, which has the number of the trace, and attributes. Aliases are among
-    # these: they are made anew where a module is run.
+    """Reduces a module to StableHLO that any process can run."""
+    # The module's name, which contains the number of the trace, and its attributes. These include
+    # aliases, which are created again where the module runs.
     text = re.sub(r"^module @\S+( attributes \{.*\})? \{$", "module {", text, flags=re.MULTILINE)
     # Hints for gradients.
     text = re.sub(r" \{mhlo\.frontend_attributes = \{[^{}]*\}\}", "", text)
-    # Copies of what is read; XLA makes those it needs itself.
+    # Copies of values that are read: XLA inserts those that it needs.
     text = re.sub(r"mhlo\.copy (%\S+) : (tensor<\S+>)", r"stablehlo.reshape \1 : (\2) -> \2", text)
-    # Names and lines of source.
+    # Source file names and lines.
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
-    # Names of functions, which have counts of what this process has traced.
+    # Function names, which contain counts of traces in this process.
     functions = re.findall(r"func\.func private (@\S+?)\(", text)
     names = {name: f"@function{number}" for number, name in enumerate(functions)}
     text = re.sub(r"@[\w.$-]+", lambda name: names.get(name[0], name[0]), text)
@@ -78,7 +79,7 @@ def portable(text: str) -> str:
 
 
 def _iota(constant: re.Match[str]) -> str:
-    """The numbers of a vocabulary's tokens, which TensorFlow writes out: megabytes otherwise."""
+    """Replaces a constant 0, 1, 2, … by `iota`: the token ids would take megabytes of text."""
     content, kind, size = constant.groups()
     if bytes.fromhex(content) != np.arange(int(size), dtype="<u4").tobytes():
         return constant[0]
@@ -88,11 +89,11 @@ def _iota(constant: re.Match[str]) -> str:
 def calling(
     lowered: Lowered, model: Model, *, results: Any, written: Sequence[Sequence[int]]
 ) -> Callable[..., Any]:
-    """A function for TensorFlow to trace that runs a module, with the arguments of the program.
+    """Returns a traceable function that runs a module with the program's arguments.
 
     Args:
         lowered: The module.
-        model: Whose weights it runs with.
+        model: Model whose weights it runs with.
         results: Static shapes of the program's results, in their structure.
         written: Shapes of the caches that it writes, which come first.
     """

@@ -1,10 +1,10 @@
-"""Runs of tokens that must not repeat, banned in a time that does not depend on their length.
+"""Bans on repeated runs of tokens, in a time that does not depend on the length of the runs.
 
 Each position of a sequence has a count: how many tokens just before it equal, one by one, the
-newest tokens of the sequence. Another token makes each count that of the position before it, plus
-one where the token there equals the new one, and zero elsewhere. So a step updates the counts with
-one comparison a position, whatever length of runs a request names; and a token would complete a
-repeated run of n where it follows n - 1 that match.
+newest tokens of the sequence. After a new token, the count of a position is one more than that of
+the position before it if the token there equals the new one, and zero otherwise. So a step updates
+the counts with one comparison per position, for any length of runs. A token would complete a
+repeated run of n where it follows n - 1 matching tokens.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ import tensorflow as tf
 
 
 def count_matches(tokens: Sequence[int]) -> np.ndarray:
-    """The counts of a whole sequence, for its first step.
+    """Computes the counts of a whole sequence, for its first step.
 
     Returns:
-        [N] int32, for N tokens. It is the Z-function (Gusfield 1997) of the reversed sequence,
-        which takes time in proportion to N.
+        [N] int32, for N tokens: the Z-function (Gusfield 1997) of the reversed sequence, in time
+        proportional to N.
     """
     newest_first = list(reversed(tokens))
     size = len(newest_first)
     counts = [0] * size
-    # What lies from `start` to `end` equals the beginning.
+    # The tokens from `start` to `end` equal those at the beginning.
     start = end = 0
     for index in range(1, size):
         count = min(end - index, counts[index - start]) if index < end else 0
@@ -37,12 +37,12 @@ def count_matches(tokens: Sequence[int]) -> np.ndarray:
 
 
 def extend_matches(matches: tf.Tensor, tokens: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-    """The counts after another token.
+    """Updates the counts after a new token.
 
     Args:
-        matches: [..., N] int32, the counts before.
-        tokens: [..., N] int32, the sequences before, or others that they are compared with.
-        new: [...] int32, the tokens that follow them.
+        matches: [..., N] int32, the counts before the new token.
+        tokens: [..., N] int32, the sequences before it, or others that they are compared with.
+        new: [...] int32, the new tokens.
 
     Returns:
         [..., N] int32.
@@ -52,12 +52,12 @@ def extend_matches(matches: tf.Tensor, tokens: tf.Tensor, new: tf.Tensor) -> tf.
 
 
 def completes_repeated_ngram(matches: tf.Tensor, lengths: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Tells whose tokens, if they came next, would complete a run that is already there.
+    """Returns the positions whose tokens, if they came next, would repeat an earlier run.
 
     Args:
         matches: [R, N] int32.
-        lengths: [R] int32, of the sequences.
-        sizes: [R] int32, n; 0 is no limit.
+        lengths: [R] int32, lengths of the sequences.
+        sizes: [R] int32, n; 0 means no limit.
 
     Returns:
         [R, N] bool.

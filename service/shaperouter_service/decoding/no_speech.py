@@ -1,4 +1,4 @@
-"""The probability that nobody speaks: that of Whisper's no-speech token, which is never generated.
+"""Probability that nobody speaks: that of Whisper's no-speech token, which is never generated.
 
 It is read from the logits after one token of the prompt. Prefill reads that token; if it is the
 last one of the prompt, the first decode step does.
@@ -36,7 +36,7 @@ def no_speech_probability(
     rules: TranscriptRules,
     logits: Callable[[], tf.Tensor],
 ) -> tf.Tensor:
-    """Computes the probability that nobody speaks for the rows that can tell now.
+    """Computes the probability that nobody speaks, for the rows in `reads`.
 
     Args:
         known: [R] float32, the probabilities so far.

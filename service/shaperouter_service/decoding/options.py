@@ -1,4 +1,4 @@
-"""Generation options as tensors: a record of fixed size for each request, so that none retraces."""
+"""Generation options as tensors: fixed-size records, so that no option causes a retrace."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ from shaperouter_service.generation.limits import (
 from shaperouter_service.generation.option import NO_TOKEN, Kind
 from shaperouter_service.generation.table import OPTIONS
 
-# The options that are fields of a record. Lists of tokens are filled up with NO_TOKEN, which also
-# stands for a token that is not given, and -1 for a number.
+# The options that are fields of a record. NO_TOKEN pads lists of tokens and stands for a token that
+# is not set; -1 stands for a number that is not set.
 ON_DEVICE = {name: option for name, option in OPTIONS.items() if option.on_device}
 _DTYPES = {Kind.FLAG: np.bool_, Kind.NUMBER: np.float32, Kind.SEED: np.uint32}
 
@@ -24,17 +24,16 @@ class TranscriptRules(NamedTuple):
     """The rules of R transcripts, one row each; see `timestamps`.
 
     Attributes:
-        first_timestamp: [R] int32, the id of 0 s, whose predecessor says that there are no
-            timestamps; all ids from it on are timestamps. NO_TOKEN, and no rule about timestamps
-            applies.
+        first_timestamp: [R] int32, the id of 0 s. It and all larger ids are timestamps; the id
+            before it means "no timestamps". With NO_TOKEN, no rule about timestamps applies.
         last_initial_timestamp: [R] int32, the largest id that may be the first token.
         begin_suppressed: [R, MAX_BEGIN_SUPPRESSED] int32, ids that may not be the first token,
             filled with NO_TOKEN.
-        first_token: [R, 2] int32, the least and the largest id that the first token may be;
-            NO_TOKEN, and it may be any.
-        no_speech_token: [R] int32, the id whose probability is that nobody speaks; NO_TOKEN, and it
-            is not told. See `no_speech`.
-        no_speech_place: [R] int32, the place of the token that it would follow.
+        first_token: [R, 2] int32, the smallest and the largest id that the first token may have;
+            with NO_TOKEN it may be any token.
+        no_speech_token: [R] int32, the id whose probability is the probability that nobody speaks;
+            with NO_TOKEN it is not recorded. See `no_speech`.
+        no_speech_place: [R] int32, position of the token that it would follow.
     """
 
     first_timestamp: Any
@@ -55,7 +54,7 @@ class TranscriptRules(NamedTuple):
         no_speech_token: int = NO_TOKEN,
         no_speech_place: int = 0,
     ) -> "TranscriptRules":
-        """The rules of one transcript, R = 1, as NumPy arrays; by default there are none."""
+        """Returns the rules of one transcript, R = 1, as NumPy arrays; by default no rules."""
         suppressed = np.full([1, MAX_BEGIN_SUPPRESSED], NO_TOKEN, np.int32)
         suppressed[0, : len(begin_suppressed)] = begin_suppressed
         return cls(
@@ -79,15 +78,15 @@ class Options(_Record):
     """The options of R requests, one row each.
 
     Attributes:
-        ...: Those of `ON_DEVICE`, by name: [R] int32, float32 or bool, [R, `max_items`] int32 of
-            tokens, and [R, 2] uint32 of the seed, its low and its high half. Values below 0 of
-            `logprobs` report nothing; of a transcript, they are told as its rules and penalties
-            leave them.
+        ...: Fields of `ON_DEVICE`, by name: [R] int32, float32 or bool; [R, `max_items`] int32 for
+            lists of tokens; [R, 2] uint32 for the seed, its low half first. A negative `logprobs`
+            reports nothing; the log-probabilities of a transcript are reported after its rules and
+            penalties.
         biased_tokens: [R, MAX_BIASES, MAX_BIAS_TOKENS] int32, each run of tokens at the end of its
             row, filled with NO_TOKEN.
         biases: [R, MAX_BIASES] float32, added to the logit of a run's last token where the others
-            precede it; minus infinity bans.
-        transcript: The rules of transcripts; empty of models that make none.
+            precede it; minus infinity bans the token.
+        transcript: The rules of transcripts; empty for models that do not transcribe.
     """
 
     __slots__ = ()
@@ -100,15 +99,15 @@ class Options(_Record):
         transcript: TranscriptRules | tuple[()] = (),
         **options: Any,
     ) -> "Options":
-        """The record of one request, R = 1, as NumPy arrays; values are validated before.
+        """Returns the record of one request, R = 1, as NumPy arrays; values are already valid.
 
         Args:
-            biases: Runs of tokens, and what is added to the logit of each one's last.
+            biases: Runs of tokens, each with the bias on the logit of its last token.
             transcript: The rules of a transcript.
-            **options: Options by name; those that are left out have no effect.
+            **options: Options by name; omitted ones have no effect.
 
         Raises:
-            TypeError: There is no such option.
+            TypeError: An option does not exist.
         """
         if unknown := options.keys() - ON_DEVICE.keys():
             raise TypeError(f"no options on the device: {', '.join(sorted(unknown))}")
@@ -126,16 +125,16 @@ class Options(_Record):
 
     @classmethod
     def nobody(cls, *, has_transcript: bool = False) -> "Options":
-        """The record of a row that no request has.
+        """Returns the record of a free row.
 
         Args:
-            has_transcript: Whether the model makes transcripts.
+            has_transcript: Whether the model transcribes.
         """
         return cls.of(transcript=TranscriptRules.of() if has_transcript else ())
 
     @classmethod
     def specs(cls, rows: int, *, has_transcript: bool = False) -> "Options":
-        """The static shapes of a record of `rows` rows."""
+        """Static shapes of a record of `rows` rows."""
         specs: Options = tf.nest.map_structure(
             lambda field: tf.TensorSpec([rows, *field.shape[1:]], tf.as_dtype(field.dtype)),
             cls.nobody(has_transcript=has_transcript),
@@ -143,7 +142,7 @@ class Options(_Record):
         return specs
 
     def repeat(self, beams: int) -> "Options":
-        """The record in which each of the R rows comes `beams` times: [R * B]."""
+        """Repeats each of the R rows `beams` times: [R * B]."""
         if beams == 1:
             return self
         repeated: Options = tf.nest.map_structure(lambda field: tf.repeat(field, beams, 0), self)
@@ -151,7 +150,7 @@ class Options(_Record):
 
 
 def _encoded(name: str, value: Any) -> np.ndarray:
-    """The field [1, ...] of an option; None is the value without an effect."""
+    """Encodes an option as its field [1, ...]; None is the value without an effect."""
     option = ON_DEVICE[name]
     if value is None:
         value = option.neutral

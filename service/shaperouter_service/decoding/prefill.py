@@ -1,8 +1,8 @@
 """The prefill graph: reads prompts into the caches of a batch.
 
-It chooses no token: the decode graph does, from the logits that prefill leaves. So it knows neither
-options nor beams, and lanes of all beam widths share it. For requests with a source it reads all
-tokens but the last, and leaves no logits: see `State.has_source`.
+Prefill chooses no token: the decode graph does, from the logits that prefill leaves. So prefill
+needs neither options nor beams, and lanes of all beam widths share it. For requests with a source
+it reads all tokens but the last and leaves no logits; see `State.has_source`.
 """
 
 import functools
@@ -22,15 +22,15 @@ from shaperouter_service.models import Model
 
 
 class _Inputs(NamedTuple):
-    """What a call takes, besides the caches.
+    """Inputs of a call, besides the caches.
 
     Attributes:
         tokens: [R, P] int32, the piece.
-        lengths: [R] int32, tokens to read of each row in all.
+        lengths: [R] int32, number of tokens to read in each row, over all pieces.
         active: [R] bool, the rows to read.
         start: int32, position of the piece's first token.
-        source_lengths: [R] int32, positions of the sources; empty without any.
-        rules: Of R transcripts; empty of models that make none.
+        source_lengths: [R] int32, positions of the sources; empty without an encoder.
+        rules: Rules of R transcripts; empty for models that do not transcribe.
         no_speech: [R] float32, see `State`.
     """
 
@@ -44,11 +44,11 @@ class _Inputs(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What a call makes, besides the caches.
+    """Results of a call, besides the caches.
 
     Attributes:
-        logits: [R, V] float32, after the prompts' last tokens if the piece has them; empty with
-            sources.
+        logits: [R, V] float32, logits after the prompts' last tokens, if the piece contains them;
+            empty with sources.
         no_speech: [R] float32, see `State`.
     """
 
@@ -57,19 +57,19 @@ class _Made(NamedTuple):
 
 
 class PrefillProgram(Program):
-    """Reads prompts of batches of R rows and T positions, P tokens a call.
+    """Reads prompts into batches of R rows and T positions, P tokens per call.
 
     With an encoder, a batch has the maximum number of positions for sources, so that each rung of
-    prompts has one graph, and not one for each rung of sources.
+    prompts needs only one graph, not one for each rung of sources.
 
-    The tokens that a continued request has already generated are read like a prompt, except the
-    newest. Nobody uses the logits after them.
+    The tokens that a continued request has already generated are read like a prompt, except for the
+    newest one. The logits after them are not used.
 
-    Where P is T, a call reads whole prompts. Where it is less, a prompt takes several calls, and
+    If P equals T, a call reads whole prompts. If P is smaller, a prompt takes several calls, and
     other requests can run between them.
 
     Attributes:
-        piece: P, tokens of a call.
+        piece: P, tokens per call.
     """
 
     def __init__(self, name: str, model: Model, *, rows: int, length: int, piece: int) -> None:
@@ -88,14 +88,14 @@ class PrefillProgram(Program):
         """Reads the next piece of the prompts of some rows of a batch of this graph's shape.
 
         Args:
-            batch: Its caches get the piece, and with the last one it gets the prompts' logits.
+            batch: The piece goes to its caches; the last piece also sets its logits.
             active: The rows to read.
-            start: How many tokens of the prompts have been read.
+            start: Number of tokens of the prompts that have been read.
 
         Returns:
-            Whether the prompts have been read to their ends.
+            Whether the prompts have been read completely.
         """
-        # The last piece may go over some tokens again rather than beyond the cache.
+        # The last piece may read some tokens again, so as not to write beyond the cache.
         start = min(start, self.length - self.piece)
         end = start + self.piece
         # All hypotheses of a row have the same prompt.
@@ -180,7 +180,7 @@ class PrefillProgram(Program):
         def read(
             index: tf.Tensor, made: _Made, values: list[tf.Tensor]
         ) -> tuple[tf.Tensor, _Made, list[tf.Tensor]]:
-            # It is the only round; what did not depend on it, XLA would compute before the loop.
+            # This is the only iteration. XLA would hoist whatever does not depend on it.
             first = start + index
             attend = PromptAttention(values, first, self.piece, source, is_native=weights.is_packed)
             positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
@@ -193,7 +193,7 @@ class PrefillProgram(Program):
             if not self.source_length:
                 made = made._replace(logits=logits_after(lengths - 1))
             if family.has_transcript:
-                # What lies behind a prompt's end is padding.
+                # Positions after a prompt's end are padding.
                 reads = reads_no_speech(rules, start, self.piece, active)
                 reads &= rules.no_speech_place < lengths
                 found = no_speech_probability(
@@ -202,9 +202,9 @@ class PrefillProgram(Program):
                 made = made._replace(no_speech=found)
             return index + 1, made, attend.caches
 
-        # The call that compiles the graph has no active row, and need not read a prompt. A loop of
-        # one round or none rather than a condition: of what a condition's branches leave alone or
-        # change, XLA may make copies.
+        # The call that compiles the graph has no active row and need not read a prompt. This is a
+        # loop of at most one iteration, not a condition, because XLA may copy what the branches of
+        # a condition change or leave unchanged.
         rounds = tf.cast(tf.reduce_any(active), tf.int32)
         nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
         _, made, values = tf.while_loop(

@@ -1,7 +1,7 @@
-"""Penalties, biases and bans: what changes logits before a token is chosen from them.
+"""Penalties, biases and bans, which change logits before a token is chosen.
 
-Each function is the processor of that name in Hugging Face Transformers, for rows that differ in
-their options. They apply in Transformers' order, which is that of `process`.
+Each function is the processor of that name in Hugging Face Transformers, for rows with different
+options. `process` applies them in Transformers' order.
 """
 
 import tensorflow as tf
@@ -31,13 +31,13 @@ def process(
     Args:
         scores: [R, V] float32; logits, or with beam search log-probabilities.
         tokens: [R, N] int32, the sequence so far, prompt first.
-        lengths: [R] int32, how many of them there are; at least 1 where active.
-        prompt_lengths: [R] int32, how many of those are the prompt's.
-        matches: [R, N] int32, see `ngrams`; of rows that do not ask, anything.
-        source: Of R rows, with matches of [R, S]; empty if no encoder reads tokens.
-        source_lengths: [R] int32, how many tokens each source has.
-        options: Of R rows.
-        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+        lengths: [R] int32, number of tokens in each sequence; at least 1 where active.
+        prompt_lengths: [R] int32, number of these that belong to the prompt.
+        matches: [R, N] int32, see `ngrams`; ignored in rows without `no_repeat_ngram_size`.
+        source: Sources of R rows, with matches of [R, S]; empty if no encoder reads tokens.
+        source_lengths: [R] int32, number of tokens in each source.
+        options: Options of R rows.
+        active: [R] bool; a processor that no active row uses is skipped.
 
     Returns:
         [R, V] float32.
@@ -57,7 +57,7 @@ def process(
     def processed() -> tf.Tensor:
         result = _bias(scores, tokens, lengths, options)
         if source:
-            # Its own kind of penalty is a reward.
+            # The encoder's penalty favours the source's tokens, so it is inverted.
             reward = 1 / options.encoder_repetition_penalty
             result = _penalize(result, source.tokens, source_lengths, reward)
         result = _penalize(result, tokens, lengths, options.repetition_penalty)
@@ -84,7 +84,7 @@ def process(
 
 
 def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:
-    """Adds biases to tokens that complete a biased run; bans words by an infinite bias."""
+    """Adds biases to tokens that complete a biased run; a bias of minus infinity bans them."""
     runs = options.biased_tokens  # [R, MAX_BIASES, MAX_BIAS_TOKENS]
     recent = lengths[:, tf.newaxis] + tf.range(1 - MAX_BIAS_TOKENS, 0)  # [R, MAX_BIAS_TOKENS - 1]
     recent = tf.gather(tokens, tf.maximum(recent, 0), batch_dims=1)
@@ -93,7 +93,7 @@ def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Opt
         unused[:, :, :-1] | (runs[:, :, :-1] == recent[:, tf.newaxis]), axis=-1
     )
     run_lengths = tf.reduce_sum(tf.cast(~unused, tf.int32), axis=-1)
-    # Where the sequence is shorter than what must precede, `recent` repeats its first token.
+    # In a sequence shorter than the run, `recent` repeats the first token.
     fits = run_lengths - 1 <= lengths[:, tf.newaxis]
     bias = tf.where(precedes & fits & ~unused[:, :, -1], options.biases, 0.0)
     return tf.tensor_scatter_nd_add(scores, _indices(tf.maximum(runs[:, :, -1], 0)), bias)
@@ -102,9 +102,9 @@ def _bias(scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, options: Opt
 def _penalize(
     scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, penalties: tf.Tensor
 ) -> tf.Tensor:
-    """Makes tokens that a sequence has less likely (Keskar et al. 2019, CTRL)."""
+    """Makes tokens less likely that are already in the sequence (Keskar et al. 2019, CTRL)."""
     there = tf.range(tokens.shape[1]) < lengths[:, tf.newaxis]
-    # The place of a token that is not there is taken by the first, which is.
+    # The first token, which is always there, fills the unused places.
     seen = _mark(scores, tf.where(there, tokens, tokens[:, :1]))
     penalty = penalties[:, tf.newaxis]
     return tf.where(seen, tf.where(scores < 0, scores * penalty, scores / penalty), scores)
@@ -113,9 +113,9 @@ def _penalize(
 def _ban_ngrams(
     scores: tf.Tensor, tokens: tf.Tensor, lengths: tf.Tensor, matches: tf.Tensor, sizes: tf.Tensor
 ) -> tf.Tensor:
-    """Bans tokens that would complete a run of `sizes` [R] tokens that `tokens` has."""
+    """Bans tokens that would complete a run of `sizes` [R] tokens already in `tokens`."""
     completes = completes_repeated_ngram(matches, lengths, sizes)
-    # A place that bans nothing repeats one that does, or bans a token that is then not banned.
+    # A place that bans nothing scatters a 0, which changes nothing in a maximum.
     banned = tf.tensor_scatter_nd_max(
         tf.zeros(scores.shape, tf.int32),
         _indices(tf.maximum(tokens, 0)),
@@ -134,27 +134,27 @@ def _ban_early_end(scores: tf.Tensor, generated: tf.Tensor, options: Options) ->
 
 
 def _forced(lengths: tf.Tensor, generated: tf.Tensor, options: Options) -> tf.Tensor:
-    """The token that each row must get, or NO_TOKEN: [R] int32."""
+    """Returns the token that each row must get, or NO_TOKEN: [R] int32."""
     begins = tf.where(lengths == 1, options.forced_bos_token_id, NO_TOKEN)
     ends = tf.where(generated == options.max_new_tokens - 1, options.forced_eos_token_id, NO_TOKEN)
     return tf.where(ends != NO_TOKEN, ends, begins)
 
 
 def _force(scores: tf.Tensor, forced: tf.Tensor) -> tf.Tensor:
-    """Leaves no other token than a forced one, whatever bans it."""
+    """Allows only the forced token, even if it is banned."""
     forced = forced[:, tf.newaxis]
     only = tf.where(tf.range(scores.shape[1]) == forced, 0.0, -float("inf"))
     return tf.where(forced != NO_TOKEN, only, scores)
 
 
 def _mark(scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """[R, V] bool, true at each row's tokens [R, N]."""
+    """Marks each row's tokens [R, N] in a mask: [R, V] bool."""
     return tf.tensor_scatter_nd_update(
         tf.zeros(scores.shape, tf.bool), _indices(tokens), tf.ones(tokens.shape, tf.bool)
     )
 
 
 def _indices(tokens: tf.Tensor) -> tf.Tensor:
-    """Indices of tokens [R, N] in a [R, V]: [R, N, 2]."""
+    """Returns the indices [R, N, 2] of tokens [R, N] in a tensor [R, V]."""
     rows = tf.range(tokens.shape[0])[:, tf.newaxis]
     return tf.stack([tf.broadcast_to(rows, tokens.shape), tokens], axis=-1)

@@ -1,4 +1,4 @@
-"""A program: the graph of one signature, before and after it is traced."""
+"""Base class of programs: the graph of one signature, before and after tracing."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -17,20 +17,21 @@ from shaperouter_service.models import Model
 class Program(abc.ABC):
     """A function over batches of R rows and T positions, traced once and compiled once.
 
-    It always runs StableHLO, just traced or kept from another process: both compile alike.
+    A program always runs StableHLO, whether this process traced it or another one did: both
+    compile the same way.
 
-    It holds one ConcreteFunction and calls it directly: a `tf.function` would take a lock that
-    tracing another signature holds. `lower`, `load`, `trace` and `compile` run on a compile thread;
-    everything else runs on the device thread after these. The threads share only the weights, which
-    are never written.
+    It holds one ConcreteFunction and calls it directly, since calling a `tf.function` would wait
+    for a lock that is held while another signature is traced. `lower`, `load`, `trace` and
+    `compile` run on a compile thread; everything else runs later, on the device thread. The threads
+    share only the weights, which are never written.
 
     Attributes:
-        model: The model it runs.
+        model: The model that the program runs.
         rows: R.
-        beams: B; 1 without beam search, and for prefill, which all lanes share.
+        beams: B; 1 without beam search, and 1 for prefill, which all lanes share.
         length: T.
         source_length: S; 0 without an encoder.
-        traces: Times TensorFlow has run the Python code; more than 1 is a defect.
+        traces: How often TensorFlow has run the Python code; more than once is a defect.
     """
 
     def __init__(
@@ -46,8 +47,8 @@ class Program(abc.ABC):
         """Describes the function; nothing is traced yet.
 
         Args:
-            name: Of the function, for profiles and HLO dumps.
-            model: The model it runs.
+            name: Name of the function in profiles and HLO dumps.
+            model: The model that the program runs.
             rows: R.
             beams: B.
             length: T.
@@ -60,42 +61,42 @@ class Program(abc.ABC):
         self.traces = 0
         self._function: Any = None
         self._concrete: Any = None
-        # Of the loaded function: the weights' handles, and its results' structure.
+        # The weights' handles and the structure of the results, both of the loaded function.
         self._captured: Sequence[tf.Tensor] = ()
         self._structure: Any = None
 
     @property
     def shape(self) -> Shape:
-        """What a batch must have."""
+        """Shape that a batch must have for this program."""
         return Shape(self.rows, self.length, self.source_length)
 
     @property
     @abc.abstractmethod
     def label(self) -> str:
-        """Tells it from all programs of its model that compute anything else."""
+        """Label that no program of this model with another computation shares."""
 
     @property
     @abc.abstractmethod
     def plan(self) -> Callable[[Model], "Program"]:
-        """Makes the same program of a model of the same dimensions; can be sent to a process."""
+        """Picklable function that makes this program for a model of the same dimensions."""
 
     @property
     @abc.abstractmethod
     def _specs(self) -> Sequence[Any]:
-        """The static shapes of the arguments but for the caches' handles, which come last."""
+        """Static shapes of the arguments, except for the caches' handles, which come last."""
 
     @property
     @abc.abstractmethod
     def _results(self) -> Any:
-        """The static shapes of the results, in their structure."""
+        """Static shapes of the results, in their structure."""
 
     @abc.abstractmethod
     def _body(self, *args: Any) -> Any:
-        """The Python code of TensorFlow operations."""
+        """Python code of TensorFlow operations, which is traced."""
 
     @abc.abstractmethod
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
-        """Arguments with which a batch of free rows is not changed, and little is computed."""
+        """Arguments that compute little and leave a batch of free rows unchanged."""
 
     def trace(self) -> None:
         """Traces and loads the program."""
@@ -121,8 +122,8 @@ class Program(abc.ABC):
         """Loads what `lower` returned, here or in another process.
 
         Args:
-            lowered: Of the same code, dimensions and signature.
-            name: Of the compiled function; by default, one that no other function ever has.
+            lowered: Module of the same code, dimensions and signature.
+            name: Name of the compiled function; by default a name that is never reused.
         """
         call = calling(lowered, self.model, results=self._results, written=self._written_shapes)
         call.__name__ = self._name
@@ -134,15 +135,15 @@ class Program(abc.ABC):
 
     @property
     def compiled_name(self) -> str:
-        """What TensorFlow calls the loaded function.
+        """TensorFlow's name of the loaded function.
 
         Raises:
-            RuntimeError: None was loaded.
+            RuntimeError: No function was loaded.
         """
         return str(self._loaded.name.decode())
 
     def compile(self) -> None:
-        """Compiles the graph: XLA does so at the first call, which gets an idle batch."""
+        """Compiles the graph by calling it with an idle batch: XLA compiles at the first call."""
         batch = self._new_batch()
         self._run(batch, *self._idle_arguments(batch))
 
@@ -159,12 +160,12 @@ class Program(abc.ABC):
         return [tf.TensorSpec([], tf.resource)] * len([*self._token_shapes, *self._source_shapes])
 
     def _handles(self, batch: Batch) -> list[tf.Tensor]:
-        """The caches that it takes, those that it writes first."""
+        """Caches that the program takes; those that it writes come first."""
         return [*batch.caches.tokens, *batch.caches.source]
 
     @property
     def _written_shapes(self) -> list[list[int]]:
-        """Of the caches that it writes."""
+        """Shapes of the caches that the program writes."""
         return self._token_shapes
 
     @property
@@ -177,12 +178,12 @@ class Program(abc.ABC):
         return Batch.of_shape(self.model, self.shape, beams=self.beams)
 
     def _run(self, batch: Batch, *arguments: Any) -> Any:
-        """Runs the compiled graph and waits for its result, as NumPy arrays.
+        """Runs the compiled graph, waits for it and returns its results as NumPy arrays.
 
         Raises:
-            RuntimeError: It was neither traced nor loaded.
+            RuntimeError: The program was neither traced nor loaded.
         """
-        # Shapes are checked by the module.
+        # The module checks the shapes.
         tensors = [
             argument if isinstance(argument, tf.Tensor) else tf.constant(argument)
             for argument in tf.nest.flatten(arguments)

@@ -1,7 +1,7 @@
-"""Randomness as a function of (seed, position, token) alone.
+"""Random numbers that depend only on the seed, the position and the token.
 
-A counter-based generator needs no state: the number of a token at a position of a request is the
-same whatever the batch, the graph or the chunk, and a generation can be continued elsewhere.
+A counter-based generator needs no state. A request gets the same number for a token at a position
+in any batch, graph or chunk, so another worker can continue its generation.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ _PARITY = 0x1BD11BDA
 def threefry2x32(
     key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers").
+    """Runs Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers").
 
     Args:
         key: Two uint32 tensors.
@@ -37,11 +37,11 @@ def threefry2x32(
 
 
 def gumbel(seed: tf.Tensor, positions: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Standard Gumbel noise for every token.
+    """Returns standard Gumbel noise for every token.
 
     Args:
         seed: [R, 2] uint32.
-        positions: [R] int32, the place in the sequence that the token is chosen for.
+        positions: [R] int32, position in the sequence that the token is chosen for.
         vocab_size: V.
 
     Returns:
@@ -55,7 +55,7 @@ def gumbel(seed: tf.Tensor, positions: tf.Tensor, vocab_size: int) -> tf.Tensor:
             tf.cast(tokens, tf.uint32)[tf.newaxis, :],
         ),
     )
-    # 23 bits, centred, so that float32 holds each exactly and neither 0 nor 1 comes up.
+    # 23 bits, centred: float32 represents each value exactly, and neither 0 nor 1 occurs.
     high = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), tf.float32)
     uniform = (high + 0.5) * 2.0**-23
     return -tf.math.log(-tf.math.log(uniform))

@@ -1,4 +1,4 @@
-"""Choosing one token for each row: the likeliest, or one drawn from the distribution."""
+"""Greedy decoding and sampling: one token for each row."""
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 
 
 class Sampling(Search):
-    """Greedy decoding and sampling, row by row as asked; B = 1."""
+    """Greedy decoding or sampling, as each row asks; B = 1."""
 
     def advance(
         self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
@@ -42,7 +42,7 @@ class Sampling(Search):
             lengths=lengths + 1,
             remaining=remaining,
         )
-        # A transcript is trusted by how likely its tokens are among those that its rules allow.
+        # The log-probabilities of a transcript are those among the tokens that its rules allow.
         told = scores if options.transcript else logits
         return after, self._logprobs(told, new, options, active)
 
@@ -56,7 +56,7 @@ class Sampling(Search):
             perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
             return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
 
-        # The noise costs as much as the smallest models' step: made only when a row asks for it.
+        # The noise costs as much as a step of the smallest models, so it is made only on request.
         anyone = tf.reduce_any(options.do_sample & active)
         return tf.argmax(tf.cond(anyone, sampled, lambda: scores), axis=-1, output_type=tf.int32)
 
@@ -77,7 +77,7 @@ class Sampling(Search):
                 rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
                 return tf.pad(tokens, rest), tf.pad(top, rest)
 
-            # To find them takes longer than all of a small model's step.
+            # Finding them takes longer than a whole step of a small model.
             wants_others = tf.reduce_any((options.logprobs > 0) & active)
             top_tokens, top = tf.cond(wants_others, likeliest, lambda: (none.top_tokens, none.top))
             chosen = tf.gather(logprobs, new, batch_dims=1)

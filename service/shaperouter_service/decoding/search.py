@@ -1,4 +1,4 @@
-"""How the next tokens are chosen: the part of a step that follows the model's logits."""
+"""Base class of searches, which choose the next tokens from a step's logits."""
 
 import abc
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from shaperouter_service.generation.option import NO_TOKEN
 
 
 class Logprobs(NamedTuple):
-    """Log-probabilities of the tokens of one step, where asked for.
+    """Log-probabilities of the tokens of one step, where requested.
 
     Attributes:
         chosen: [R] float32.
-        top_tokens: [R, MAX_TOP_LOGPROBS] int32, from likely to unlikely.
+        top_tokens: [R, MAX_TOP_LOGPROBS] int32, most likely first.
         top: [R, MAX_TOP_LOGPROBS] float32.
     """
 
@@ -26,7 +26,7 @@ class Logprobs(NamedTuple):
 
     @classmethod
     def specs(cls, *shape: int) -> "Logprobs":
-        """Their static shapes, with leading dimensions of `shape`."""
+        """Static shapes, with leading dimensions of `shape`."""
         return cls(
             chosen=tf.TensorSpec(shape, tf.float32),
             top_tokens=tf.TensorSpec([*shape, MAX_TOP_LOGPROBS], tf.int32),
@@ -35,7 +35,7 @@ class Logprobs(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> "Logprobs":
-        """Those of nobody, with leading dimensions of `shape`."""
+        """Empty log-probabilities, with leading dimensions of `shape`."""
         zeros: Logprobs = tf.nest.map_structure(
             lambda spec: tf.zeros(spec.shape, spec.dtype), cls.specs(*shape)
         )
@@ -43,19 +43,19 @@ class Logprobs(NamedTuple):
 
 
 class Search(abc.ABC):
-    """Advances every active row of a batch by one token; pure functions of tensors."""
+    """Advances every active row of a batch by one token, in pure functions of tensors."""
 
     @abc.abstractmethod
     def advance(
         self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
     ) -> tuple[State, Logprobs]:
-        """Chooses the tokens that follow.
+        """Chooses the next tokens.
 
         Args:
             logits: [R, B, V] float32.
-            state: Before the step.
-            options: Of R rows.
-            active: [R] bool; other rows' results mean nothing.
+            state: State before the step.
+            options: Options of R rows.
+            active: [R] bool; the results of other rows are undefined.
 
         Returns:
             The state after the step, and the new tokens' log-probabilities; beam search keeps
@@ -64,7 +64,7 @@ class Search(abc.ABC):
 
 
 def is_end(tokens: tf.Tensor, options: Options) -> tf.Tensor:
-    """Tells which of the tokens [R, ...] end their row's sequence: bool of the same shape."""
+    """Returns which of the tokens [R, ...] end their row's sequence: bool, same shape."""
     ends = options.eos_token_ids
     for _ in tokens.shape[1:]:
         ends = ends[:, tf.newaxis]

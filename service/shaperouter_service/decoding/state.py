@@ -1,6 +1,6 @@
-"""The state of requests in a batch, but for their keys and values: small, and on the host.
+"""State of the requests of a batch, except for their keys and values: small, and on the host.
 
-Between two calls of a graph it is NumPy arrays; a graph takes it and gives back the next.
+Between two calls of a graph the state is NumPy arrays. A graph takes a state and returns the next.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import extend_matches
 
-# The score of what must never be chosen. Transformers uses -1e9 instead, and a real score can be
-# lower: those of long hypotheses are, with a strongly negative length penalty.
+# Score of what must never be chosen. Transformers uses -1e9, but real scores can be lower: those of
+# long hypotheses are, with a strongly negative length penalty.
 LOWEST = -float("inf")
 
 
 class Beams(NamedTuple):
-    """What beam search knows besides the open hypotheses' tokens.
+    """State of beam search, except for the tokens of the open hypotheses.
 
     Attributes:
         lineage: [R, B, T] bool, which positions of its row's cache belong to a hypothesis.
@@ -42,17 +42,17 @@ class Beams(NamedTuple):
 
     @property
     def ended(self) -> Any:
-        """[R, B] bool, whether an ended hypothesis is there."""
+        """[R, B] bool, true where there is an ended hypothesis."""
         return self.ended_scores > LOWEST
 
 
 class SourceTokens(NamedTuple):
-    """What sequences are compared with of their sources, for a model that reads texts.
+    """Tokens of the sources that sequences must not repeat, for a model that reads text.
 
     Attributes:
         tokens: [R, S] int32, the sources.
-        matches: [R, B, S] int32, how many tokens just before each place equal the sequence's
-            newest ones, one by one; see `ngrams`. Only right for requests that set
+        matches: [R, B, S] int32, how many tokens just before each position equal the sequence's
+            newest ones, one by one; see `ngrams`. Valid only for requests that set
             `encoder_no_repeat_ngram_size`.
     """
 
@@ -60,7 +60,7 @@ class SourceTokens(NamedTuple):
     matches: Any
 
     def after(self, matches: tf.Tensor, new: tf.Tensor) -> "SourceTokens":
-        """The same after new tokens [R, B] of hypotheses that had `matches`."""
+        """Returns the state after new tokens [R, B] of hypotheses that had `matches`."""
         tokens = self.tokens[:, tf.newaxis]
         return self._replace(matches=extend_matches(matches, tokens, new))
 
@@ -72,15 +72,15 @@ class State(NamedTuple):
         tokens: [R, B, N] int32, the sequences so far, prompt first; N is `max_tokens`. The newest
             token's keys and values are not in the cache yet.
         matches: [R, B, N] int32, how many tokens just before each position equal the newest ones,
-            one by one; see `ngrams`. Only right for requests that set `no_repeat_ngram_size`.
-        lengths: [R] int32, how many tokens they have.
-        prompt_lengths: [R] int32, how many of those are the prompt's.
-        remaining: [R] int32, tokens still to be made at most; 0 where a row has ended or is free.
-        beams: Empty where B is 1.
+            one by one; see `ngrams`. Valid only for requests that set `no_repeat_ngram_size`.
+        lengths: [R] int32, number of tokens in each sequence.
+        prompt_lengths: [R] int32, number of these that belong to the prompt.
+        remaining: [R] int32, maximum number of further tokens; 0 where a row has ended or is free.
+        beams: State of beam search; empty where B is 1.
         source_lengths: [R] int32, positions of each row's source; empty without an encoder.
         source: The sources' tokens; empty unless an encoder reads tokens.
-        no_speech: [R] float32, the probability that nobody speaks; empty of models that make no
-            transcripts.
+        no_speech: [R] float32, the probability that nobody speaks; empty for models that do not
+            transcribe.
     """
 
     tokens: Any
@@ -104,7 +104,7 @@ class State(NamedTuple):
         source_length: int = 0,
         has_transcript: bool = False,
     ) -> "State":
-        """The static shapes of a state whose cache has `length` positions, T, and its source S."""
+        """Static shapes of a state whose cache has T = `length` positions and S for its source."""
         tokens = max_tokens(length, max_length)
 
         def spec(shape: Sequence[int], dtype: tf.DType) -> tf.TensorSpec:
@@ -140,7 +140,7 @@ class State(NamedTuple):
 
     @classmethod
     def empty(cls, **dimensions: Any) -> "State":
-        """A state of free rows; see `specs`."""
+        """Returns a state of free rows; see `specs`."""
         zeros: State = tf.nest.map_structure(
             lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), cls.specs(**dimensions)
         )
@@ -148,25 +148,26 @@ class State(NamedTuple):
 
     @property
     def has_source(self) -> bool:
-        """Whether an encoder has read something for these requests.
+        """Whether these requests have a source, which an encoder reads.
 
-        Their prompts are short, most often of one token. So prefill leaves a prompt's last token to
-        the first step, as it does with the newest of a request that is continued, and has nothing
-        to do for a prompt of one. Without a source it reads the whole prompt, and leaves logits.
+        With a source, prompts are short, usually one token. So prefill leaves the last token of a
+        prompt to the first step, as it leaves the newest token of a continued request, and a prompt
+        of one token needs no prefill. Without a source, prefill reads the whole prompt and leaves
+        its logits.
         """
         return not isinstance(self.source_lengths, tuple)
 
     @property
     def prompt_positions(self) -> Any:
-        """[R] int32, positions of each row's cache before those of its steps, which take B each."""
+        """[R] int32, cache positions of each row before its steps, which take B positions each."""
         return self.prompt_lengths - 1 if self.has_source else self.prompt_lengths
 
     @property
     def read_lengths(self) -> Any:
-        """[R] int32, how many tokens of each row its prefill has to read.
+        """[R] int32, number of tokens that prefill reads in each row.
 
-        All of a prompt, but with a source; of a request that is continued all but the newest token,
-        which the first step reads.
+        These are all tokens of a new prompt without a source. With a source, and for a continued
+        request, they are all but the newest token, which the first step reads.
         """
         return self.lengths - (self.lengths > self.prompt_positions)
 
@@ -181,11 +182,11 @@ class State(NamedTuple):
         """Puts a request in a free row, before its prefill.
 
         Args:
-            row: A free one.
-            prompt: Its tokens.
-            max_new_tokens: Tokens to make at most, those that there are already among them.
-            generated: Tokens that there are already; none with beam search.
-            source_length: Places of its source, if it has one.
+            row: A free row.
+            prompt: Tokens of the prompt.
+            max_new_tokens: Maximum number of generated tokens, including `generated`.
+            generated: Tokens already generated; none with beam search.
+            source_length: Positions of the source; 0 without one.
         """
         self.tokens[row, :, : len(prompt)] = prompt
         self.lengths[row] = self.prompt_lengths[row] = len(prompt)
@@ -197,7 +198,7 @@ class State(NamedTuple):
             self.source_lengths[row] = source_length
         if self.beams:
             self.beams.lineage[row, :, : self.prompt_positions[row]] = True
-            # All hypotheses are the prompt: only the first counts.
+            # All hypotheses equal the prompt, so only the first one counts.
             self.beams.scores[row] = LOWEST
             self.beams.scores[row, 0] = 0.0
             self.beams.ended_lengths[row] = len(prompt)
@@ -206,5 +207,5 @@ class State(NamedTuple):
 
 
 def max_tokens(length: int, max_length: int) -> int:
-    """N, tokens of a sequence whose cache has `length` positions: the newest token needs none."""
+    """Returns N, the tokens of a sequence in `length` positions: the newest token needs none."""
     return min(length + 1, max_length)

@@ -1,12 +1,12 @@
-"""What decoding needs of TensorFlow below its public API.
+"""Uses of TensorFlow below its public API.
 
-An upgrade of TensorFlow can break this file and none beside it; tests tell.
+A TensorFlow upgrade can break this file but no other file of decoding; its tests would fail.
 
-- Function names. TensorFlow ends every function's name with a count of all functions so far, and
-  notes where in Python each operation was made; XLA's compilations are stored by both. In another
-  order, or installed elsewhere, none would be found again. `named` gives a function a fixed name.
+- Function names. TensorFlow appends a count of all functions so far to every function's name, and
+  records where in Python each operation was created. XLA stores its compilations under both, so a
+  different order or installation path would find none of them. `named` gives functions fixed names.
 - StableHLO of traced functions, and operations that run it.
-- Calls of compiled functions without the checks of structures and signatures, which take
+- Calls of compiled functions that skip the checks of structures and signatures, which take
   milliseconds for hundreds of tensors.
 - Variables as resource handles, without a Python object around each.
 """
@@ -20,7 +20,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_resource_variable_ops as resources
 
-# Of the XlaCallModule operation: what its arguments and attributes mean.
+# Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
 
 _EAGER = "tensorflow.python.eager"
@@ -32,7 +32,7 @@ variable_shape = resources.variable_shape
 
 
 def new_variable(dtype: tf.DType) -> tf.Tensor:
-    """The handle of a new variable, which lives as long as the handle.
+    """Returns the handle of a new variable, which lives as long as the handle.
 
     Its shape is unknown, so that an assignment can change it.
     """
@@ -42,7 +42,7 @@ def new_variable(dtype: tf.DType) -> tf.Tensor:
 
 
 def stablehlo(function: tf.types.experimental.PolymorphicFunction, arguments: Sequence[Any]) -> str:
-    """The StableHLO text of a function with `jit_compile`, for arguments of its traced shapes."""
+    """Returns the StableHLO of a function with `jit_compile`, for arguments of traced shapes."""
     text: str = function.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
     return text
 
@@ -73,13 +73,14 @@ def call_flat(
 def named(
     function: tf.types.experimental.ConcreteFunction, name: str
 ) -> tf.types.experimental.ConcreteFunction:
-    """The same function under another name; or itself, where TensorFlow can't do that.
+    """Renames a function; returns it unchanged if TensorFlow cannot rename it.
 
-    Functions may share a name if they are equal but for what they have captured: they share their
-    compilation, too.
+    Functions that differ only in the tensors they capture may share a name: they also share a
+    compilation.
 
     Args:
-        function: A trace that calls no others. The caller keeps it: they share its graph.
+        function: A trace that calls no other function. The caller must keep it, because the
+            renamed function shares its graph.
         name: The new name, of letters, digits and underscores.
     """
     try:
@@ -101,6 +102,6 @@ def named(
                 cached_graph=inner.graph,
             )
         )
-    # Of another version of TensorFlow, or another function has the name.
+    # This is another version of TensorFlow, or another function has the name.
     except (ImportError, AttributeError, TypeError, tf.errors.InvalidArgumentError):
         return function

@@ -1,8 +1,8 @@
-"""Rules of a transcript's tokens: what may begin it, and which timestamps may follow which.
+"""Rules on a transcript's tokens: which may come first, and which timestamps may follow.
 
 They are those of Transformers' `SuppressTokensAtBeginLogitsProcessor` and
-`WhisperTimeStampLogitsProcessor`, for rows that differ in them, and apply after all of
-`processors`. Tokens that are never allowed are biases of minus infinity, as of any other model.
+`WhisperTimeStampLogitsProcessor`, for rows with different rules, and apply after all of
+`processors`. Tokens that are never allowed have biases of minus infinity, as with other models.
 """
 
 import tensorflow as tf
@@ -26,11 +26,11 @@ def constrain_transcript(
     Args:
         scores: [R, V] float32; logits, or with beam search log-probabilities.
         tokens: [R, N] int32, the sequence so far, prompt first.
-        lengths: [R] int32, how many of them there are.
-        prompt_lengths: [R] int32, how many of those are the prompt's.
-        rules: Of R rows.
-        end_tokens: [R] int32, which text ends with: below it are ids of text.
-        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+        lengths: [R] int32, number of tokens in each sequence.
+        prompt_lengths: [R] int32, number of these that belong to the prompt.
+        rules: Rules of R rows.
+        end_tokens: [R] int32, end token of each row; smaller ids are text.
+        active: [R] bool; nothing is computed if no active row has rules to apply.
 
     Returns:
         [R, V] float32.
@@ -69,7 +69,11 @@ def _breaks_order(
     rules: TranscriptRules,
     end_tokens: tf.Tensor,
 ) -> tf.Tensor:
-    """[R, V] bool: timestamps come first, in pairs but before the end, and never decrease."""
+    """Marks tokens, [R, V] bool, that break the order of timestamps.
+
+    A transcript begins with a timestamp. Timestamps come in pairs, except before the end, and never
+    decrease.
+    """
     first = rules.first_timestamp
     places = tf.range(tokens.shape[1])
     generated = (places >= prompt_lengths[:, tf.newaxis]) & (places < lengths[:, tf.newaxis])
@@ -80,7 +84,7 @@ def _breaks_order(
         return tf.gather(is_timestamp, tf.maximum(place, 0), batch_dims=1)
 
     after_timestamp = (count > 0) & at(lengths - 1)
-    # A first token that is a timestamp counts as a pair: what it begins has no end yet.
+    # A timestamp as the first token counts as a pair: the segment that it begins is still open.
     after_pair = after_timestamp & ((count < 2) | at(lengths - 2))
     after_end = after_timestamp & ~after_pair
 
@@ -105,7 +109,7 @@ def _breaks_order(
 
 
 def _is_less_likely_text(ids: tf.Tensor, scores: tf.Tensor, rules: TranscriptRules) -> tf.Tensor:
-    """[R, V] bool: all but timestamps, where these are likelier in all than any other token."""
+    """Marks all other tokens, [R, V] bool, if timestamps together are likelier than any of them."""
     timestamps = ids >= rules.first_timestamp[:, tf.newaxis]
     nothing = -float("inf")
     of_timestamps = tf.reduce_logsumexp(tf.where(timestamps, scores, nothing), axis=-1)

@@ -1,7 +1,7 @@
-"""Temperature and truncation: what shapes the distribution that tokens are sampled from.
+"""Temperature and truncation, which shape the distribution that tokens are sampled from.
 
-As in Hugging Face Transformers, which calls these warpers, in its order. Transformers sorts the
-vocabulary; here one bisection finds any threshold, for rows that differ in their options.
+They follow Hugging Face Transformers, which calls them warpers, and its order. Transformers sorts
+the vocabulary; here one bisection finds any threshold, for rows with different options.
 """
 
 import tensorflow as tf
@@ -18,10 +18,10 @@ def warp(
     """Applies temperature, and then all truncations, in order.
 
     Args:
-        scores: [R, V] float32; logits, or anything that differs from them by a constant.
-        options: Of R rows.
-        least: Tokens that truncation leaves at least: an int, or [R] int32.
-        active: [R] bool; what other rows ask for is not computed if nobody else asks.
+        scores: [R, V] float32; logits, or values that differ from them by a constant.
+        options: Options of R rows.
+        least: Minimum number of tokens that truncation leaves: an int, or [R] int32.
+        active: [R] bool; a truncation that no active row uses is skipped.
 
     Returns:
         [R, V] float32, minus infinity where truncated.
@@ -29,8 +29,8 @@ def warp(
     scores /= options.temperature[:, tf.newaxis]
     vocab_size = scores.shape[1]
     least = tf.broadcast_to(tf.cast(least, tf.float32), [scores.shape[0]])
-    # In order: which rows ask for a truncation, and what mass it leaves; `least` where the
-    # probability of a token decides.
+    # In order: which rows ask for a truncation, and the mass that it leaves; `least` where a
+    # token's own probability decides.
     top_k = tf.cast(tf.minimum(options.top_k, vocab_size), tf.float32)
     asked = tf.stack(
         [
@@ -45,7 +45,7 @@ def warp(
     masses = tf.stack(
         [tf.maximum(top_k, least), options.top_p, least, options.typical_p, least, least]
     )
-    # They share one bisection in one loop: that is what takes long to compile.
+    # One loop shares one bisection among all truncations, because compiling a bisection is slow.
     _, scores = tf.while_loop(
         lambda kind, scores: kind <= _ETA,
         lambda kind, scores: (
@@ -82,7 +82,7 @@ def _truncate(
     is_count = (kind == _TOP_K) | is_cut
     weights = tf.where(is_count, tf.ones_like(scores), probabilities)
     threshold = _threshold(values, weights, mass, least)
-    # A probability, or a share of the likeliest token's, is a distance from that token's logit.
+    # A probability, or a share of the likeliest token's, is an offset from that token's logit.
     eta = options.eta_cutoff[:, tf.newaxis]
     eta = tf.minimum(eta, tf.sqrt(eta) * tf.exp(-entropy))
     cut = tf.where(kind == _ETA, eta, options.epsilon_cutoff[:, tf.newaxis])
@@ -96,7 +96,7 @@ def _truncate(
 def _threshold(
     values: tf.Tensor, weights: tf.Tensor, mass: tf.Tensor, least: tf.Tensor
 ) -> tf.Tensor:
-    """Finds how far down to go for a mass.
+    """Finds the threshold above which the weights reach a mass.
 
     Args:
         values: [R, V] float32.
@@ -105,11 +105,11 @@ def _threshold(
         least: [R] float32.
 
     Returns:
-        The largest value such that the weights of all that are at least as large sum to `mass` or
-        more, and that are `least` or more in number: [R, 1] float32; minus infinity if all together
-        do not.
+        [R, 1] float32, the largest value for which the entries of at least that value number
+        `least` or more and have weights that sum to `mass` or more; minus infinity if even all
+        entries do not suffice.
     """
-    # The bits of a float, seen as an integer, are in the order of the floats but for the sign.
+    # Read as integers, the bits of floats sort like the floats, except for the sign.
     bits = tf.bitcast(values, tf.uint32)
     sign = tf.constant(0x80000000, tf.uint32)
     order = tf.where(bits >= sign, tf.bitwise.invert(bits), bits | sign)
@@ -121,7 +121,7 @@ def _threshold(
         tried = found | bit  # [R]
         above = order >= tried[:, tf.newaxis]
         counted = tf.stack([tf.where(above, weights, 0.0), tf.cast(above, tf.float32)])
-        # Sums as a product, which XLA computes in a fraction of a reduction's time.
+        # Sums as a matrix product, which XLA computes much faster than a reduction.
         sums = tf.matmul(tf.reshape(counted, [2 * rows, size]), tf.ones([size, 1]))
         enough = tf.reduce_all(tf.reshape(sums, [2, rows]) >= needed, axis=0)
         return index + 1, tf.where(enough, tried, found)
