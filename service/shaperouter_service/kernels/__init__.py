@@ -1,10 +1,10 @@
-"""Products of few rows and attention of few queries on a CPU, by native code that graphs call.
+"""Native CPU kernels, called by graphs, for products of few rows and attention of few queries.
 
 XLA's own products take 1.5 to 2.5 times as long as reading the weights, and cannot use weights of
-fewer bits than it computes with. XLA's attention reads all positions of a cache, used or not. Here
-are the native library (built when the service is installed), the layout of its weights, and the
-operations that call it. Without the library, XLA computes both. `native/README.md` explains how the
-kernels work.
+fewer bits than it computes with. XLA's attention reads all positions of a cache, used or not. This
+package contains the native library (built when the service is installed), the layout of its
+weights, and the operations that call it. Without the library, XLA computes both.
+`native/README.md` explains how the kernels work.
 """
 
 from shaperouter_service.kernels.aligned import aligned, as_aligned

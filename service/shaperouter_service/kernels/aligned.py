@@ -1,16 +1,16 @@
-"""Memory that TensorFlow and XLA take over as it is."""
+"""Aligned arrays, whose memory TensorFlow and XLA use without copying it."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-# Of addresses, in bytes: what TensorFlow's own allocator gives.
+# Alignment of addresses in bytes, as in TensorFlow's own allocator.
 ALIGNMENT = 64
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """An array at an address at which TensorFlow and XLA take memory over instead of copying it."""
+    """Allocates an array at an address that lets TensorFlow and XLA use its memory directly."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -18,7 +18,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def as_aligned(array: np.ndarray) -> np.ndarray:
-    """The array, or a copy if TensorFlow and XLA can't take over its memory."""
+    """Returns the array, or a copy if TensorFlow and XLA can't use its memory directly."""
     flags = array.flags
     if flags.writeable and flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
         return array

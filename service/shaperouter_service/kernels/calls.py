@@ -1,7 +1,7 @@
-"""Operations of TensorFlow that call the kernels, for graphs that XLA compiles.
+"""TensorFlow operations that call the kernels from graphs that XLA compiles.
 
-Each is a module of StableHLO with one custom call. A lowered graph has the kernel's name, and needs
-the library only where it is compiled and run.
+Each operation is a StableHLO module with one custom call. A lowered graph refers to the kernel by
+name, so it needs the library only where it is compiled and run.
 """
 
 import enum
@@ -14,7 +14,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from shaperouter_service.kernels.library import VERSION
 from shaperouter_service.kernels.panels import GROUP, QUAD
 
-# Of the XlaCallModule operation: what its arguments and attributes mean.
+# Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
 
 _TYPES = {
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class Activation(enum.IntEnum):
-    """Function applied to a product's sums; Activation of native/product.h."""
+    """Function applied to the sums of a product; the same as Activation in native/product.h."""
 
     NONE = 0
     RELU = 1
@@ -46,19 +46,19 @@ def linear(
     bias: tf.Tensor | None = None,
     activation: Activation = Activation.NONE,
 ) -> tf.Tensor:
-    """Multiplies rows by a packed matrix; one of int8 by rows that are rounded to int8, too.
+    """Multiplies rows by a packed matrix; with int8 weights, rows are rounded to int8, too.
 
     Args:
         x: [M, I] float32.
-        panels: A matrix, or a stack of them, one for each layer; see `Panels`.
-        shape: [I, O], of a matrix.
+        panels: A packed matrix, or a stack with one matrix per layer; see `Panels`.
+        shape: [I, O], the shape of one matrix.
         layer: int32, the index of the matrix in the stack; None if `panels` is one matrix.
         scales: [O] float32, factors of the columns.
         bias: [O] float32, added to the scaled sums.
         activation: Applied last.
 
     Returns:
-        [M, O] float32. A row's result does not depend on what other rows there are.
+        [M, O] float32. A row's result does not depend on the other rows.
     """
     rows, (inputs, columns) = x.shape[0], shape
     # The second result is memory that the kernel works in.
@@ -77,13 +77,13 @@ def look_up(
     *,
     scales: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Takes columns of a packed matrix.
+    """Looks up columns of a packed matrix.
 
     Args:
-        ids: [M] int32, which.
-        panels: Of a matrix; see `Panels`.
-        shape: [I, O], of the matrix.
-        scales: [O] float32, what columns are multiplied by.
+        ids: [M] int32, indices of the columns.
+        panels: One packed matrix; see `Panels`.
+        shape: [I, O], the shape of the matrix.
+        scales: [O] float32, factors of the columns.
 
     Returns:
         [M, I] float32.
@@ -110,12 +110,12 @@ def attend(
         query: [R, H, Q, D] float32.
         keys: [R, L, H, T, D] float32; [R, H, T, D] without `layer`.
         values: As keys.
-        ends: [R] int32: positions from there on are not read.
+        ends: [R] int32, the first position of each row that is not read.
         scale: Factor of the scores.
         layer: int32, the index of the layer in the caches.
-        causal: The ends are those of the last queries; each query before ends one position before
-            the next one.
-        visible: [R, Q, T] bool, which positions before the end a query sees; all by default.
+        causal: The ends are those of the last queries; each earlier query ends one position before
+            the next query.
+        visible: [R, Q, T] bool, the positions before the end that a query sees; all by default.
         bias: [R, H, Q, T] float32, added to the scaled scores.
 
     Returns:
@@ -134,7 +134,7 @@ def attend(
 
 
 def _row_size(dtype: tf.DType, inputs: int) -> int:
-    """Words that a kernel arranges a row in; RowSize of native/product.h."""
+    """Number of 4-byte words of an arranged row; the same as RowSize in native/product.h."""
     if dtype != tf.int8:
         return inputs
     return math.ceil(inputs / QUAD) + 2 * math.ceil(inputs / GROUP)
@@ -150,7 +150,7 @@ def _call(
     results: Sequence[tf.TensorSpec],
     attributes: str = "",
 ) -> tf.Tensor:
-    """Calls a kernel, and returns its first result."""
+    """Calls a kernel and returns its first result."""
     arguments = ", ".join(f"%{index}: {_type(x)}" for index, x in enumerate(operands))
     names = ", ".join(f"%{index}" for index in range(len(operands)))
     operand_types = ", ".join(_type(x) for x in operands)
@@ -181,6 +181,6 @@ def _type(tensor: tf.Tensor | tf.TensorSpec) -> str:
 
 
 def _layouts(tensors: Sequence[tf.Tensor | tf.TensorSpec]) -> str:
-    """Row-major order, of each."""
+    """Row-major layouts of the tensors."""
     ranks = [tensor.shape.rank for tensor in tensors]
     return ", ".join(f"dense<{[*reversed(range(rank))]}> : tensor<{rank}xindex>" for rank in ranks)

@@ -1,4 +1,4 @@
-"""The native library: finding it, and making it known to XLA."""
+"""The native library: loads it and registers its kernels with XLA."""
 
 import ctypes
 import functools
@@ -6,15 +6,16 @@ import hashlib
 import importlib.util
 from pathlib import Path
 
-# Of the names, operands and layouts of the kernels; the same number is in native/kernels.h.
+# Version of the kernels' names, operands and layouts; the same number is in native/kernels.h.
 VERSION = 5
 
 LIBRARY = Path(__file__).with_name("libshaperouter_kernels.so")
-# Beside it, in hexadecimal: a library that is not whole would end the process that loads it.
+# Suffix of the file beside it with its digest in hexadecimal. The digest is checked because a
+# damaged library would crash the process that loads it.
 DIGEST_SUFFIX = ".blake2b"
 
-# The library of TensorFlow's wheel that XLA is in, and the function that returns the table of its
-# FFI: as XLA declares it, and as its own C++ calls it, which is the one that wheels export.
+# The library of TensorFlow's wheel that contains XLA, and the function that returns the table of
+# XLA's FFI: its declared C name, and its mangled C++ name, which is the one that wheels export.
 _TENSORFLOW = "libtensorflow_cc.so.2"
 _GET_API = ("XLA_FFI_GetApi", "_ZN3xla3ffi12GetXlaFfiApiEv")
 
@@ -24,19 +25,19 @@ class KernelsUnavailableError(Exception):
 
 
 def digest(library: Path) -> str:
-    """Of the library's content."""
+    """Returns the digest of the library's content."""
     return hashlib.blake2b(library.read_bytes()).hexdigest()
 
 
 @functools.cache
 def register(library: Path = LIBRARY) -> str:
-    """Makes the library's kernels known to XLA, once in a process.
+    """Registers the library's kernels with XLA, once per process.
 
     Returns:
         The instruction set that they use on this processor.
 
     Raises:
-        KernelsUnavailableError: It is missing, damaged or of another version.
+        KernelsUnavailableError: The library is missing, damaged or of another version.
     """
     native = _loaded(library)
     version = int(native.shaperouter_kernels_version())
@@ -67,7 +68,7 @@ def _loaded(library: Path) -> ctypes.CDLL:
 
 
 def _xla_ffi() -> int:
-    """Address of the table of functions by which XLA is told of kernels."""
+    """Returns the address of XLA's FFI table, whose functions register kernels."""
     tensorflow = importlib.util.find_spec("tensorflow")
     if tensorflow is None or tensorflow.origin is None:
         raise KernelsUnavailableError("TensorFlow is not installed")

@@ -1,7 +1,7 @@
-"""Weights in the layout of the kernels: panels of some columns, each one piece of memory.
+"""Weights in the layout of the kernels: panels of 16 columns, each contiguous in memory.
 
-A product of few rows reads each weight once, so it is as fast as memory, if what one thread reads
-is contiguous, and what the processor multiplies at a time lies side by side.
+A product of few rows reads each weight once. It runs at the speed of memory if each thread reads
+contiguous memory, and if the weights that the processor multiplies at a time are adjacent.
 """
 
 import math
@@ -12,11 +12,11 @@ import numpy as np
 
 from shaperouter_service.kernels.aligned import aligned
 
-# Columns of a panel, inputs that bytes are multiplied by at a time, and inputs of a row that have a
-# factor in common where it is rounded to bytes; of native/product.h.
+# Columns of a panel, inputs of one byte product, and inputs of a row that share a factor when the
+# row is rounded to bytes; the same as in native/product.h.
 PANEL_COLUMNS, QUAD, GROUP = 16, 4, 128
 
-# Columns that are packed at a time: what they take besides the result stays small.
+# Columns that are packed at a time, to keep temporary memory small.
 _SLAB = 64 * PANEL_COLUMNS
 
 _MAX_INT8 = 127
@@ -28,10 +28,10 @@ class Panels:
 
     Attributes:
         values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; int8 [ceil(O / PANEL_COLUMNS),
-            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; zeros fill up columns and inputs. A stack has
-            another axis before these, as in all that follows: L.
+            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; columns and inputs are padded with zeros. In a
+            stack, an axis L precedes these axes, and those of `scales`.
         scales: [O] float32, factors of the columns; None where they are 1.
-        shape: [I, O], of a matrix.
+        shape: [I, O], the shape of one matrix.
     """
 
     values: np.ndarray
@@ -40,12 +40,12 @@ class Panels:
 
     @classmethod
     def empty(cls, shape: tuple[int, int], dtype: np.dtype[Any], layers: int | None = None) -> Self:
-        """Memory for a matrix of a shape, or for a stack of as many, that nothing was written to.
+        """Allocates uninitialized memory for a packed matrix, or for a stack of packed matrices.
 
         Args:
             shape: [I, O].
-            dtype: To hold values in: float32, bfloat16 or int8.
-            layers: L; None for one matrix.
+            dtype: Type of the packed values: float32, bfloat16 or int8.
+            layers: L, the number of matrices in the stack; None for one matrix.
         """
         inputs, columns = shape
         stack = () if layers is None else (layers,)
@@ -58,7 +58,7 @@ class Panels:
         return cls(values=values, scales=scales, shape=shape)
 
     def layer(self, index: int) -> Self:
-        """One matrix of a stack, in the same memory."""
+        """Returns one matrix of a stack, which shares the memory of the stack."""
         scales = None if self.scales is None else self.scales[index]
         return type(self)(values=self.values[index], scales=scales, shape=self.shape)
 
@@ -66,8 +66,8 @@ class Panels:
         """Packs a matrix into this memory.
 
         Args:
-            matrix: [I, O] float32; may be a view of another order. For int8, each column is rounded
-                to 255 steps, the outermost of which is the column's largest value.
+            matrix: [I, O] float32, in any memory order. For int8, each column is rounded to 255
+                steps, from minus to plus its largest absolute value.
         """
         inputs, columns = self.shape
         steps = self.values.shape[1]

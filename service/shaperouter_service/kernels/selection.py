@@ -7,18 +7,18 @@ import structlog
 from shaperouter_service.kernels.library import KernelsUnavailableError
 from shaperouter_service.kernels.selfcheck import require
 
-# As `--kernels` names it.
+# Values of `--kernels`.
 KernelsChoice = Literal["auto", "off"]
 
 log = structlog.get_logger(__name__)
 
 
 def choose(choice: KernelsChoice) -> str | None:
-    """Finds the kernels, unless they are switched off; for a process that computes on a CPU.
+    """Loads the kernels unless they are switched off, in a process that computes on a CPU.
 
     Returns:
-        The instruction set that they use here; None if XLA computes instead. If that was not asked
-        for, the log says why, and what it costs.
+        The instruction set that they use here; None if XLA computes instead. If the kernels were
+        wanted but are unavailable, the log says why and what that costs.
     """
     if choice == "off":
         return None

@@ -1,4 +1,4 @@
-"""A comparison of the kernels with a reference, before any answer depends on them."""
+"""A self-check that compares the kernels with a reference before they are used."""
 
 import functools
 import math
@@ -10,26 +10,26 @@ from shaperouter_service.kernels.calls import Activation, attend, linear, look_u
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
 from shaperouter_service.kernels.panels import GROUP, PANEL_COLUMNS, Panels, pack
 
-# Of a small matrix, no side of which is a multiple of anything that kernels are written in.
+# Shape of a small matrix. Neither side is a multiple of any block size of the kernels.
 _INPUTS, _COLUMNS = 197, 43
 _ROWS = (1, 5, 37)
 _TYPES = (tf.float32, tf.bfloat16, tf.int8)
 # R, H, Q, T, D of a small attention, likewise.
 _ATTENTION = (2, 3, 5, 41, 19)
-# Layers of a stack, and the one that is computed with.
+# Layers of a stack, and the index of the layer that is used.
 _LAYERS, _LAYER = 3, 1
 _ENDS = (23, 41)
 
 
 @functools.cache
 def require() -> str:
-    """Loads the kernels and compares them with a reference, once in a process.
+    """Loads the kernels and compares them with a reference, once per process.
 
     Returns:
         The instruction set that they use on this processor.
 
     Raises:
-        KernelsUnavailableError: There are none that can be used; the message says why.
+        KernelsUnavailableError: The kernels can't be used; the message says why.
     """
     name = register()
     rng = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def require() -> str:
 
 
 def unpack(panels: Panels) -> np.ndarray:
-    """The matrix, [I, O] float32."""
+    """Returns the packed matrix as [I, O] float32."""
     inputs, columns = panels.shape
     values = panels.values.astype(np.float32)
     if panels.scales is None:
@@ -82,13 +82,13 @@ def unpack(panels: Panels) -> np.ndarray:
 def whole_bytes(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
     """Rows [M, I] that rounding to int8 leaves as they are."""
     x = rng.integers(-127, 128, (rows, inputs)).astype(np.float32)
-    # The largest of each group, which makes its factor 1 / 64.
+    # The largest number of each group, which makes the factor of the group 1 / 64.
     x[:, ::GROUP] = 127
     return x / 64
 
 
 def activation(sums: np.ndarray, kind: Activation) -> np.ndarray:
-    """Activations by their definitions."""
+    """Computes an activation by its definition."""
     x = sums.astype(np.float64)
     share: np.ndarray
     with np.errstate(over="ignore"):
@@ -113,7 +113,7 @@ def attention(
     ends: np.ndarray,
     bias: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Causal attention by its definition, without a factor of the scores; see `attend`."""
+    """Computes causal attention by its definition, with unscaled scores; see `attend`."""
     queries, places = query.shape[2], keys.shape[2]
     own_ends = ends[:, np.newaxis] - np.arange(queries)[::-1]  # [R, Q]
     visible = np.arange(places) < own_ends[..., np.newaxis]
@@ -142,7 +142,7 @@ def _attended(
 def _computed(
     x: np.ndarray, bias: np.ndarray, ids: np.ndarray, panels: list[Panels]
 ) -> list[list[np.ndarray]]:
-    """Products of some numbers of rows, all activations, and rows looked up, for each type."""
+    """Computes products of several numbers of rows, all activations and a look-up per type."""
 
     def compute(x: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor) -> list[list[tf.Tensor]]:
         results = []

@@ -5,9 +5,9 @@
 namespace shaperouter {
 namespace {
 
-// Numbers of caches that one thread has read before a second one would begin.
+// Numbers that one thread can read from caches before a second thread would start.
 constexpr size_t kReadAlone = 128 << 10;
-// And what a thread takes at a time: some microseconds.
+// Numbers that a thread reads per piece: a few microseconds of work.
 constexpr size_t kPiece = 16 << 10;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Attention, by all threads of a pool.
+// Computes attention with all threads of a pool.
 
 #ifndef SHAPEROUTER_KERNELS_ATTEND_H_
 #define SHAPEROUTER_KERNELS_ATTEND_H_

@@ -1,4 +1,4 @@
-// What XLA calls, and how TensorFlow's process gets to know of it.
+// The functions that XLA calls, and their registration with XLA.
 
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace ffi = xla::ffi;
 
 namespace shaperouter {
 
-// XLA's own class for its pool allocates for each task; this is the same without.
+// XLA's own wrapper of its thread pool allocates memory for each task; this one does not.
 struct XlaPool {
   const XLA_FFI_Api* api;
   XLA_FFI_ExecutionContext* context;
@@ -98,7 +98,7 @@ bool ArePanels(const ffi::AnyBuffer& weights, WeightType type, int64_t inputs) {
   return dimensions.size() == 4 && dimensions[2] == inputs && dimensions[3] == kPanelColumns;
 }
 
-// The index of a layer, as XLA's own slices take it: the nearest that there is.
+// The index of a layer, clamped to the stack as in XLA's own slices.
 size_t LayerOf(const Index& layer, int64_t layers) {
   return std::clamp<int64_t>(*layer.typed_data(), 0, layers - 1);
 }
@@ -110,7 +110,7 @@ const void* PanelsOf(const ffi::AnyBuffer& weights, const Index& layer) {
          weights.size_bytes() / layers * LayerOf(layer, layers);
 }
 
-// What is not there has no elements.
+// Null for an absent operand, which has no elements.
 bool IsColumnsOrNone(const Floats& values, int64_t columns) {
   const int64_t count = values.element_count();
   return count == columns || count == 0;
@@ -120,8 +120,8 @@ const float* OrNull(const Floats& values) {
   return values.element_count() == 0 ? nullptr : values.typed_data();
 }
 
-// x [M, I] by one layer's weights with scales and bias of [O] or of none, as in `Product`: [M, O],
-// beside what it works in. activation: The number of one.
+// Multiplies x [M, I] by one layer's weights, with scales and bias of [O] or [0]; see `Product`.
+// The results are [M, O] and scratch memory. activation: Number of an Activation.
 ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, Floats scales,
                   Floats bias, ffi::Result<Matrix> out, ffi::Result<Matrix> arranged,
                   int32_t activation) {
@@ -150,9 +150,9 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end());
 }
 
-// Queries [R, H, Q, D] over one layer's keys and values [R, L, H, T, D], as far as the ends [R],
-// seeing [R, Q, T] or all, with a bias [R, H, Q, T] or none: [R, H, Q, D], beside [R, H, Q, T] to
-// work in.
+// Computes attention of queries [R, H, Q, D] over one layer's keys and values [R, L, H, T, D]
+// before the ends [R], with optional visible positions [R, Q, T] and bias [R, H, Q, T]. The results
+// are [R, H, Q, D] and scratch memory [R, H, Q, T].
 ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Index layer,
                        ffi::BufferR1<ffi::S32> ends, ffi::Buffer<ffi::PRED> visible, Floats bias,
                        ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale,
@@ -212,8 +212,8 @@ float Weight(const void* weights, WeightType type, size_t panel, size_t inputs, 
   return 0;
 }
 
-// Columns of weights, as rows: of each id of [M] the inputs [I]. So embeddings are in memory once,
-// in the order that the product with all of them needs.
+// Looks up columns of weights: the inputs [I] of each id of [M]. So embeddings are held only once,
+// in the layout that products with the whole matrix need.
 ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats scales,
                   ffi::Result<Matrix> out) {
   const int64_t inputs = out->dimensions()[1];
@@ -230,7 +230,7 @@ ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats sc
     return ffi::Error::InvalidArgument("look_up: scales do not fit the weights");
   }
   for (int64_t row = 0; row < ids.dimensions()[0]; ++row) {
-    // As XLA's own gather: what is out of bounds is the nearest that is not.
+    // Indices out of bounds are clamped, as in XLA's own gather.
     const int64_t id = std::clamp<int64_t>(ids.typed_data()[row], 0, columns - 1);
     const size_t panel = id / kPanelColumns, column = id % kPanelColumns;
     const float scale = is_scaled ? scales.typed_data()[id] : 1.0f;
@@ -277,7 +277,7 @@ XLA_FFI_DEFINE_HANDLER(kLookUp, LookUp,
                            .Ret<Matrix>());
 
 XLA_FFI_Error* Register(const XLA_FFI_Api* api, const char* name, XLA_FFI_Handler* handler) {
-  // The version is part of the name: a graph that was compiled for another is not run with this.
+  // The version is part of the name, so a graph compiled for another version can't call this one.
   const auto versioned = std::string(name) + "_" + std::to_string(kVersion);
   return ffi::Ffi::RegisterStaticHandler(api, versioned, "Host", handler);
 }
@@ -294,7 +294,7 @@ SHAPEROUTER_EXPORT const char* shaperouter_kernels_name() {
   return shaperouter::ChosenKernels().name;
 }
 
-// Makes the handlers known to the XLA that the API is of. Returns why it can't, or null.
+// Registers the handlers with the XLA that the API belongs to. Returns an error message or null.
 SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* api) {
   if (api->api_version.major_version != XLA_FFI_API_MAJOR ||
       api->api_version.minor_version < XLA_FFI_API_MINOR) {

@@ -11,7 +11,7 @@
 namespace shaperouter {
 namespace {
 
-// The fastest first.
+// In order of speed, fastest first.
 class Runnable {
  public:
   Runnable() {

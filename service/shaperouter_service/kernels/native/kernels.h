@@ -11,22 +11,23 @@
 
 namespace shaperouter {
 
-// Of everything that graphs and weights in memory rely on: names, operands and layouts.
+// Version of all that graphs and packed weights rely on: names, operands and layouts.
 constexpr int kVersion = 5;
 
-// What one instruction set computes. Functions of one product, or of one attention, may run side by
-// side if their ranges are apart; all blocks are arranged before the first panel is multiplied.
+// The functions of one instruction set. Calls for one product, or for one attention, may run in
+// parallel if their ranges do not overlap; all blocks are arranged before the first panel is
+// multiplied.
 struct Kernels {
   const char* name;
-  size_t block_rows;  // Most rows of a block.
+  size_t block_rows;  // Maximum number of rows of a block.
 
-  // Turns blocks of rows, [first, last), into the order in which `multiply` reads them.
+  // Arranges blocks of rows, [first, last), in the order in which `multiply` reads them.
   void (*arrange)(const Product&, size_t first, size_t last);
 
   // Computes the columns of panels [first, last).
   void (*multiply)(const Product&, size_t first, size_t last);
 
-  // Computes blocks of queries, [first, last): those of a row's first head, of its next, and so on.
+  // Computes blocks of queries, [first, last), numbered by row, then head, then block.
   void (*attend)(const Attention&, size_t first, size_t last);
 };
 
@@ -35,17 +36,17 @@ extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512VnniKernels;
-// Before 16, Clang has dot products only where everything is compiled for them.
+// Clang before 16 offers dot products only if the whole file is compiled for them.
 #elif defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16)
 #define SHAPEROUTER_NEON_DOT
 extern const Kernels kNeonDotKernels;
 #endif
 
-// Those that this processor can run, the fastest first, and a null behind them.
+// The kernels that this processor can run, fastest first, followed by null.
 const Kernels* const* RunnableKernels();
 
-// The kernels that run fastest on this processor, or those of the name that the environment
-// variable SHAPEROUTER_KERNELS_ISA has, if it can run them: so that tests reach all.
+// The fastest kernels on this processor, or those that the environment variable
+// SHAPEROUTER_KERNELS_ISA names, if the processor can run them, so that tests can reach all.
 const Kernels& ChosenKernels();
 
 }  // namespace shaperouter

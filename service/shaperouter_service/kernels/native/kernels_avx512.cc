@@ -17,7 +17,7 @@ constexpr size_t kLanes = 16;
 constexpr size_t kSums = 24;
 constexpr size_t kBlockRows = 12;
 
-// Products of bytes without a sign by bytes with one: the row's bytes take the weights' signs over.
+// Multiplies unsigned by signed bytes: the signs of the weights move to the bytes of the row.
 struct Quads {
   __m512i absolute;
   __mmask64 negative;

@@ -17,8 +17,8 @@ constexpr size_t kLanes = 16;
 constexpr size_t kSums = 24;
 constexpr size_t kBlockRows = 12;
 
-// One instruction multiplies and adds up, bytes without a sign by bytes with one: 128 is added to
-// weights, and what that is too much is taken off where sums begin.
+// One instruction multiplies unsigned by signed bytes and adds up: 128 is added to the weights, and
+// the initial values of the sums correct for it.
 struct Quads {
   __m512i bytes;
 };

@@ -5,15 +5,15 @@
 namespace shaperouter {
 namespace {
 
-// Of what a thread reads of the weights at a time: long enough for the processor to see that it
-// goes on, and short enough for threads to end together.
+// Bytes of weights that a thread reads per piece: enough for the processor to detect a sequential
+// read, and few enough for the threads to finish together.
 constexpr size_t kPieceBytes = 128 << 10;
-// Numbers below which blocks of rows are arranged sooner than a second thread begins.
+// Numbers below which one thread arranges all blocks before a second thread would start.
 constexpr size_t kArrangedAlone = 64 << 10;
-// Panels that are multiplied one after the other where there are several blocks of rows: what is
-// read of these stays in the second cache meanwhile.
+// Maximum panels of a piece if there are several blocks of rows: their weights stay in the L2 cache
+// while all blocks use them.
 constexpr size_t kMostPanels = 16;
-// Least panels of a piece, a multiple of those that kernels take at a time.
+// Minimum panels of a piece, a multiple of the panels that kernels take at a time.
 constexpr size_t kLeastPanels = 4;
 
 size_t WeightSize(WeightType type) {
@@ -43,7 +43,7 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
 
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
   if (product.rows == 0) return;
-  // One row of floats is arranged as it is.
+  // A single row of floats needs no arranging.
   if (product.rows > 1 || product.type == WeightType::kInt8) {
     const size_t blocks = (product.rows + kernels.block_rows - 1) / kernels.block_rows;
     const auto arrange = [&](size_t first, size_t last) { kernels.arrange(product, first, last); };

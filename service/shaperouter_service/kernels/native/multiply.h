@@ -1,4 +1,4 @@
-// A product, by all threads of a pool.
+// Computes a product with all threads of a pool.
 
 #ifndef SHAPEROUTER_KERNELS_MULTIPLY_H_
 #define SHAPEROUTER_KERNELS_MULTIPLY_H_

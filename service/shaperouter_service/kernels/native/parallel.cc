@@ -8,12 +8,12 @@
 namespace shaperouter {
 namespace {
 
-// Work that threads share. A thread of the pool may come when all is done and the caller gone:
-// so jobs are never freed, and one is used again only when everybody has left it.
+// Work that threads share. A thread of the pool may start when all work is done and the caller has
+// returned, so jobs are never freed, and a job is reused only when every thread has left it.
 struct alignas(64) Job {
   std::atomic<size_t> users{0};
   std::atomic<size_t> next{0};       // Where the next piece begins.
-  std::atomic<size_t> unfinished{0};  // Of the range, what is not done.
+  std::atomic<size_t> unfinished{0};  // Elements of the range that are not done.
   size_t count = 0;
   size_t piece = 0;
   void (*body)(const void*, size_t, size_t) = nullptr;
@@ -32,7 +32,7 @@ struct alignas(64) Job {
   void Leave() { users.fetch_sub(1, std::memory_order_release); }
 };
 
-// More than graphs that run at a time, by far; where all are taken, a caller works alone.
+// Far more than graphs run at a time; if all are taken, a caller works alone.
 Job jobs[256];
 std::atomic<size_t> last_taken{0};
 
@@ -45,7 +45,7 @@ Job* Take(size_t users) {
   return nullptr;
 }
 
-// Pieces take some 10 to 100 µs: to sleep would take longer than most waits do.
+// Pieces take some 10 to 100 µs, so most waits are shorter than going to sleep.
 void WaitFor(const std::atomic<size_t>& unfinished) {
   constexpr int kSpins = 2000;
   for (int spin = 0; unfinished.load(std::memory_order_acquire) != 0; ++spin) {

@@ -1,4 +1,4 @@
-// Work split between the threads of a pool that belongs to somebody else.
+// Parallel loops on a thread pool that somebody else owns.
 
 #ifndef SHAPEROUTER_KERNELS_PARALLEL_H_
 #define SHAPEROUTER_KERNELS_PARALLEL_H_
@@ -9,19 +9,19 @@ namespace shaperouter {
 
 using Task = void(void*);
 
-// A pool of threads: XLA's, or one of a test.
+// A thread pool: XLA's, or a test's.
 struct Pool {
   void* handle;
   size_t threads;
-  // Has a thread run the task sometime, perhaps the calling one at once; false if it never will.
+  // Schedules a task, or runs it at once on the calling thread; false if it will never run.
   bool (*schedule)(void* handle, Task* task, void* data);
 };
 
 // Calls body(context, begin, end) for pieces of [0, count) of at most `piece`, on the calling
-// thread and on those of the pool that come by, and returns when all are done.
+// thread and on idle threads of the pool, and returns when all pieces are done.
 //
-// It waits for pieces that are being worked on, never for a thread to begin: the pool may have
-// other work, or its only thread may be the calling one. Allocates nothing.
+// It waits only for pieces in progress, never for a thread to start: the pool may be busy, or its
+// only thread may be the calling one. It allocates nothing.
 void ForPieces(const Pool& pool, size_t count, size_t piece,
                void (*body)(const void* context, size_t begin, size_t end), const void* context);
 
