@@ -1,7 +1,7 @@
-"""The speed of the native kernels' attention at GPT-2's small size on a CPU.
+"""Speed of the native kernels' attention at GPT-2's small size on a CPU.
 
-The attention of all layers over caches that have room for so many places and hold so many: as XLA
-computes it and as the kernels do, in turn in one run.
+Times the attention of all layers, by the positions that the caches have and by those in use. XLA
+and the kernels take turns in one run.
 
 Run by ``make bench-attention``.
 """

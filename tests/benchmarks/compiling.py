@@ -1,10 +1,10 @@
-"""The cost of compilations for running streams, by the priority of the compilations.
+"""Cost of compilations for running streams, by the priority of the compilations.
 
-Of GPT-2's small size with random weights, in turn in one run: the tokens a second of streams while
-decode graphs are made as a worker makes them, at the priority of everything else (nice 0) or at a
-lower one, compared with the same streams just before; and how long the graphs take. Each
-measurement has a process of its own: XLA's threads have the priority that the first compilation of
-a process had.
+Uses GPT-2's small size with random weights. Measures the tokens per second of streams while decode
+graphs are compiled as in a worker, at normal priority (nice 0) or at a lower one, compared with the
+same streams just before; and how long the graphs take. The priorities take turns in one run. Each
+measurement has its own process, because XLA's threads keep the priority of the first compilation in
+a process.
 
 Run by ``make bench-compiling``.
 """

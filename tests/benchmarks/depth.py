@@ -1,7 +1,8 @@
-"""What the number of layers costs when graphs are traced, compiled and run.
+"""Cost of the number of layers in tracing, compiling and running graphs.
 
-Of random weights of GPT-2 small's width and 6, 12 and 36 layers, on a CPU with the native kernels:
-seconds to trace and to compile a graph of each kind, and milliseconds of a step or of a prompt.
+Uses random weights of GPT-2 small's width with 6, 12 and 36 layers, on a CPU with the native
+kernels. Measures the seconds to trace and to compile a graph of each kind, and the milliseconds of
+a step or of a prompt.
 
 Run by ``make bench-depth``.
 """

@@ -2,9 +2,9 @@
 
     make flood
 
-Calls the embedded model through a real service, from several connections, while a probe asks for
-its health. Prints how the calls ended, the longest that the probe waited, and the router's memory.
-Exits with 1 if a call ended otherwise than answered or refused with RetryInfo.
+Calls the embedded model through a real service, from several connections, while a probe checks the
+service's health. Prints how the calls ended, the probe's longest wait and the router's memory.
+Exits with 1 if a call was neither answered nor refused with RetryInfo.
 """
 
 import argparse

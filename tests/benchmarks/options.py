@@ -1,11 +1,11 @@
-"""The cost of generation options, and a search for options that hold the device.
+"""Cost of generation options, and a search for options that occupy the device too long.
 
-Of the embedded models, through the checks that requests over the wire go through:
+Uses the embedded models, and validates requests like those over the wire. Measures
 
-- the time of one request by its ``no_repeat_ngram_size``, in turn in one run, against the time of
-  the same request without it;
-- a search over all documented options, of up to four requests side by side, for the longest call
-  of a graph. It fails where a call takes a tenth of the time after which it counts as hung.
+- the time of a request by its ``no_repeat_ngram_size``, against the same request without it, in
+  turn in one run;
+- the longest call of a graph, by a search over all documented options with up to four concurrent
+  requests. It fails if a call takes a tenth of the time after which it counts as hung.
 
 Run by ``make search-options``.
 """

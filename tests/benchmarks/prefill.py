@@ -1,9 +1,9 @@
-"""The cost of prefill for running streams, and the gain of reading prompts together.
+"""Cost of prefill for running streams, and gain of reading prompts together.
 
-Of GPT-2's small size with random weights, in turn in one run:
+Uses GPT-2's small size with random weights. Measures, in turn in one run:
 
 - the time between two tokens of a running stream while a prompt of 1000 tokens is read, whole and
-  in pieces, and what the pieces cost the prompt;
+  in pieces, and how much the pieces delay the prompt;
 - the time to read 2, 4 and 8 short prompts together and one after the other.
 
 Run by ``make bench-prefill``.

@@ -1,8 +1,8 @@
-"""The speed of the native kernels' products at GPT-2's small size on a CPU.
+"""Speed of the native kernels' matrix products at GPT-2's small size on a CPU.
 
-The products of all layers and of the vocabulary, of so many rows by the weights: as XLA makes them,
-whole and in the blocks that `models.layers.linear` has it use for few rows, and as the kernels do,
-with weights of each type; in turn in one run. In float32 they read 494 MB of weights.
+Times the products of all layers and of the vocabulary, by the number of rows: computed by XLA,
+whole and in the blocks that `models.layers.linear` uses for few rows, and by the kernels, with
+weights of each type; in turn in one run. In float32 the products read 494 MB of weights.
 
 Run by ``make bench-products``.
 """

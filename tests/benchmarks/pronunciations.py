@@ -1,11 +1,11 @@
-"""The served grapheme-to-phoneme model beside the reference implementation, on all test words.
+"""Accuracy of the served grapheme-to-phoneme model against the reference, on all test words.
 
     make g2p-accuracy
 
-Asks the service for each word of the test split, greedily and with beams, and compares with what
-the reference made of the same weights. Exits with 1 if a word error rate is further from the
-reference's than `MOST_APART`, or beams do not lower it. `--publish` puts the figures of weights of
-fewer bits into the model's card.
+Sends each word of the test split to the service, greedily and with beams, and compares the answers
+with the reference's for the same weights. Exits with 1 if a word error rate differs from the
+reference's by more than `MOST_APART`, or if beams do not lower it. `--publish` writes the figures
+for weights of fewer bits into the model card.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""The time that the compile cache saves a starting worker.
+"""Time that the compile cache saves when a worker starts.
 
-Of GPT-2's small size with random weights, 20 of its graphs are made ready, each time by a process
-of its own: without a cache, with an empty one, and with a full one in the same and in another
-order. Then decode steps of a graph that was compiled and of the same that was loaded, in turn in
-one process.
+A new process each time warms 20 graphs of GPT-2's small size with random weights: without a cache,
+with an empty one, and with a full one in the same and in another order. Then one process times
+decode steps of a compiled graph and of the same graph loaded from the cache, in turn.
 
 Run by ``make bench-restart``.
 """

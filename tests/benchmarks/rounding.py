@@ -1,7 +1,7 @@
-"""The accuracy of weights of fewer bits: the demo model's perplexity by type.
+"""Accuracy of weights of fewer bits: the demo model's perplexity by weight type.
 
-The text is what training held out, in windows of all of the model's positions, as the model's card
-has it. `--publish` puts the figures into the card.
+The text is the one held out from training, in windows as long as the model's context, as in the
+model card. `--publish` writes the figures into the card.
 
 Run by ``make rounding``.
 """

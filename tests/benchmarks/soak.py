@@ -1,10 +1,10 @@
-"""Repeats fifty concurrent streams, and checks that slots and memory do not grow.
+"""Repeats fifty concurrent streams and checks that slots are freed and memory does not grow.
 
     make soak
 
-Streams prompts of random lengths to the embedded model, of which a third is cancelled after a few
-tokens. The first round compiles what the traffic asks for; the later ones must add nothing to the
-memory of router and worker but noise. Exits with 1 if a stream fails or a slot stays held.
+Streams prompts of random lengths to the embedded model, and cancels a third of the streams after a
+few tokens. The first round compiles the graphs that the traffic needs; later rounds must not grow
+the memory of router and worker beyond noise. Exits with 1 if a stream fails or a slot stays held.
 """
 
 import argparse

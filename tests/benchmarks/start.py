@@ -1,8 +1,8 @@
-"""How long a service takes from its start to the first token.
+"""Time from the start of a service to its first token.
 
-GPT-2's small size with random weights. In turn: a service with an empty compile cache, one with the
-cache that the first has filled, and the floor: a process that imports TensorFlow and reads the
-weights. Each is a new process; files are in the system's page cache.
+Uses GPT-2's small size with random weights. In turn, it starts a service with an empty compile
+cache, a service with the cache that the first one filled, and, as the lower bound, a process that
+only imports TensorFlow and reads the weights. Each is a new process; files are in the page cache.
 
 Run by ``make bench-start``.
 """

@@ -1,9 +1,9 @@
-"""The cost of texts that are too long, for small requests and for the router's memory.
+"""Cost of texts that are too long, for small requests and for the router's memory.
 
-A service of the demo model answers a small request again and again: first alone, then beside a
-client that sends 24 prompts at once, over and over, of 4 MB, of 1 MB, or as long as is still
-tokenized (and then refused). They are made of what tokenizers find hard. The small requests come
-from a client of their own, and then from the client with the long texts.
+A service of the demo model answers small requests repeatedly: first alone, then beside a client
+that repeatedly sends 24 prompts at once, of 4 MB, of 1 MB, or of the longest size that is still
+tokenized (and then refused). The prompts consist of text that is slow to tokenize. The small
+requests come first from a separate client, then from the client with the long texts.
 
 Run by ``make bench-texts``.
 """

@@ -1,7 +1,7 @@
-"""Measures Whisper tiny.en on 30 s of speech against others, in turn.
+"""Measures Whisper tiny.en on 30 s of speech against other systems, in turn.
 
-`make bench-whisper` runs it. All have the same weights in float32 and all cores; the service is
-asked over gRPC. Nobody tells words, and nobody tries higher temperatures.
+`make bench-whisper` runs it. All contestants use the same float32 weights and all cores, and
+the service is called over gRPC. No contestant times words or falls back to higher temperatures.
 """
 
 import argparse

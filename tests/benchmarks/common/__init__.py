@@ -1,5 +1,5 @@
-"""Code that the benchmarks against other systems share: model, processes of contestants, reports.
+"""Code shared by the benchmarks against other systems: model, contestants' processes, reports.
 
-Contestants run in environments and processes of their own and speak one line protocol: their side
-of it is `protocol`, the conductor's is `processes`.
+Each contestant runs in its own environment and process and speaks a line protocol: `protocol` is
+the contestant's side, `processes` the conductor's.
 """

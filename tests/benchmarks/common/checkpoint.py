@@ -1,4 +1,4 @@
-"""The model of the benchmarks: GPT-2's small size with random weights, drawn from a seed."""
+"""Model of the benchmarks: GPT-2's small size with random weights, drawn from a seed."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The style of plots; the same figures give the same file."""
+"""Style of the plots; the same figures always give the same file."""
 
 from pathlib import Path
 

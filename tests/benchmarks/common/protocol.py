@@ -1,4 +1,4 @@
-"""A contestant's side of the line protocol: a JSON object per line, a question and its answer.
+"""Contestant's side of the line protocol: questions and answers as one JSON object per line.
 
 ::
 
@@ -6,8 +6,8 @@
     -> {"task": …}
     <- {…}
 
-What the tasks are is each benchmark's own. An answer of `{"failed": …}` says why there is no other.
-Needs the standard library alone: it is imported in every environment.
+Each benchmark defines its own tasks. The answer `{"failed": …}` gives the reason of a failure.
+Every environment imports this module, so it needs only the standard library.
 """
 
 import argparse

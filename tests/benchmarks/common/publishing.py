@@ -1,4 +1,4 @@
-"""Publishing a result in docs/ or in a model card."""
+"""Publication of a result in docs/ or in a model card."""
 
 from pathlib import Path
 

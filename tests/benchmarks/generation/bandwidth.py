@@ -1,4 +1,4 @@
-"""The machine's memory bandwidth, which bounds every step, because it reads all weights once."""
+"""Memory bandwidth of the machine, which bounds every step: a step reads all weights once."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A contestant: a way to generate, and its answers to the conductor.
+"""Base of a contestant: a way to generate, and its answers to the conductor.
 
 ::
 
@@ -8,7 +8,7 @@
     -> {"task": "graphs"}
     <- {"graphs": [{"signature": …, "traces": 1, …}]}
 
-Needs the standard library alone: it is imported in every environment.
+Every environment imports this module, so it needs only the standard library.
 """
 
 import time

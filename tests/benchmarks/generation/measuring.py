@@ -1,4 +1,4 @@
-"""The measurements. One contestant computes at a time, while the others wait."""
+"""Measurements of generation: one contestant computes at a time, while the others wait."""
 
 import dataclasses
 import time

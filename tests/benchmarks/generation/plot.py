@@ -1,4 +1,4 @@
-"""The ratios as bars."""
+"""Bar plot of the ratios between contestants."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Comparison of decoding with its results on a CPU."""
+"""Comparison of decoding on a GPU with the expected results from a CPU."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Exported graphs, compiled by JAX, and reading prompts with them."""
+"""Exported graphs compiled by JAX, and prefill with them."""
 
 import dataclasses
 import gzip

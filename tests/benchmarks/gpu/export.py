@@ -3,8 +3,8 @@
     make gpu-export
 
 Makes a GPT-2 with random weights, reads prompts and decodes with the graphs that a worker would
-run, and writes these and what came out to build/gpu. Weights come from a seed, so that little has
-to be carried to the machine on which run.py runs them.
+run, and writes the graphs and their results to build/gpu. Weights are drawn from a seed, so that
+only small files have to be copied to the machine where run.py runs the graphs.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 """The manifest of an export: its graphs with their arguments and results.
 
-Needs nothing but NumPy, so that both environments have it. Arrays are called alike everywhere: in
-the manifest, and in the .npz files of inputs and expected results. A name is one of
+Needs only NumPy, so that both environments can import it. The manifest and the .npz files of inputs
+and expected results use the same names for arrays. A name is one of
 
     tokens  lengths  active  start  logits                      of a prefill
     state/…  options/…  pending  active  steps  logprobs/…      of a decode
     cache/INDEX  weight/NAME                                    of both
 
-where caches are each layer's keys, then each layer's values.
+where the caches are the keys of each layer, then the values of each layer.
 """
 
 import json

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/gpu/run.py build/gpu
 
-Needs what requirements.txt says, and what export.py wrote. For each graph of decode steps it reads
-the prompts and decodes on JAX's default device, compares all with what TensorFlow computed on a
-CPU, and measures the time of a step beside the device's memory bandwidth. Exits with 1 if a cache
-is not updated in place, or float32 does not give the same tokens.
+Needs the packages of requirements.txt and the output of export.py. For each decode graph it reads
+the prompts and decodes on JAX's default device, compares the results with TensorFlow's on a CPU,
+and measures the time of a step and the device's memory bandwidth. Exits with 1 if a cache is not
+updated in place, or if float32 does not give the same tokens.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Timing of steps and of the device's memory."""
+"""Timing of steps and of the device's memory bandwidth."""
 
 import dataclasses
 import statistics

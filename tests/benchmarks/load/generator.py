@@ -1,14 +1,14 @@
 """The load generator, which sends requests on time and reports their outcomes.
 
-A process of its own, one asyncio loop, asked by the line protocol::
+It runs as a separate process with one asyncio loop, and speaks the line protocol::
 
     -> {"task": "open", "address": …, "streams": true, "deadline": 60, "requests": [{"at": 0.1, …}]}
     -> {"task": "closed", …, "concurrency": 8, "seconds": 60}
     <- {"outcomes": [{"sent": 0.1, "late": 0.0003, "first": 0.2, "total": 0.9, "end": "completed"}]}
 
-In the open loop a request is sent at its time, whatever becomes of those before, and outcomes are
-in the order of the requests. In the closed one so many are under way at any time, none is begun
-after the given seconds, and outcomes are in the order of their ends.
+The open loop sends each request at its time, whether or not earlier ones have ended, and reports
+outcomes in the order of the requests. The closed loop keeps `concurrency` requests running, starts
+none after the given seconds, and reports outcomes in the order in which requests end.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The time limit of a useful answer, for goodput.
+"""Time limit of a useful answer, for goodput.
 
-It depends on the request, not on who answers: five times what the fastest contestant takes for a
-request of its class when there is no other, with few new tokens, and for each further token 0.1 s.
-Ten tokens a second is faster than people read.
+The limit depends on the request, not on the contestant: five times what the fastest contestant
+takes for a lone request of its class with few new tokens, plus 0.1 s for each further token. Ten
+tokens per second is faster than people read.
 """
 
 import statistics

@@ -1,8 +1,7 @@
-"""The measurements. Servers run in turn, never two at a time.
+"""Measurements of services under load: servers run in turn, never two at a time.
 
-A server that waits is not quite at rest: it may still work on what its callers gave up, and a
-machine takes the memory of idle processes away, so that whoever waited pays for it when it is
-called again.
+An idle server would disturb the others and itself: it may still work on requests that their callers
+have abandoned, and the machine may swap out its memory, which slows its next requests.
 """
 
 from collections.abc import Iterator, Sequence

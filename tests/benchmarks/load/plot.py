@@ -1,4 +1,4 @@
-"""Latency since a cold start, and latency and goodput at each rate."""
+"""Plots of latency since a cold start, and of latency and goodput at each rate."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

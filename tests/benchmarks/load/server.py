@@ -1,4 +1,4 @@
-"""A contestant's side: a server, and its answers to the conductor.
+"""Contestant's side of the load benchmark: a server, and its answers to the conductor.
 
 ::
 
@@ -6,7 +6,7 @@
     -> {"task": "counters"}
     <- {"counters": {"traces": 3}}
 
-Imported in every environment: needs gRPC and the stubs, and nothing of anybody's engine.
+Every environment imports this module, so it needs only gRPC and the stubs, and no engine.
 """
 
 from abc import ABC, abstractmethod

@@ -1,20 +1,19 @@
 """CTranslate2 behind gRPC, with dynamic batching.
 
-What a competent user does:
+It is set up as a competent user would do it:
 
-- Requests wait in a queue. The oldest decides what runs next, together with others that may share
-  its batch: up to 8, as the service has 8 slots. When nothing was running, 5 ms are given for more
-  to arrive.
+- Requests wait in a queue. The oldest runs next, together with others that may share its batch: up
+  to 8, as the service has 8 slots. An idle server waits 5 ms for more requests to arrive.
 - A batch has one set of options, since `generate_batch` takes one: beam width, temperature, top-p
   and repetition penalty must be equal.
-- Prompts of a batch differ by at most 16 tokens: beyond the shortest, the library reads prompts one
-  token a step. That does what its own `max_batch_size` does, which sorts by length and splits, and
-  leaves what does not fit in the queue instead of letting all wait for the whole.
+- Prompts of a batch differ by at most 16 tokens in length: beyond the shortest prompt, the library
+  reads one token per step. The library's own `max_batch_size` also groups by length, by sorting and
+  splitting; here, requests that do not fit stay in the queue, so that none waits for all batches.
 - `max_length` is the longest of the batch. Without beam search a callback ends each sequence at its
   own length, and its request is answered then. With beam search there is no callback: lengths are
-  rounded up to multiples of 16 and the surplus cut off, else hardly two requests would share a
-  batch. That is not quite the answer that was asked for; only time is compared.
-- Seeds are not honoured: the library has one for the process.
+  rounded up to multiples of 16 and the surplus is cut off, because otherwise few requests could
+  share a batch. The answer may differ from the requested one; the benchmark compares only time.
+- Seeds are ignored: the library has one seed per process.
 """
 
 import threading

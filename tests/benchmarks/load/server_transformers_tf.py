@@ -1,6 +1,6 @@
 """Transformers on TensorFlow behind gRPC as in its guide to XLA, one request at a time.
 
-What a competent reader of the guide does:
+It is set up as a competent reader of the guide would do it:
 
 - `tf.function(model.generate, jit_compile=True)`, made once.
 - Prompts are padded at the start to multiples of 64, with an attention mask: 8 lengths for prompts
@@ -9,8 +9,9 @@ What a competent reader of the guide does:
   `max_new_tokens`, `do_sample`, `temperature`, `top_p` and `repetition_penalty` is a trace and a
   compilation; its processors refuse tensors ("has to be a strictly positive float"). The seed alone
   may be a tensor, and is one.
-- `max_new_tokens` is rounded up to 32 or 64 and the surplus cut off, so that it makes 2 graphs and
-  not 60. For beam search that is not quite the answer that was asked for; only time is compared.
+- `max_new_tokens` is rounded up to 32 or 64 and the surplus is cut off, so that there are 2 graphs
+  and not 60. With beam search the answer may differ from the requested one; the benchmark compares
+  only time.
 - One request at a time, in order of arrival: a model has one device. Calls whose deadline has
   passed while they waited are skipped.
 """

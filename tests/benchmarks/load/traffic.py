@@ -1,8 +1,8 @@
-"""The traffic, drawn from a seed and the same for every contestant.
+"""Traffic of the load benchmark, drawn from a seed and the same for every contestant.
 
-Prompts are long-tailed as those of people are: their lengths are log-normal, half of them below 64
-tokens. Options come from a handful of values each, as those of applications do, rather than from
-everything a float can be: whoever compiles or groups by options has it the easier for it.
+Lengths of prompts are log-normal, with the long tail of real prompts; half of them are below 64
+tokens. Each option has a handful of values, as in applications, rather than any float: this favours
+systems that compile or group by options.
 """
 
 from collections.abc import Iterator, Sequence

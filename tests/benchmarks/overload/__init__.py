@@ -1,8 +1,8 @@
-"""The service under far more load than it can serve: `make bench-overload`.
+"""Benchmark of the service under far more load than it can serve: `make bench-overload`.
 
-First the service's capacity is measured, with as many requests under way as it has slots, and what
-each takes then. Then for a while 0.8 of that comes, and then five times of it; all the while a
-client of its own sends a small probe now and then. What is admitted must keep the speed that it has
-at capacity, what is not must hear so at once, and when it is over the probes must find everything
-as they did before.
+It first measures the service's capacity and the latency at capacity, with as many running requests
+as there are slots. It then sends 0.8 of that rate for a while, and then five times that rate.
+Throughout, a separate client sends small probes. Admitted requests must stay as fast as at
+capacity, the others must be refused at once, and after the overload the probes must be as fast as
+before it.
 """

@@ -1,4 +1,4 @@
-"""The measurement: one schedule in three phases, and the memory of both processes."""
+"""Measurement of an overload: one schedule in three phases, and the memory of both processes."""
 
 import threading
 import time

@@ -1,7 +1,7 @@
-"""The cost of the router for a request: `make bench-router`.
+"""Benchmark of the router's cost per request: `make bench-router`.
 
-A router as its own process on a core of its own, over a worker that computes nothing: it is another
-process, says the same 32 tokens to everybody in chunks of 8, and has all graphs of its ladders. A
-client in a third process keeps so many requests under way. Beside it the least that gRPC allows: a
-proxy that passes on what the worker says, and does nothing else.
+The router runs as a process on its own core, in front of a worker process that computes nothing: it
+answers every request with the same 32 tokens in chunks of 8, and has all graphs of its ladders. A
+client in a third process keeps a fixed number of requests running. The minimum with gRPC serves as
+the comparison: a proxy that only forwards the worker's events.
 """

@@ -1,4 +1,4 @@
-"""The client's process, which keeps this many requests running and reports their times."""
+"""The client's process, which keeps a number of requests running and reports their times."""
 
 import asyncio
 from collections.abc import Sequence

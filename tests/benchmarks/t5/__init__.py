@@ -1,6 +1,6 @@
-"""Generation with T5's small size against other systems on a CPU: `make bench-t5`.
+"""Benchmark of generation with T5's small size against other systems on a CPU: `make bench-t5`.
 
-As in `generation`, contestants run in environments and processes of their own (`peer_*.py`), answer
-the same questions (`generation.contestant`; what is called a prompt there is a source here), and
-are called in turn, round after round.
+As in `generation`, each contestant runs in its own environment and process (`peer_*.py`), answers
+the same questions (`generation.contestant`, whose prompts are sources here), and is called in turn,
+round after round.
 """
