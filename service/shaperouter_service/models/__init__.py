@@ -1,6 +1,6 @@
-"""Model families as functional TensorFlow: one file each, with shared layers and checkpoints.
+"""Model families as functional TensorFlow, one file each, with shared layers and loading.
 
-Letters of shapes, here and in `decoding`:
+Letters in shapes, here and in `decoding`:
 R rows, B beams, S source length, H heads, D head size, E width, T cache length, P prompt length,
 V vocabulary, L layers.
 """

@@ -1,4 +1,4 @@
-"""Values of a checkpoint's JSON files, checked as they are read."""
+"""Checked access to the values of a checkpoint's JSON files."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -17,18 +17,18 @@ class Config:
     """The content of one file.
 
     Attributes:
-        path: Of the file, for messages.
-        values: What it holds.
+        path: Path of the file, for messages.
+        values: Content of the file.
     """
 
     path: Path
     values: Mapping[str, Any]
 
     def value(self, name: str, kind: type[T], default: T) -> T:
-        """Reads one value; null counts as left out, as in Transformers.
+        """Reads one value; null counts as missing, as in Transformers.
 
         Raises:
-            StartupError: It has another type, or is a number that is not positive and finite.
+            StartupError: The value has another type, or is a number but not positive and finite.
         """
         value = self._typed(name, kind, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -49,13 +49,13 @@ class Config:
         at_least: float | None = None,
         above: float | None = None,
     ) -> Number:
-        """Reads one number of a range.
+        """Reads one number and checks its range.
 
-        It begins with `at_least`, or just above `above`, and ends with `at_most`, or just below
+        The range starts at `at_least`, or just above `above`, and ends at `at_most`, or just below
         `below`.
 
         Raises:
-            StartupError: It has another type, or is not in the range.
+            StartupError: The value has another type, or is outside the range.
         """
         value = self._typed(name, kind, default)
         low = value >= at_least if at_least is not None else above is None or value > above
@@ -67,10 +67,10 @@ class Config:
         return value
 
     def choice(self, name: str, default: str, choices: Collection[str]) -> str:
-        """Reads one of several words.
+        """Reads a string that must be one of several choices.
 
         Raises:
-            StartupError: It is another.
+            StartupError: The value is none of the choices.
         """
         value = self._typed(name, str, default)
         if value not in choices:
@@ -78,7 +78,7 @@ class Config:
         return value
 
     def error(self, message: str) -> StartupError:
-        """An error about this file."""
+        """Creates an error about this file."""
         return StartupError(f"{self.path}: {message}")
 
     def _typed(self, name: str, kind: type[T], default: T) -> T:

@@ -1,7 +1,7 @@
-"""A checkpoint's generation options: what its requests get that don't say otherwise.
+"""A checkpoint's generation options, which are the defaults for requests.
 
-They are read as Transformers' `generate` reads them: from generation_config.json, or, where there
-is none, from config.json, where early versions kept them. Null counts as left out.
+They are read as Transformers' `generate` reads them: from generation_config.json, or, if it is
+missing, from config.json, where early versions stored them. Null counts as missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,8 +31,8 @@ from shaperouter_service.models.family import EncoderDecoder, Family
 
 log = structlog.get_logger(__name__)
 
-# Options of Transformers that would change what is generated and that we don't have, with the value
-# besides null that changes nothing.
+# Options of Transformers that would change the output and that we don't support, each with the
+# value besides null that has no effect.
 UNSUPPORTED: Mapping[str, Any] = {
     "assistant_early_exit": None,
     "begin_suppress_tokens": None,
@@ -56,14 +56,14 @@ UNSUPPORTED: Mapping[str, Any] = {
     "watermarking_config": None,
 }
 
-# Of these, what models that make transcripts do have, in another way; see `transcripts`.
+# Those that models that make transcripts support in another way; see `transcripts`.
 OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
 
 
 def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
     """Reads a checkpoint's generation options.
 
-    Every option that has a default is there. What we don't support is told in one warning.
+    The result has every option that has a default. One warning lists the unsupported options.
 
     Raises:
         StartupError: A value is of the wrong type or over a limit.
@@ -97,10 +97,10 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
 
 
 def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
-    """Reads what a decoder's prompt begins with; None for a family without an encoder.
+    """Reads the first token of a decoder's prompt; None for a family without an encoder.
 
     Raises:
-        StartupError: It is none of the vocabulary.
+        StartupError: The token is outside the vocabulary.
     """
     if not isinstance(family, EncoderDecoder):
         return None
@@ -116,7 +116,7 @@ def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
 
 
 def _read_plain(config: Config, family: Family) -> dict[str, Any]:
-    """Options that are one value each."""
+    """Reads the options of `OPTIONS`, except biases and banned sequences."""
     options: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         if not option.checkpoint or (option.needs is Needs.ENCODER and not _reads_tokens(family)):
@@ -146,7 +146,7 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
 
 
 def _unread(config: Config, family: Family) -> Iterator[str]:
-    """Values that we have an option for, but not of this kind, or not for this family."""
+    """Yields values whose option we support, but not in this form or not for this family."""
     for option in OPTIONS.values():
         key = option.checkpoint
         if option.kind is Kind.TOKEN and len(_tokens(config, key, INT32_MAX)) > 1:
@@ -157,12 +157,12 @@ def _unread(config: Config, family: Family) -> Iterator[str]:
 
 
 def _reads_tokens(family: Family) -> bool:
-    """Whether an encoder reads token ids, not sound."""
+    """Returns whether the family has an encoder that reads token ids instead of sound."""
     return isinstance(family, EncoderDecoder) and not family.has_transcript
 
 
 def _tokens(config: Config, name: str, last: int) -> list[int]:
-    """A list of token ids, or a single one."""
+    """Reads a list of token ids, or a single one."""
     value = config.values.get(name)
     tokens: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
     for token in tokens:
@@ -171,7 +171,7 @@ def _tokens(config: Config, name: str, last: int) -> list[int]:
 
 
 def _known_tokens(config: Config, option: Option, family: Family) -> tuple[int, ...]:
-    """The tokens of a list that the vocabulary has: others can never be generated."""
+    """Reads the tokens of a list that are in the vocabulary; others can never be generated."""
     tokens = _tokens(config, option.checkpoint, INT32_MAX)
     known = tuple(dict.fromkeys(token for token in tokens if token < family.vocab_size))
     if len(known) > option.max_items:
@@ -219,7 +219,7 @@ def _early_stopping(config: Config, option: Option) -> EarlyStopping:
 
 
 def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> list[str]:
-    """Adds biases and banned runs to the options; returns what cannot be said there."""
+    """Adds biases and banned sequences to the options; returns what we don't support."""
     unsupported = []
     last = family.vocab_size - 1
 
@@ -230,7 +230,7 @@ def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> lis
         run, bias = entry
         if type(bias) not in (int, float) or not -1e4 <= bias <= 1e4:
             raise config.error(f"sequence_bias must have biases from -1e4 to 1e4, got {bias!r}")
-        # A run that is there twice has its last bias, as in Transformers.
+        # For a repeated sequence the last bias counts, as in Transformers.
         biases[_run(config, "sequence_bias", run, last)] = float(bias)
     if any(len(run) > 1 for run in biases):
         unsupported.append("sequence_bias of several tokens")

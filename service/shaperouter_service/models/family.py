@@ -1,4 +1,4 @@
-"""What a family of models supplies."""
+"""The interface of a model family."""
 
 import abc
 import re
@@ -17,19 +17,19 @@ from shaperouter_service.models.weights import Role, Weights
 class Family(abc.ABC):
     """The dimensions of a model and its forward pass: pure functions over a mapping of weights.
 
-    A family never sees slots, caches or padding: it embeds tokens at the positions it is given and
-    leaves attention to `attend`. Instances are immutable and safe to share between threads.
+    A family never sees slots, caches or padding: it embeds tokens at the given positions and leaves
+    attention to `attend`. Instances are immutable and safe to share between threads.
 
     Attributes:
         name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
         architectures: Classes of Transformers whose checkpoints it can serve. Others of the same
             `model_type` have another head, such as a classifier.
-        redundant: Matches the names of tensors that some checkpoints have and no forward pass
-            needs: constants, and copies of others.
-        default_eos_token_id: End token of a config that names none, as in Transformers.
+        redundant: Pattern of the names of tensors in some checkpoints that no forward pass needs:
+            constants, and copies of other tensors.
+        default_eos_token_id: End token if the config names none, as in Transformers.
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
-        roles: Of matrices among its weights that are none of a linear layer.
-        vocab_size: V, token ids.
+        roles: Roles of the matrices that are not weights of a linear layer.
+        vocab_size: V, number of token ids.
     """
 
     name: ClassVar[str]
@@ -67,12 +67,12 @@ class Family(abc.ABC):
     @property
     @abc.abstractmethod
     def layers(self) -> int:
-        """L, layers that have a cache."""
+        """L, number of layers that have a cache."""
 
     @property
     @abc.abstractmethod
     def heads(self) -> int:
-        """H, heads of keys and values."""
+        """H, number of heads of keys and values."""
 
     @property
     @abc.abstractmethod
@@ -82,19 +82,19 @@ class Family(abc.ABC):
     @property
     @abc.abstractmethod
     def stacks(self) -> Mapping[str, int]:
-        """Numbers of equal layers, by what the names of their weights begin with.
+        """Number of layers of each stack of equal layers, by the prefix of their weights' names.
 
-        The weight `ln_1.bias` of the layer 7 of a stack `h` is called `h.7.ln_1.bias`.
+        The weight `ln_1.bias` of layer 7 of a stack `h` is called `h.7.ln_1.bias`.
         """
 
     @abc.abstractmethod
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields every weight by name, converted, one at a time.
+        """Yields every weight with its name, converted to `dtype`, one at a time.
 
         Raises:
-            StartupError: One is missing or has a wrong shape.
+            StartupError: A weight is missing or has a wrong shape.
         """
 
     @abc.abstractmethod
@@ -107,8 +107,8 @@ class Family(abc.ABC):
     ) -> tf.Tensor:
         """Runs all layers.
 
-        Nothing but `attend` relates one token to another: along P may lie the tokens of a prompt,
-        or the newest tokens of beams, all at one position.
+        Only `attend` relates one token to another, so the axis P may hold the tokens of a prompt,
+        or the newest tokens of beams, which all have one position.
 
         Args:
             weights: As named by `read_weights`.
@@ -133,11 +133,11 @@ class EncoderDecoder(Family):
 
     Attributes:
         has_whole_source: Whether every source takes S positions. Otherwise it takes one for each
-            token, and a decode graph has as many positions for the source as for tokens, up to S,
-            which is at most `max_length` then.
+            token, and a decode graph has as many positions for the source as for tokens, up to S;
+            S is at most `max_length` in this case.
         prompt_piece: Maximum number of tokens of a decoder's prompt that one call reads.
-        default_decoder_start_token_id: What a decoder's prompt begins with if the checkpoint does
-            not say.
+        default_decoder_start_token_id: First token of a decoder's prompt if the checkpoint names
+            none.
     """
 
     has_whole_source: ClassVar[bool] = False
@@ -157,11 +157,11 @@ class EncoderDecoder(Family):
 
     @abc.abstractmethod
     def is_of_encoder(self, weight: str) -> bool:
-        """Whether a weight is read by `encode` and by nothing else."""
+        """Returns whether only `encode` reads a weight."""
 
     @abc.abstractmethod
     def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
-        """The static shape of sources padded to `length` positions: rows, then what is padded."""
+        """Returns the static shape and type of a batch of sources padded to `length` positions."""
 
     @abc.abstractmethod
     def encode(
@@ -171,9 +171,9 @@ class EncoderDecoder(Family):
 
         Args:
             weights: As named by `read_weights`.
-            source: As `source_spec` says.
-            lengths: [R] int32, positions of each source; what is beyond changes nothing.
-            keep: Takes what each layer of the decoder attends to.
+            source: Shaped as `source_spec` says.
+            lengths: [R] int32, positions of each source; the padding beyond has no effect.
+            keep: Stores the keys and values that each layer of the decoder attends to.
         """
 
     @abc.abstractmethod

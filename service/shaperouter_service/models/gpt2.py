@@ -26,16 +26,16 @@ from shaperouter_service.models.weights import Role, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2(Family):
-    """A GPT-2, by the names of its config.json.
+    """A GPT-2 model; attributes have the names of its config.json.
 
     Attributes:
-        vocab_size: V, token ids.
-        n_positions: Most tokens of a sequence.
+        vocab_size: V, number of token ids.
+        n_positions: Maximum number of tokens of a sequence.
         n_embd: E, width.
-        n_layer: L, layers.
-        n_head: H, attention heads.
+        n_layer: L, number of layers.
+        n_head: H, number of attention heads.
         n_inner: Width of the feed-forward layer; 4 E unless given.
-        activation_function: Of the feed-forward layer.
+        activation_function: Activation of the feed-forward layer.
         layer_norm_epsilon: Added to variances.
         scale_attn_weights: Divide scores by the square root of D.
         scale_attn_by_inverse_layer_idx: Divide scores by the layer's number, too.
@@ -66,7 +66,7 @@ class GPT2(Family):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        """Reads the dimensions; missing values default as in Transformers."""
         n_embd = config.value("n_embd", int, 768)
         dims = cls(
             vocab_size=config.value("vocab_size", int, 50257),

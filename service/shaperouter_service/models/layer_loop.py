@@ -1,4 +1,4 @@
-"""Attention as layers see it, and how the layers of a model are run."""
+"""The interface of attention for layers, and the loop that runs a model's layers."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -10,11 +10,11 @@ from shaperouter_service.models.weights import Weights
 
 
 class LayerState(Protocol):
-    """What layers have in common besides the hidden states, such as caches.
+    """State that layers share besides the hidden states, such as caches.
 
     Attributes:
-        layer: Index of the layer that runs now; `run_layers` sets it.
-        caches: What layers change: a structure of tensors.
+        layer: Index of the current layer, set by `run_layers`.
+        caches: Structure of the tensors that layers change.
     """
 
     layer: int | tf.Tensor
@@ -22,10 +22,10 @@ class LayerState(Protocol):
 
 
 class Attend(LayerState, Protocol):
-    """Self-attention of the current layer over whatever the caller keeps.
+    """Self-attention of the current layer over the keys and values that the caller keeps.
 
-    `decoding` passes one that writes a prompt's keys and values into a cache, and one that appends
-    the newest tokens to a cache and attends to all that came before.
+    `decoding` has one implementation that writes a prompt's keys and values into a cache, and one
+    that appends the newest tokens to a cache and attends to all tokens so far.
     """
 
     def __call__(
@@ -37,7 +37,7 @@ class Attend(LayerState, Protocol):
         *,
         bias: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Keeps keys and values, and attends.
+        """Stores keys and values, and attends.
 
         Args:
             query: [R, H, P, D].
@@ -52,7 +52,7 @@ class Attend(LayerState, Protocol):
 
 
 class AttendWithSource(Attend, Protocol):
-    """The same for a decoder that also attends to what an encoder made of a source."""
+    """Self-attention of a decoder that also attends to the encoder's output."""
 
     @property
     def positions(self) -> tf.Tensor:
@@ -71,10 +71,10 @@ class AttendWithSource(Attend, Protocol):
 
 
 class KeepSource(LayerState, Protocol):
-    """Takes what the current layer of a decoder attends to of a source."""
+    """Stores the keys and values of a source for the current layer of a decoder."""
 
     def __call__(self, key: tf.Tensor, value: tf.Tensor) -> None:
-        """Keeps keys and values.
+        """Stores keys and values.
 
         Args:
             key: [R, H, S, D].
@@ -86,10 +86,10 @@ State = TypeVar("State", bound=LayerState)
 
 
 class EncoderAttention:
-    """Self-attention of an encoder, which keeps nothing; an `Attend`."""
+    """Self-attention of an encoder, an `Attend` that stores nothing."""
 
     def __init__(self, visible: tf.Tensor) -> None:
-        """Says which positions are attended to: boolean, broadcastable to [R, H, S, S]."""
+        """Sets the visible positions: boolean, broadcastable to [R, H, S, S]."""
         self.layer: int | tf.Tensor = 0
         self.caches: Any = ()
         self._visible = visible
@@ -116,19 +116,19 @@ def run_layers(
     *,
     layers: int,
 ) -> tf.Tensor:
-    """Runs equal layers one after the other.
+    """Runs the equal layers of a stack one after the other.
 
-    Where weights are stacked, a graph has one layer and a loop around it, so a deep model is traced
-    and compiled as fast as a flat one. Elsewhere it has every layer: XLA's own products would copy
-    each layer's weights out of a stack.
+    If weights are stacked, a graph has one layer in a loop, so a deep model is traced and compiled
+    as fast as a shallow one. Otherwise the graph has every layer, because XLA's own products would
+    copy each layer's weights out of a stack.
 
     Args:
-        weights: Of the model.
-        stack: What the names of the layers' weights begin with.
-        block: A layer: a function of its weights, of its input and of the state.
+        weights: Weights of the model.
+        stack: Prefix of the names of the layers' weights.
+        block: A layer, as a function of its weights, its input and the state.
         x: Input of the first layer.
-        state: Attention, or what else the layers share.
-        layers: How many there are.
+        state: Attention, or other state that the layers share.
+        layers: Number of layers.
 
     Returns:
         Output of the last layer.

@@ -10,14 +10,14 @@ from tensorflow.compiler.xla import xla_data_pb2
 from shaperouter_service import kernels
 from shaperouter_service.models.weights import DeviceKind, PackedMatrix, Weights
 
-# Products of at most so many rows are computed in blocks of so many inputs, the first number that
-# divides them; see `_product_on_cpu`.
+# Products of at most _FEW_ROWS rows are computed in blocks of inputs; the first of _BLOCKS that
+# divides the inputs is the size of a block. See `_product_on_cpu`.
 _FEW_ROWS = 16
 _BLOCKS = range(48, 15, -1)
 
 
 class _Activation(NamedTuple):
-    """As XLA computes it, and the kernels' of the same, if they have it."""
+    """An activation as XLA computes it, and as the kernels do if they support it."""
 
     function: Callable[[tf.Tensor], tf.Tensor]
     of_kernels: kernels.Activation | None
@@ -45,7 +45,7 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
 
     Args:
         weights: May have a gain, `{name}.weight`, and a bias, `{name}.bias`: both of [E].
-        name: Of the layer.
+        name: Name of the layer.
         x: [..., E].
         epsilon: Added to variances.
     """
@@ -66,7 +66,7 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
 
     Args:
         weights: Have a gain, `{name}.weight` of [E].
-        name: Of the layer.
+        name: Name of the layer.
         x: [..., E].
         epsilon: Added to mean squares.
     """
@@ -79,12 +79,12 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
 def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = None) -> tf.Tensor:
     """Multiplies the last axis of `x`, [..., I], by a weight.
 
-    How a product is computed is decided here, and for the vocabulary's in `output_logits`: by the
-    native kernels where the weight is packed for them, and by XLA where it is not.
+    The native kernels compute the product if the weight is packed for them, XLA if not;
+    `output_logits` does the same for the vocabulary.
 
     Args:
         weights: Have `{name}.weight` of [I, O], and may have a bias, `{name}.bias` of [O].
-        name: Of the layer.
+        name: Name of the layer.
         x: [..., I].
         activation: Name of one of `ACTIVATIONS`, applied to the product.
 
@@ -134,14 +134,14 @@ def _packed_product(
 def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Multiplies [M, I] by [I, O] in blocks of I, if the rows are few.
 
-    XLA leaves products to Eigen, which copies the weights into an order of its own as it goes. For
-    few rows that copy is much of the work; of a short block it is a third less, most likely because
-    it stays in the core's cache. docs/measurements.md has the figures.
+    XLA leaves products to Eigen, which copies the weights into its own layout. For few rows that
+    copy is much of the work. With short blocks the copy takes a third less time, most likely
+    because it stays in the core's cache. docs/measurements.md has the figures.
     """
     rows, inputs = x.shape
     outputs = weight.shape[1]
     block = next((size for size in _BLOCKS if inputs % size == 0), inputs)
-    # The sums of blocks would be rounded to shorter types than float32.
+    # With shorter types than float32, the sum of each block would be rounded.
     if rows > _FEW_ROWS or block == inputs or weight.dtype != tf.float32:
         return tf.matmul(x, weight)
     parts = tf.matmul(
@@ -155,11 +155,11 @@ def _product_on_cpu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
 
 
 def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of embeddings.
+    """Looks up rows of embeddings.
 
     Args:
         weights: Have embeddings [V, E] of this name.
-        name: Of the weight.
+        name: Name of the weight.
         ids: [...] int32.
 
     Returns:
@@ -176,8 +176,8 @@ def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
 def output_logits(weights: Weights, name: str, hidden: tf.Tensor) -> tf.Tensor:
     """Multiplies hidden states [..., E] by output embeddings [V, E]: [..., V] float32.
 
-    One product of two matrices, which reads the embeddings as they lie. Types other than float32
-    are XLA's alone: they need `jit_compile`.
+    This is one product of two matrices, which reads the embeddings in their stored order. Types
+    other than float32 need `jit_compile`: only XLA supports them.
     """
     rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
     embeddings, packed = weights[name], weights.packed_matrix(name)
@@ -186,7 +186,7 @@ def output_logits(weights: Weights, name: str, hidden: tf.Tensor) -> tf.Tensor:
     elif embeddings.dtype == tf.float32:
         product = tf.matmul(rows, embeddings, transpose_b=True)
     else:
-        # Sums of float32 that are never rounded to the shorter type; XLA alone can say so.
+        # Sums stay float32 and are never rounded to the shorter type; only XLA offers this.
         last_axes = xla_data_pb2.DotDimensionNumbers(
             lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1]
         )
@@ -209,7 +209,7 @@ def attention(
         query: [R, H, P, D].
         key: [R, H, T, D].
         value: [R, H, T, D].
-        visible: Boolean, broadcastable to [R, H, P, T]: which keys a query sees; at least one.
+        visible: Boolean, broadcastable to [R, H, P, T]: the keys that a query sees; at least one.
         scale: Factor of the scores.
         bias: Added to the scores, broadcastable to [R, H, P, T] float32.
 
@@ -225,12 +225,12 @@ def attention(
 
 
 def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
-    """[R, P, E] to [R, H, P, D]."""
+    """Splits [R, P, E] into heads, [R, H, P, D]."""
     rows, length, width = x.shape
     return tf.transpose(tf.reshape(x, [rows, length, heads, width // heads]), [0, 2, 1, 3])
 
 
 def merge_heads(x: tf.Tensor) -> tf.Tensor:
-    """[R, H, P, D] to [R, P, E]."""
+    """Merges heads [R, H, P, D] into [R, P, E]."""
     rows, heads, length, size = x.shape
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [rows, length, heads * size])

@@ -39,13 +39,13 @@ DType = Literal["float32", "bfloat16", "int8"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A model without its weights, as it is sent to another process.
+    """A model without its weights, to send to another process.
 
     Attributes:
         name: As requests call the model.
         family: Its dimensions and forward pass.
         dtype: Type of caches, and of most computations.
-        weight_dtype: Type that the matrices among the weights are held in.
+        weight_dtype: Type that matrices are stored in.
         weights: Shapes and types of the weights, by name.
         packed: See `Weights`.
         parameters: Number of parameters.
@@ -69,13 +69,12 @@ class Model:
         family: Its dimensions and forward pass.
         weights: Variables on the device; never written after loading.
         dtype: Type of caches, and of most computations.
-        weight_dtype: Type that the matrices among the weights are held in.
+        weight_dtype: Type that matrices are stored in.
         parameters: Number of parameters.
         weight_bytes: Memory of the weights.
-        encoder_weight_bytes: Of that, memory of weights that only an encoder reads.
-        decoder_start_token_id: What a decoder's prompt begins with; None without an encoder.
-        default_options: What requests get that don't say otherwise; every option that has a
-            default.
+        encoder_weight_bytes: The part of that memory that only an encoder reads.
+        decoder_start_token_id: First token of a decoder's prompt; None without an encoder.
+        default_options: Default options of requests; every option that has a default.
         transcripts: How it makes transcripts, if it does.
     """
 
@@ -118,11 +117,11 @@ def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
     """Chooses a type for `auto`, bfloat16 on a GPU and float32 elsewhere, or checks the choice.
 
     Args:
-        choice: What was asked for.
+        choice: The configured type.
         packed: Whether weights can be packed for the native kernels.
 
     Raises:
-        StartupError: Nothing here computes with that type.
+        StartupError: This machine can't compute with that type.
     """
     if choice == "int8" and not packed:
         raise StartupError(
@@ -138,15 +137,15 @@ def read_family(checkpoint: Checkpoint) -> Family:
     """Reads the family and the dimensions of a checkpoint's model from its config.json.
 
     Raises:
-        StartupError: The model is of no family, has another head than one that generates, or a
-            value is unusable.
+        StartupError: The model is of an unsupported family or has a head that does not generate,
+            or a value is unusable.
     """
     config = Config(checkpoint.directory / "config.json", checkpoint.config)
     model_type = str(checkpoint.config.get("model_type"))
     if model_type not in FAMILIES:
         raise config.error(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
     kind = FAMILIES[model_type]
-    # Checkpoints that were not saved by Transformers may name none.
+    # Checkpoints that were not saved by Transformers may name no architecture.
     named = checkpoint.config.get("architectures") or [kind.architectures[0]]
     if not isinstance(named, list) or not set(map(str, named)) & set(kind.architectures):
         raise config.error(
@@ -157,7 +156,7 @@ def read_family(checkpoint: Checkpoint) -> Family:
 
 
 def unused_tensors(checkpoint: Checkpoint, family: Family) -> list[str]:
-    """Names of tensors that `Family.read_weights` left unread and that carry information."""
+    """Returns the names of tensors that carry information but that no weight was read from."""
     return sorted(name for name in checkpoint.unread if not family.redundant.fullmatch(name))
 
 
@@ -167,16 +166,16 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
     Args:
         name: As requests will call the model.
         directory: A model directory in the Hugging Face layout.
-        dtype: Type to hold the weights in, whatever type the checkpoint has. With the native
-            kernels it is that of matrices alone, and all else is held and computed in float32;
-            otherwise everything has it.
+        dtype: Type to store the weights in, whatever type the checkpoint has. With the native
+            kernels it applies only to matrices, and everything else is stored and computed in
+            float32; otherwise it applies to everything.
         packed: Pack matrices for the native kernels.
 
     Raises:
         StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
-            a configuration is unusable, or the architecture is not known.
+            a configuration is unusable, or the architecture is unknown.
     """
-    # Nothing is drawn where standard error is no terminal.
+    # The progress bar is drawn only on a terminal.
     with tqdm(
         desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
     ) as progress:
@@ -223,11 +222,11 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
 
 
 def weightless_model(spec: ModelSpec) -> Model:
-    """Makes a model to trace and not to run: its weights have shapes, but no values.
+    """Creates a model that can be traced but not run: its weights have shapes but no values.
 
-    Their memory is never written to, so it takes none. The model is for a CPU, and lacks what
-    loading finds out for requests: default options, the size of the encoder, how transcripts are
-    made.
+    Their memory is never written to, so the system never provides it. The model is for a CPU and
+    lacks what only requests need: default options, the size of the encoder, and the settings of
+    transcripts.
     """
     weights = {
         name: variable(name, aligned(tuple(weight.shape), np.dtype(weight.dtype.as_numpy_dtype)))

@@ -25,30 +25,30 @@ from shaperouter_service.models.weights import Role, Weights
 
 # Position 0 is row 2 of the position embeddings.
 POSITION_OFFSET = 2
-# Of PyTorch's `LayerNorm`; no config names another.
+# Default of PyTorch's `LayerNorm`; no config names another.
 LAYER_NORM_EPSILON = 1e-5
-# Before the names of a checkpoint's tensors: saved as `OPTForCausalLM`, and as `OPTModel`.
+# Prefixes of tensor names in checkpoints saved as `OPTForCausalLM` and as `OPTModel`.
 PREFIXES = ("model.decoder.", "decoder.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OPT(Family):
-    """An OPT, by the names of its config.json.
+    """An OPT model; attributes have the names of its config.json.
 
     Attributes:
-        vocab_size: V, token ids.
-        max_position_embeddings: Most tokens of a sequence.
+        vocab_size: V, number of token ids.
+        max_position_embeddings: Maximum number of tokens of a sequence.
         hidden_size: E, width.
-        word_embed_proj_dim: Width of the token embeddings, projected to and from E if it is
-            another; E unless given.
-        num_hidden_layers: L, layers.
-        num_attention_heads: H, attention heads.
+        word_embed_proj_dim: Width of the token embeddings, which are projected to and from E if it
+            differs; E unless given.
+        num_hidden_layers: L, number of layers.
+        num_attention_heads: H, number of attention heads.
         ffn_dim: Width of the feed-forward layer.
-        activation_function: Of the feed-forward layer.
-        do_layer_norm_before: Normalize what goes into attention and feed-forward layer, and the end
-            result; otherwise the sums that come out of them.
-        remove_final_layer_norm: Leave the end result as it is, as checkpoints that were tuned with
-            early versions of Transformers want it; `_remove_final_layer_norm` in config.json.
+        activation_function: Activation of the feed-forward layer.
+        do_layer_norm_before: Normalize the inputs of attention and feed-forward layer, and the
+            final hidden states; otherwise normalize the sums after them.
+        remove_final_layer_norm: Do not normalize the final hidden states, as checkpoints tuned with
+            early versions of Transformers require; `_remove_final_layer_norm` in config.json.
         enable_bias: The layers' projections have biases.
         layer_norm_elementwise_affine: Norms have gains and biases.
         tie_word_embeddings: The output projection is the token embedding.
@@ -80,7 +80,7 @@ class OPT(Family):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        """Reads the dimensions; missing values default as in Transformers."""
         hidden_size = config.value("hidden_size", int, 768)
         dims = cls(
             vocab_size=config.value("vocab_size", int, 50272),
@@ -147,7 +147,7 @@ class OPT(Family):
             )
 
         def read_linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, np.ndarray]]:
-            # Turned to [I, O], of which XLA on CPU computes long prompts a little faster.
+            # Transposed to [I, O], with which XLA on CPU computes long prompts a little faster.
             yield read(f"{name}.weight", outputs, inputs, transposed=True)
             if self.enable_bias:
                 yield read(f"{name}.bias", outputs)
@@ -163,7 +163,7 @@ class OPT(Family):
             shape = (self.vocab_size, embedded)
             yield "lm_head.weight", checkpoint.read("lm_head.weight", shape=shape, dtype=dtype)
         if self._projects_embeddings:
-            # The only ones that never have a bias.
+            # The only linear layers that never have a bias.
             yield read("project_in.weight", width, embedded, transposed=True)
             yield read("project_out.weight", embedded, width, transposed=True)
         for layer in range(self.num_hidden_layers):

@@ -34,38 +34,38 @@ from shaperouter_service.models.layers import (
 from shaperouter_service.models.weights import Role, Weights
 
 GATED = "gated-"
-# The activation that Transformers takes for `gated-gelu`, as the models were trained with it.
+# The activation that Transformers uses for `gated-gelu`; the models were trained with it.
 GATED_GELU = "gelu_new"
-# By which of these names a checkpoint has the embeddings depends on what saved it.
+# Possible names of the embeddings in a checkpoint, depending on the program that saved it.
 EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 HEAD = "lm_head.weight"
-# What the heads of an encoder or decoder add to scores for distances. Only the first layer's is in
-# checkpoints, and all layers use it.
+# Biases that the heads of an encoder or decoder add to scores by distance. Checkpoints store those
+# of the first layer, which all layers use.
 DISTANCE_BIASES = "{}.relative_attention_bias.weight"
 DISTANCE_BIASES_IN_CHECKPOINT = "{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
 class T5(EncoderDecoder):
-    """A T5, by the names of its config.json.
+    """A T5 model; attributes have the names of its config.json.
 
     Attributes:
-        vocab_size: V, token ids.
-        n_positions: Most tokens of a source, and of a decoder's prompt and generation together. Any
-            number will do for T5, whose positions are relative: it is what a model was trained for.
+        vocab_size: V, number of token ids.
+        n_positions: Maximum number of tokens of a source, and of a decoder's prompt and generation
+            together. T5's positions are relative, so this is only the length it was trained for.
         d_model: E, width.
         d_kv: D, size of a head; H * D need not be E.
         d_ff: Width of the feed-forward layer.
-        num_layers: Layers of the encoder.
-        num_decoder_layers: L, layers of the decoder; as many unless given.
-        num_heads: H, attention heads.
-        relative_attention_num_buckets: Biases that each head has for the distances of tokens.
-        relative_attention_max_distance: Distance from which on all share one.
+        num_layers: Number of layers of the encoder.
+        num_decoder_layers: L, number of layers of the decoder; the encoder's unless given.
+        num_heads: H, number of attention heads.
+        relative_attention_num_buckets: Number of biases of each head for distances between tokens.
+        relative_attention_max_distance: Distance from which all tokens share one bias.
         layer_norm_epsilon: Added to mean squares.
         dense_act_fn: Activation of the feed-forward layer.
         is_gated_act: The feed-forward layer has a gate, as since version 1.1.
         scale_decoder_outputs: Hidden states are divided by the root of E before the output
-            projection, as in version 1.0, where that is the token embedding.
+            projection, as in version 1.0, where the projection is the token embedding.
     """
 
     vocab_size: int
@@ -89,7 +89,7 @@ class T5(EncoderDecoder):
         "T5Model",
         "T5WithLMHeadModel",
     )
-    # The second is in the original checkpoints: no attention to a source has had biases since.
+    # The second tensor is in the original checkpoints; attention to a source does not use it.
     redundant = re.compile(
         "|".join(map(re.escape, EMBEDDINGS))
         + r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
@@ -102,7 +102,7 @@ class T5(EncoderDecoder):
         HEAD: Role.VOCABULARY,
         **dict.fromkeys(map(DISTANCE_BIASES.format, ("encoder", "decoder")), Role.UNPACKED),
     }
-    # What a config leaves out, as in Transformers.
+    # Defaults of missing config values, as in Transformers.
     _defaults: ClassVar[dict[str, Any]] = {
         "vocab_size": 32128,
         "d_ff": 2048,
@@ -113,7 +113,7 @@ class T5(EncoderDecoder):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        """Reads the dimensions; missing values default as in Transformers."""
         defaults = cls._defaults
         num_layers = config.value("num_layers", int, defaults["num_layers"])
         feed_forward = config.choice(
@@ -139,7 +139,7 @@ class T5(EncoderDecoder):
                 "relative_attention_max_distance", int, 128
             ),
             layer_norm_epsilon=config.value("layer_norm_epsilon", float, 1e-6),
-            # Saved beside what they follow from, and what counts then.
+            # Derived from `feed_forward_proj`, but the saved values take precedence.
             dense_act_fn=config.choice("dense_act_fn", activation, ACTIVATIONS),
             is_gated_act=config.value("is_gated_act", bool, is_gated),
             scale_decoder_outputs=cls._scales_outputs(config),
@@ -157,8 +157,8 @@ class T5(EncoderDecoder):
 
     @classmethod
     def _scales_outputs(cls, config: Config) -> bool:
-        # The word for it that Transformers writes since version 5; before, it followed from the
-        # other. What is tied, the tensors tell.
+        # Transformers writes `scale_decoder_outputs` since version 5; before, it followed from
+        # `tie_word_embeddings`. The tensors show whether the embeddings are tied.
         tied = config.value("tie_word_embeddings", bool, True)
         return config.value("scale_decoder_outputs", bool, tied)
 
@@ -195,7 +195,7 @@ class T5(EncoderDecoder):
             return name, checkpoint.read(name, shape=shape, dtype=dtype, transposed=transposed)
 
         def read_attention(name: str) -> Iterator[tuple[str, np.ndarray]]:
-            # Turned to [I, O], of which XLA on CPU computes long prompts a little faster.
+            # Transposed to [I, O], with which XLA on CPU computes long prompts a little faster.
             for part in "qkv":
                 yield read(f"{name}.{part}.weight", heads, width, transposed=True)
             yield read(f"{name}.o.weight", width, heads, transposed=True)
@@ -294,7 +294,7 @@ class T5(EncoderDecoder):
     def _projected(
         self, weights: Weights, layer: str, name: str, parts: str, x: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Normalizes, and projects to queries, keys or values: [R, H, P, D] each."""
+        """Normalizes `x` and projects it to queries, keys or values: [R, H, P, D] each."""
         normed = self._norm(weights, f"{layer}.layer_norm", x)
         return [
             split_heads(linear(weights, f"{layer}.{name}.{part}", normed), self.num_heads)
@@ -317,9 +317,9 @@ class T5(EncoderDecoder):
     def _bias(
         self, weights: Weights, stack: str, ahead: tf.Tensor, *, bidirectional: bool
     ) -> tf.Tensor:
-        """[R, H, P, T], what is added to scores, by how far keys are ahead of queries: [R, P, T].
+        """Returns the biases [R, H, P, T] for distances [R, P, T] of keys ahead of queries.
 
-        All layers of a stack have the first one's.
+        All layers of a stack share the biases of the first layer.
         """
         buckets = position_buckets(
             self.relative_attention_num_buckets,
@@ -328,14 +328,14 @@ class T5(EncoderDecoder):
         )
         farthest = self.relative_attention_max_distance
         biases = weights[DISTANCE_BIASES.format(stack)]
-        # Looked up twice, so that what is as large as the scores is looked up in one small table.
+        # Two look-ups, so that the one as large as the scores reads one small table.
         by_distance = tf.gather(tf.cast(biases, tf.float32), buckets)
         distance = tf.clip_by_value(ahead, -farthest, farthest) + farthest
         return tf.transpose(tf.gather(by_distance, distance), [0, 3, 1, 2])
 
 
 class MT5(T5):
-    """An mT5, by the names of its config.json: a T5 1.1 with a vocabulary of many languages."""
+    """An mT5 model: a T5 1.1 with a vocabulary of many languages."""
 
     name = "mt5"
     architectures = ("MT5ForConditionalGeneration", "MT5Model")
@@ -354,11 +354,12 @@ class MT5(T5):
 
 
 def position_buckets(buckets: int, max_distance: int, *, bidirectional: bool) -> np.ndarray:
-    """The bucket of each distance from -`max_distance` to `max_distance` of a key from its query.
+    """Returns the bucket of each distance of a key from its query, within `max_distance`.
 
-    Half of the buckets are for one distance each, and the others for ranges that grow with the
-    distance, up to `max_distance`. Bidirectional attention has half of all for keys that follow;
-    else those, which no query sees, have that of the query itself.
+    The distances run from -`max_distance` to `max_distance`. Half of the buckets hold one distance
+    each; the others hold ranges that grow with the distance, up to `max_distance`. In bidirectional
+    attention, half of all buckets are for keys after the query. Otherwise no query sees such keys,
+    and they share the bucket of the query itself.
     """
     ahead = np.arange(-max_distance, max_distance + 1)
     offset = np.zeros_like(ahead)
@@ -369,7 +370,7 @@ def position_buckets(buckets: int, max_distance: int, *, bidirectional: bool) ->
     else:
         distance = np.maximum(-ahead, 0)
     exact = buckets // 2
-    # In single precision and this order, as in Transformers, whatever that rounds.
+    # In single precision and in this order, to round as Transformers does.
     octaves = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
     ranges = octaves / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
     far = np.minimum(exact + ranges.astype(np.int64), buckets - 1)

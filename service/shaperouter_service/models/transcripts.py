@@ -1,6 +1,7 @@
-"""How a checkpoint makes transcripts: its special tokens, their rules, and heads that align.
+"""A checkpoint's settings for transcripts: special tokens, their rules and alignment heads.
 
-They are in generation_config.json, as Transformers writes it since there is timestamps' alignment.
+They are read from generation_config.json, as Transformers writes it since it supports word
+timestamps.
 """
 
 import re
@@ -15,7 +16,7 @@ from shaperouter_service.models.defaults import read_decoder_start
 from shaperouter_service.models.whisper import FRAMES_PER_PLACE, Whisper
 from shaperouter_service.speech.transcription import Task, TranscriptSettings, TranscriptTokens
 
-# Of a checkpoint that does not say: a second, in steps of a timestamp.
+# Default if a checkpoint names none: one second, in timestamp steps.
 MAX_INITIAL_TIMESTAMP = 50
 
 _LANGUAGE = re.compile(r"<\|(\w+)\|>")
@@ -26,8 +27,8 @@ class Transcripts:
     """How a model makes transcripts.
 
     Attributes:
-        settings: How it is asked for them.
-        alignment_heads: Layers and heads of the decoder that attend to what is being said.
+        settings: Tokens and limits of its transcripts.
+        alignment_heads: Layers and heads of the decoder that attend to the words being spoken.
     """
 
     settings: TranscriptSettings
@@ -38,8 +39,8 @@ def read_transcripts(checkpoint: Checkpoint, family: Whisper) -> Transcripts:
     """Reads how a checkpoint makes transcripts.
 
     Raises:
-        StartupError: The file is missing, or lacks what there is no default for, or a value of it
-            is unusable.
+        StartupError: The file is missing, lacks a value that has no default, or has an unusable
+            value.
     """
     path = checkpoint.directory / "generation_config.json"
     config = Config(path, checkpoint.generation_config or {})
@@ -49,7 +50,7 @@ def read_transcripts(checkpoint: Checkpoint, family: Whisper) -> Transcripts:
             "must have no_timestamps_token_id for transcripts; checkpoints saved before word "
             "timestamps existed lack it, so take a newer generation_config.json"
         )
-    # The special tokens stand in one order in all vocabularies.
+    # All vocabularies have the special tokens in the same order.
     no_timestamps = config.number("no_timestamps_token_id", int, 0, at_least=3, at_most=last - 1)
     end = config.number("eos_token_id", int, family.default_eos_token_id, at_least=1, at_most=last)
     tokens = TranscriptTokens(
@@ -121,7 +122,7 @@ def _alignment_heads(config: Config, family: Whisper) -> Sequence[tuple[int, int
     layers, heads = family.decoder_layers, family.decoder_attention_heads
     given: Any = config.values.get("alignment_heads")
     if given is None:
-        # As in openai/whisper: all of the upper layers.
+        # As in openai/whisper: all heads of the upper half of the layers.
         return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
     right = isinstance(given, list) and all(
         isinstance(pair, list)

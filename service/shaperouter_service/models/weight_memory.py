@@ -11,15 +11,15 @@ from shaperouter_service.models.weights import Role, Weights
 
 
 class WeightMemory:
-    """Weights on their way into memory, added one at a time.
+    """Collects the weights of a model in memory, one at a time.
 
-    A weight that is packed or stacked is written straight to its final place, so loading takes
+    A packed or stacked weight is written directly to its final place, so loading takes
     little more memory than the result.
 
     Attributes:
-        parameters: Numbers of all weights together.
-        packed: As of `Weights`.
-        variables: What holds the weights, by name; complete after `finish`.
+        parameters: Number of parameters added so far.
+        packed: The same as in `Weights`.
+        variables: Variables of the weights, by name; complete after `finish`.
         sizes: Bytes of each variable.
     """
 
@@ -27,9 +27,9 @@ class WeightMemory:
         """Prepares for the weights of a family.
 
         Args:
-            family: Of the model.
+            family: Family of the model.
             packed_dtype: Type to pack matrices in for the native kernels, which also stacks the
-                weights of layers; None does neither.
+                weights of layers; if None, nothing is packed or stacked.
         """
         self._family = family
         self._dtype = None if packed_dtype is None else np.dtype(packed_dtype.as_numpy_dtype)
@@ -43,7 +43,7 @@ class WeightMemory:
         self.sizes: dict[str, int] = {}
 
     def add(self, name: str, array: np.ndarray) -> None:
-        """Holds a weight; takes over the memory of one that is neither packed nor stacked."""
+        """Adds a weight; the memory of one that is neither packed nor stacked is used directly."""
         self.parameters += array.size
         if self._dtype is None:
             self._hold(name, array)
@@ -54,7 +54,7 @@ class WeightMemory:
             stack, layer = found[1], int(found[2])
             name, layers = f"{stack}.{found[3]}", self._family.stacks[stack]
         if array.ndim == 2 and role is not Role.UNPACKED:
-            # Embeddings have no other copy: their rows are looked up in panels.
+            # Embeddings have no second copy: their rows are looked up in the panels.
             matrix = array.T if role is Role.VOCABULARY else array
             if name not in self._panels:
                 self._panels[name] = Panels.empty(matrix.shape, self._dtype, layers)
@@ -68,7 +68,7 @@ class WeightMemory:
             self._arrays[name][layer] = array
 
     def finish(self) -> None:
-        """Makes variables of what was packed or stacked, after the last weight was added."""
+        """Creates the variables of packed and stacked weights; call it after the last `add`."""
         for name, array in self._arrays.items():
             self._hold(name, array)
         for name, panels in self._panels.items():
@@ -83,12 +83,12 @@ class WeightMemory:
 
 
 def variable(name: str, array: np.ndarray) -> tf.Variable:
-    """Makes a variable that takes over the array's memory, where the device is the CPU.
+    """Creates a variable that uses the array's memory if the device is the CPU.
 
-    `tf.Variable(array)` would copy it, and for a moment hold it three times.
+    `tf.Variable(array)` would copy the array, and briefly hold it three times.
     """
     array = as_aligned(array)
-    # NumPy's DLPack knows no bfloat16: its bits travel as integers.
+    # NumPy's DLPack does not support bfloat16, so its bits are passed as integers.
     is_bfloat16 = array.dtype == tf.bfloat16.as_numpy_dtype
     tensor = tf.experimental.dlpack.from_dlpack(
         (array.view(np.uint16) if is_bfloat16 else array).__dlpack__()

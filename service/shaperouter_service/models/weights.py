@@ -1,4 +1,4 @@
-"""A model's weights, and the device that computes with them."""
+"""A model's weights and the device that computes with them."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum, auto
@@ -8,26 +8,26 @@ import tensorflow as tf
 
 
 class DeviceKind(StrEnum):
-    """What graphs are compiled for."""
+    """The kind of device that graphs are compiled for."""
 
     CPU = "CPU"
     GPU = "GPU"
 
     @classmethod
     def present(cls) -> "DeviceKind":
-        """A GPU if TensorFlow sees one."""
+        """Returns GPU if TensorFlow sees one, and CPU otherwise."""
         return cls.GPU if tf.config.list_physical_devices("GPU") else cls.CPU
 
 
 class Role(Enum):
-    """What layers do with a matrix, which decides how it can be held."""
+    """The use of a matrix in layers, which decides how it can be stored."""
 
     # Rows are multiplied by it, [I, O]: `layers.linear`.
     LINEAR = auto()
     # Rows are multiplied by its transpose, [V, E], or its rows are looked up:
     # `layers.output_logits`, `layers.embedding`.
     VOCABULARY = auto()
-    # Anything else, in TensorFlow's own operations.
+    # Any other use, by TensorFlow's own operations.
     UNPACKED = auto()
 
 
@@ -35,10 +35,10 @@ class PackedMatrix(NamedTuple):
     """A matrix in the layout of the native kernels.
 
     Attributes:
-        panels: The matrix, or the stack that has it.
-        shape: [I, O], of the matrix.
+        panels: The matrix, or the stack that contains it.
+        shape: [I, O], the shape of the matrix.
         layer: int32, its index in the stack; None outside a stack.
-        scales: [O] float32, factors of the columns; None where there are none.
+        scales: [O] float32, factors of the columns; None if it has none.
     """
 
     panels: tf.Tensor
@@ -50,13 +50,13 @@ class PackedMatrix(NamedTuple):
 class Weights(Mapping[str, Any]):
     """The weights of a model, or those of one of its layers, by name.
 
-    With the native kernels, weights of layers are stacked: a layer's weight `h.7.ln_1.bias` is the
-    eighth of the stack `h.ln_1.bias`. Otherwise each layer has its own tensors.
+    With the native kernels, weights of layers are stacked: `h.7.ln_1.bias` is the eighth of the
+    stack `h.ln_1.bias`. Otherwise each layer has its own tensors.
 
     Attributes:
-        device: The device that holds them. Layers compute a product in the way that is fast there.
+        device: The device that holds them. Layers compute products in the way that is fast there.
         packed: Shapes [I, O] of the matrices that are packed for the native kernels, by the names
-            of the packed tensors. The scales of such a weight, if it has any, have its name and
+            of the packed tensors. The scales of such a weight, if any, have its name followed by
             `SCALES`.
     """
 
@@ -68,11 +68,11 @@ class Weights(Mapping[str, Any]):
         device: DeviceKind,
         packed: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """Holds variables or tensors."""
+        """Wraps variables or tensors."""
         self._tensors = tensors
         self.device = device
         self.packed: Mapping[str, tuple[int, int]] = packed or {}
-        # Those of a layer have names that begin with this, and this index in their stacks.
+        # For the weights of one layer: the prefix of their names, and their index in the stacks.
         self._prefix = ""
         self._layer: tf.Tensor | None = None
 
@@ -82,16 +82,16 @@ class Weights(Mapping[str, Any]):
         return bool(self.packed)
 
     def read(self) -> "Weights":
-        """In a graph: the variables' values, read once wherever they are used then."""
+        """Returns the variables' values; called in a graph, which then reads each only once."""
         values = {name: variable.read_value() for name, variable in self._tensors.items()}
         return Weights(values, self.device, self.packed)
 
     def layer(self, stack: str, index: int | tf.Tensor) -> "Weights":
-        """The weights of one layer, by their names within it.
+        """Returns the weights of one layer, by their names within the layer.
 
         Args:
-            stack: What their names begin with, such as `h`.
-            index: Of the layer; a tensor only where weights are stacked.
+            stack: Prefix of their names, such as `h`.
+            index: Index of the layer; a tensor only if weights are stacked.
         """
         of_layer = Weights(self._tensors, self.device, self.packed)
         if self.is_packed:
@@ -101,11 +101,11 @@ class Weights(Mapping[str, Any]):
         return of_layer
 
     def packed_matrix(self, name: str) -> PackedMatrix | None:
-        """A matrix that the native kernels multiply by; None if XLA does."""
+        """Returns a matrix for the native kernels; None if XLA multiplies by it."""
         whole = self._prefix + name
         if whole not in self.packed:
             return None
-        # A stack is handed over whole: to take a matrix from it would copy the matrix.
+        # A stack is passed whole: slicing a matrix out of it would copy the matrix.
         return PackedMatrix(
             self._tensors[whole], self.packed[whole], self._layer, self.get(name + self.SCALES)
         )

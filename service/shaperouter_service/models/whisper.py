@@ -37,14 +37,14 @@ from shaperouter_service.speech.audio.spectrum import (
     SAMPLES_BEFORE,
 )
 
-# Of PyTorch's `LayerNorm`; no config names another.
+# Default of PyTorch's `LayerNorm`; no config names another.
 LAYER_NORM_EPSILON = 1e-5
-# Inputs of a convolution; and frames that the second one turns into a position.
+# Width of a convolution, and frames that the second convolution merges into one position.
 KERNEL = 3
 FRAMES_PER_PLACE = 2
-# Of the filters of a spectrum; more would have bands without any.
+# Maximum number of mel bands; with more, some bands would contain no bin of the spectrum.
 MOST_MEL_BANDS = FRAME_SAMPLES // 2
-# Before the names of a checkpoint's tensors: saved as `WhisperForConditionalGeneration`, and as
+# Prefixes of tensor names in checkpoints saved as `WhisperForConditionalGeneration` and as
 # `WhisperModel`.
 PREFIXES = ("model.", "")
 EMBEDDINGS = "decoder.embed_tokens.weight"
@@ -53,21 +53,21 @@ HEAD = "proj_out.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class Whisper(EncoderDecoder):
-    """A Whisper, by the names of its config.json.
+    """A Whisper model; attributes have the names of its config.json.
 
     Attributes:
-        vocab_size: V, token ids.
-        num_mel_bins: M, bands of the spectrogram.
+        vocab_size: V, number of token ids.
+        num_mel_bins: M, number of mel bands of the spectrogram.
         d_model: E, width.
-        encoder_layers: Layers of the encoder.
-        encoder_attention_heads: Its heads.
-        encoder_ffn_dim: Width of its feed-forward layer.
-        decoder_layers: L, layers of the decoder.
-        decoder_attention_heads: H, its heads.
-        decoder_ffn_dim: Width of its feed-forward layer.
-        activation_function: Of the convolutions and feed-forward layers.
+        encoder_layers: Number of layers of the encoder.
+        encoder_attention_heads: Number of attention heads of the encoder.
+        encoder_ffn_dim: Width of the encoder's feed-forward layer.
+        decoder_layers: L, number of layers of the decoder.
+        decoder_attention_heads: H, number of attention heads of the decoder.
+        decoder_ffn_dim: Width of the decoder's feed-forward layer.
+        activation_function: Activation of the convolutions and feed-forward layers.
         max_source_positions: S, positions of an encoded window: two frames each.
-        max_target_positions: Most tokens of a transcript, prompt and all.
+        max_target_positions: Maximum number of tokens of a transcript, including the prompt.
         tie_word_embeddings: The output projection is the token embedding.
     """
 
@@ -98,12 +98,12 @@ class Whisper(EncoderDecoder):
     }
     has_whole_source = True
     has_transcript = True
-    # Prompts begin with what was said before.
+    # Prompts begin with the text of earlier windows.
     prompt_piece = 32
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads the dimensions; values a config leaves out are those of Transformers."""
+        """Reads the dimensions; missing values default as in Transformers."""
         dims = cls(
             vocab_size=config.value("vocab_size", int, 51865),
             num_mel_bins=config.number("num_mel_bins", int, 80, at_least=1, at_most=MOST_MEL_BANDS),
@@ -138,7 +138,7 @@ class Whisper(EncoderDecoder):
 
     @property
     def window_samples(self) -> int:
-        """Samples of a window, at 16 kHz: 30 s of all published models."""
+        """Samples of a window at 16 kHz; 30 s for all published models."""
         return self.max_source_positions * FRAMES_PER_PLACE * HOP_SAMPLES
 
     @property
@@ -173,13 +173,13 @@ class Whisper(EncoderDecoder):
         def read_linear(
             name: str, inputs: int, outputs: int, *, bias: bool = True
         ) -> Iterator[tuple[str, np.ndarray]]:
-            # Turned to [I, O], of which XLA on CPU computes long inputs a little faster.
+            # Transposed to [I, O], with which XLA on CPU computes long inputs a little faster.
             yield read(f"{name}.weight", outputs, inputs, transposed=True)
             if bias:
                 yield read(f"{name}.bias", outputs)
 
         def read_convolution(name: str, inputs: int) -> Iterator[tuple[str, np.ndarray]]:
-            # From [O, I, KERNEL] to what `linear` takes, of inputs side by side.
+            # From [O, I, KERNEL] to [KERNEL * I, O], which `linear` multiplies adjacent inputs by.
             _, weight = read(f"{name}.weight", width, inputs, KERNEL, transposed=True)
             yield f"{name}.weight", weight.reshape([KERNEL * inputs, width])
             yield read(f"{name}.bias", width)
@@ -252,7 +252,7 @@ class Whisper(EncoderDecoder):
 
         Args:
             weights: As named by `read_weights`.
-            source: As `source_spec` says: of each row what `audio.spectrum.source` makes.
+            source: Shaped as `source_spec` says; each row is made by `audio.spectrum.source`.
 
         Returns:
             Hidden states after the last norm, [R, S, E], of the weights' type.
@@ -319,7 +319,7 @@ def _convolution(
 ) -> tf.Tensor:
     """Convolves [R, F, I] along F, padded by one at both ends, and activates: [R, F / stride, O].
 
-    As a product of matrices, which XLA computes faster than a convolution on a CPU.
+    It uses a matrix product, which XLA computes faster than a convolution on a CPU.
     """
     count = x.shape[1] // stride
     padded = tf.pad(x, [[0, 0], [1, 1], [0, 0]])

@@ -1,6 +1,6 @@
-"""Whisper's input: log-mel spectrograms, as in Transformers' `WhisperFeatureExtractor`.
+"""Log-mel spectrograms for Whisper, as in Transformers' `WhisperFeatureExtractor`.
 
-Letters of shapes: R rows, F frames of a window, M mel bands.
+Letters in shapes: R rows, F frames of a window, M mel bands.
 """
 
 import numpy as np
