@@ -10,8 +10,8 @@ Commands, run from anywhere::
     python tests/goldens/make_goldens.py all               # 1., then 2. for each tiny checkpoint
     python tests/goldens/make_goldens.py add DIRECTORY     # only the cases with new names
 
-A directory with a tokenizer gets text prompts, one without gets random token ids. What the cases
-are, and why they can be compared with, is in the modules of ``reference``.
+A directory with a tokenizer gets text prompts; one without gets random token ids. The modules of
+``reference`` define the cases and explain why they are safe to compare with.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GOLDENS = Path(__file__).resolve().parent
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one of the commands; the exit status is 1 if a golden is not worth having."""
+    """Run one of the commands; the exit status is 1 if a golden would not be useful."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("checkpoints", help="draw the tiny checkpoints anew")

@@ -1,4 +1,4 @@
-"""What makes the golden files, one concern a module.
+"""Code that makes the golden files, one concern per module.
 
 ``checkpoints`` draws the tiny checkpoints; ``model`` runs the reference and says whether a result
 is safe to compare with; ``greedy``, ``options`` and ``distributions`` choose the cases of one kind

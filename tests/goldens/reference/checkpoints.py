@@ -1,4 +1,4 @@
-"""The tiny checkpoints: random weights in the shape of GPT-2 and of OPT, and their quirks."""
+"""Tiny checkpoints: random weights in the shapes of the supported models, with their quirks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ class TinyCheckpoint:
 
     Attributes:
         name: Folder under ``tests/goldens``, and name of the JSON beside it.
-        seed: Of the weights. Changed by hand until the checks of the script pass.
-        config: What differs from the defaults of the model's configuration.
-        eos_token_ids: Written to ``generation_config.json``; ``config.json`` has the first alone.
+        seed: Seed of the weights, changed by hand until the checks of the script pass.
+        config: Differences from the defaults of the model's configuration.
+        eos_token_ids: Written to ``generation_config.json``; ``config.json`` has only the first.
         eos_gains: A factor on each end token's output row, which sets how often it wins.
-        option_cases: Which recipes of ``options`` it takes: all, or every fourth.
+        option_cases: Recipes of ``options`` that it uses: all, or every fourth.
         model: The reference's class.
-        dtype: Of the weights on disk; the reference computes in float32 whatever it is.
+        dtype: Type of the weights on disk; the reference computes in float32 in any case.
         base_model: Save it without its head, as the class whose keys lack the first prefix; GPT-2
             with the buffers that old versions of Transformers kept beside the weights.
-        own_head: Write it as T5 1.1 is: with a head that is not the embedding, which the reference
-            ties in new models, and keeps apart where a checkpoint has both.
-        output_gain: A factor on the gain of the last norm, where scaled outputs would all be alike.
+        own_head: Write it as T5 1.1 is: with a head separate from the embedding. The reference ties
+            them in new models, and keeps them apart if a checkpoint has both.
+        output_gain: A factor on the gain of the last norm, for models whose scaled outputs would
+            all be alike.
         max_shard_size: Above it the weights are split into several files with an index.
     """
 
@@ -256,10 +257,10 @@ LAYER_NORMS = (".ln_", "layer_norm.")
 
 
 def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
-    """Fill ``model`` with random weights, spread so far that its greedy output is not monotonous.
+    """Fill ``model`` with random weights, spread enough that its greedy output varies.
 
     Biases and the gains of the layer norms are drawn as well: a freshly initialised model has
-    zeros and ones there, with which an implementation that forgets them would still be right.
+    zeros and ones there, which would hide an implementation that forgets them.
     """
     rng = np.random.default_rng(checkpoint.seed)
     for name, parameter in sorted(model.named_parameters()):

@@ -61,15 +61,15 @@ def probability_records(reference: Reference, seed: int) -> Iterator[dict[str, A
 
 @dataclasses.dataclass(frozen=True)
 class SamplingRecipe:
-    """What a case of sampling must be like.
+    """Requirements of a sampling case.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         prompt: Tokens of the prompt.
-        options: All but what the prompt decides.
-        idle: Those of ``options`` that change nothing, since another filter is tighter. ``top_p``
+        options: All options except those that depend on the prompt.
+        idle: Members of ``options`` without effect, since another filter is tighter. ``top_p``
             and ``min_p`` cut one ranking, so either cuts deeper.
-        biased: Whether to ban and to bias some of the likeliest tokens, too.
+        biased: Whether to also ban and bias some of the likeliest tokens.
     """
 
     name: str
@@ -149,7 +149,7 @@ MIN_KEPT = 3
 def distribution(
     reference: Reference, prompt: list[int], options: Options, noise: float = 0.0
 ) -> torch.Tensor:
-    """What ``options`` sample the token after ``prompt`` from, in float64. [V]."""
+    """The float64 distribution that ``options`` sample the token after ``prompt`` from. [V]."""
     options = {"top_k": DEFAULT_TOP_K, **options, "do_sample": True, "max_new_tokens": 1}
     generation = reference.generate(prompt, options, exact=True, noise=noise)
     return generation.processed[0, 0].softmax(-1)
@@ -175,7 +175,7 @@ def removes_surely(
 def sampling_options(
     reference: Reference, recipe: SamplingRecipe, prompt: list[int], seed: tuple[int, ...]
 ) -> Options:
-    """The options of ``recipe``, with bans and biases if it has such."""
+    """The options of ``recipe``, with its bans and biases if it has any."""
     options = recipe.options
     if not recipe.biased:
         return options
@@ -219,7 +219,7 @@ def each_option_changes(
 def sampling_records(
     reference: Reference, seed: int, known: Collection[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The next token's distribution with some options of sampling, zero where it is removed.
+    """The next token's distribution under sampling options, zero for removed tokens.
 
     Cases of ``known`` names are left out.
     """
@@ -258,7 +258,7 @@ TOP_LOGPROBS = 5
 
 
 def logprob_records(reference: Reference, seed: int) -> Iterator[dict[str, Any]]:
-    """What the model itself thinks of the tokens that a penalty made it choose."""
+    """The model's own log-probabilities of tokens that a penalty made it choose."""
     for index, (name, length, penalty) in enumerate(LOGPROB_CASES):
         options: Options = {
             "max_new_tokens": LOGPROB_NEW_TOKENS,

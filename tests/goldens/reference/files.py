@@ -33,7 +33,7 @@ SMALL_SCORE = 1e-3
 
 
 def rounded_down(margin: float) -> float:
-    """A margin for the file, so that no reader over-trusts it."""
+    """A margin for the file, rounded down so that it is never overstated."""
     return math.floor(margin * 1e4) / 1e4
 
 
@@ -45,7 +45,7 @@ def rounded(score: float) -> float:
 
 
 def case_record(name: str, case: Continuation) -> dict[str, Any]:
-    """What the JSON holds of a greedy case."""
+    """The JSON record of a greedy case."""
     decoder = {"decoder_token_ids": case.decoder_prompt} if case.decoder_prompt else {}
     return {
         "name": name,
@@ -61,7 +61,7 @@ def case_record(name: str, case: Continuation) -> dict[str, Any]:
 def option_case_record(
     case: OptionCase, text: str = "", tokenizer: PreTrainedTokenizerBase | None = None
 ) -> dict[str, Any]:
-    """What the JSON holds of a case with options; with a tokenizer also its texts."""
+    """The JSON record of a case with options; includes its texts if there is a tokenizer."""
     generation = case.generation
     sequences: list[dict[str, Any]] = [
         {"token_ids": token_ids, "finish_reason": reason}
@@ -110,7 +110,7 @@ def repository_path(path: Path) -> str:
 
 
 def add(directory: Path, path: Path) -> None:
-    """Add to the goldens in ``path`` the cases of recipes that are not there; the others stay."""
+    """Add the missing cases to the goldens in ``path``; existing cases stay."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     reference, seed = Reference.of(directory), document["seed"]
     share = {checkpoint.name: checkpoint.option_cases for checkpoint in TINY_CHECKPOINTS}

@@ -84,7 +84,7 @@ def random_cases(reference: Reference, seed: int) -> Iterator[tuple[str, Continu
 
 
 def source_cases(reference: SourceReference, seed: int) -> Iterator[tuple[str, Continuation]]:
-    """The same for a model with an encoder: sources, and then decoder's prompts, of all lengths."""
+    """Cases of a model with an encoder: sources, and then decoder prompts, of all lengths."""
     max_length = reference.max_length
     lengths = sorted({n for n in PROMPT_LENGTHS if n < max_length} | {max_length - 1, max_length})
     for index, length in enumerate(lengths):
@@ -162,9 +162,9 @@ def cut_to_length(tokenizer: PreTrainedTokenizerBase, text: str, length: int) ->
 def safe_text_continuation(
     reference: Reference, prompt: list[int], limit: int
 ) -> Continuation | None:
-    """The continuation with the largest limit up to ``limit`` that is safe, if any is.
+    """The safe continuation with the largest limit up to ``limit``, if there is one.
 
-    A random prompt can be drawn again; a text is chosen for what it is, so its limit gives way.
+    A random prompt can be drawn again, but a text is given, so its limit is reduced instead.
     """
     for shorter in range(limit, 0, -1):
         try:

@@ -1,8 +1,8 @@
 """The reference: Transformers' ``generate`` on a checkpoint, in float32 and in float64.
 
-A golden is only worth comparing with if rounding cannot change it. ``safely`` says so of any
-options: float32 and float64 must give the same tokens, and so must float64 with noise that is
-far above what float32 rounds. All numbers that are written come from the float64 run, so they do
+A golden is useful only if rounding cannot change it. ``safely`` checks this for any options:
+float32 and float64 must give the same tokens, and so must float64 with noise far above the rounding
+errors of float32. All numbers that are written come from the float64 run, so they do
 not depend on the machine.
 """
 
@@ -72,13 +72,13 @@ NEUTRAL: dict[str, Any] = {
 
 
 class GoldenError(Exception):
-    """A golden that would not be worth having; the message says which and why."""
+    """A golden that would not be useful; the message says which one and why."""
 
 
 class Float64(TorchFunctionMode):
-    """Within it, what asks for float32 gets float64: ``generate`` does so for all its scores.
+    """Context in which requests for float32 give float64: ``generate`` casts its scores to float32.
 
-    It asks by name and by default, so the default changes, too.
+    It requests float32 by name and by default, so the default changes, too.
     """
 
     def __enter__(self) -> Self:
@@ -106,17 +106,17 @@ class Float64(TorchFunctionMode):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """What the reference generates greedily after one prompt.
+    """The reference's greedy output after one prompt.
 
     Attributes:
         prompt: Token ids of the prompt, or of the source if the model has an encoder.
-        decoder_prompt: Token ids of the decoder's prompt, after its start; else none.
-        max_new_tokens: The limit that was asked for.
+        decoder_prompt: Token ids of the decoder's prompt, after its start token; empty otherwise.
+        max_new_tokens: The requested limit.
         token_ids: The new tokens only, with the end token if one ended it.
-        finish_reason: ``eos``, also if that came at the very limit, else ``length``.
-        margin: The best logit less the second best in float64, of the step where that is smallest.
-        logit_error: The largest difference of a logit in float32 from the same in float64.
-        length: Tokens that the new ones continue, and these.
+        finish_reason: ``eos``, even if it came exactly at the limit, else ``length``.
+        margin: The smallest lead of the best logit over the second best at any step, in float64.
+        logit_error: The largest difference between a logit in float32 and in float64.
+        length: Number of tokens, prompt and new ones together.
     """
 
     prompt: list[int]
@@ -131,13 +131,13 @@ class Continuation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What the reference generates with some options.
+    """The reference's output with some options.
 
     Attributes:
-        token_ids: Of each sequence the new tokens, with the end token and without padding.
-        finish_reasons: Of each sequence ``eos`` if its last token is an end token, ``stop`` if its
-            text has a stop string, else ``length``.
-        scores: Of each sequence, with beam search; else none.
+        token_ids: New tokens of each sequence, with the end token and without padding.
+        finish_reasons: For each sequence, ``eos`` if its last token is an end token, ``stop`` if
+            its text has a stop string, else ``length``.
+        scores: Score of each sequence with beam search; otherwise empty.
         raw: Logits of the model at each step. [steps, R, V], R one or the number of beams.
         processed: The same after all processors; with beam search log-probabilities.
     """
@@ -192,7 +192,7 @@ class Reference:
         return prompt
 
     def inputs(self, prompt: list[int], options: Options) -> dict[str, torch.Tensor]:
-        """What the model is called with."""
+        """Inputs of a call of the model."""
         del options
         input_ids = torch.tensor([prompt])
         return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
@@ -318,7 +318,7 @@ class Reference:
 
 
 class SourceReference(Reference):
-    """One with an encoder: what is called a prompt elsewhere is its source.
+    """A checkpoint with an encoder: its source takes the role of the prompt.
 
     The option ``decoder_token_ids`` is the decoder's prompt, after the token that it starts with.
     """
@@ -349,7 +349,7 @@ class SourceReference(Reference):
 
 @contextlib.contextmanager
 def noisy_logits(model: PreTrainedModel, noise: float) -> Iterator[None]:
-    """Within it, ``model`` adds up to ``noise`` to each logit, or takes it away."""
+    """Context in which ``model`` adds noise between ``-noise`` and ``noise`` to each logit."""
 
     def add(_module: Any, _inputs: Any, logits: torch.Tensor) -> torch.Tensor:
         return logits + noise * (2.0 * torch.rand_like(logits) - 1.0)
@@ -377,7 +377,7 @@ def is_diverse(token_ids: list[int]) -> bool:
 
 
 def float32_error(rough: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error of ``rough``, leaving out what is banned; infinite if other steps ran."""
+    """The largest error of ``rough``, except for banned tokens; infinite if the steps differ."""
     if rough.shape != exact.shape:
         return math.inf
     finite = exact.isfinite()
@@ -389,7 +389,7 @@ def float32_error(rough: torch.Tensor, exact: torch.Tensor) -> float:
 def safely(
     reference: Reference, prompt: list[int], options: Options
 ) -> tuple[Generation, float] | None:
-    """What ``options`` generate, in float64, and its margin; none if rounding could change it.
+    """The float64 output with ``options``, and its margin; None if rounding could change it.
 
     A greedy step is judged by its lead, which is the margin. A beam search decides between sums
     over many steps, and not each decision matters, so it is run again with noise, and its margin

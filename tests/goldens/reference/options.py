@@ -1,7 +1,7 @@
 """Continuations with options: penalties, bans and biases, and beam search.
 
-What a recipe leaves open depends on the model, and is found by a search. It goes on until the case
-is safe to compare with, and until each option matters: without it, other tokens come out.
+A search finds what a recipe leaves open, which depends on the model. It continues until the case is
+safe to compare with and each option matters: without it, the tokens would differ.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DECODER_PROMPT = 11
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionCase:
-    """A case: what was asked for, what came out, and how safe it is (``model.safely``)."""
+    """A case: its request, its result, and how safe it is (``model.safely``)."""
 
     name: str
     prompt: list[int]
@@ -72,7 +72,7 @@ def draw_options(
     own_ends: bool,
     rng: np.random.Generator,
 ) -> Options | None:
-    """All options that the variants of ``recipe`` share; none if the prompt has no use for them.
+    """All options that the variants of ``recipe`` share; None if they do not suit the prompt.
 
     With ``own_ends`` a case that needs end tokens gets others than the checkpoint's. Whatever is
     taken from the output is taken from that with the options drawn before it.
@@ -176,7 +176,7 @@ def all_differ(reference: Reference, prompt: list[int], variants: list[Options])
 
 
 def is_telling(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
-    """Whether the tokens of ``case`` are as many and as various as ``recipe`` means them to be."""
+    """Whether ``case`` has as many and as varied tokens as ``recipe`` requires."""
     best = case.generation.best
     if len(best) < min(MIN_TOKENS, recipe.max_new_tokens):
         return False
@@ -189,7 +189,7 @@ def is_telling(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
 
 
 def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
-    """The cases of ``recipe`` with the first random prompt of this seed that serves."""
+    """The cases of ``recipe`` with the first suitable random prompt of this seed."""
     room = reference.max_length - recipe.max_new_tokens
     if isinstance(reference, SourceReference):
         # A source takes nothing from what can be generated.
@@ -278,7 +278,7 @@ def first_serving_text(
     texts: tuple[str, ...],
     wanted: Options,
 ) -> tuple[str, OptionCase]:
-    """The first of ``texts`` that serves, with the largest limit that it serves with."""
+    """The first suitable text of ``texts``, with the largest suitable limit."""
     for limit in range(wanted["max_new_tokens"], 0, -1):
         options = wanted | {"max_new_tokens": limit}
         for text in texts:

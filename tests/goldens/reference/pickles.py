@@ -1,4 +1,4 @@
-"""Files that `torch.save` writes, in both of its layouts, and the tensors that are in them."""
+"""Files written by `torch.save`, in both of its layouts, and the tensors in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cases with options there are: recipes for random prompts, and prompts of text.
+"""Cases with options: recipes for random prompts, and text prompts.
 
 A recipe says which options a case has, and leaves open what depends on the model: the prompt, the
 runs to ban, the tokens to bias, the tokens to end at.
@@ -17,21 +17,21 @@ FULL = 0
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a case, or a few cases with one prompt, must be like.
+    """Requirements of a case, or of a few cases with one prompt.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         prompt: Tokens of the prompt, fewer if the context is shorter; or ``FULL``.
         max_new_tokens: Option of this name.
-        options: All others that are the same whatever the prompt is.
-        variants: For each its further options; their results must all differ.
+        options: All other options that do not depend on the prompt.
+        variants: Further options of each variant; all results must differ.
         ends: Number of end tokens that replace the checkpoint's.
-        runs: Length of each run to ban. Each is taken from what comes out without it.
+        runs: Length of each run to ban. Each is taken from the output without the ban.
         decoys: Whether to ban some more that must change nothing, or nothing more.
         biases: Each below 0 is for a token of what comes out without it, the others for any token.
         end_bias: A bias for all end tokens, or 0.
-        tokens: Options that are any token.
-        suppressed: Number of tokens to suppress that come out without it.
+        tokens: Options whose value is an arbitrary token.
+        suppressed: Number of tokens to suppress, taken from the output without suppression.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Rules of a transcript's tokens: which ones the reference bans after which sequences."""
+"""Goldens of the rules of transcripts: tokens that the reference bans after given sequences."""
 
 from __future__ import annotations
 

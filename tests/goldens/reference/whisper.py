@@ -1,4 +1,4 @@
-"""Whisper: tiny checkpoints, and what the reference computes of sounds with them.
+"""Goldens of Whisper: tiny checkpoints, and the reference's results for sounds.
 
 The arrays of a checkpoint are sounds, and what the model makes of the first of them. Its JSON has
 transcripts: what Transformers' ``generate`` makes of the sounds, with the processors that Whisper's
@@ -69,11 +69,11 @@ class TinyWhisper:
 
     Attributes:
         name: Folder under ``tests/goldens``, and name of the file of arrays beside it.
-        seed: Of the weights, the sound and the tokens.
-        config: What differs from the defaults of the model's configuration.
-        languages: How many a multilingual model knows; 0 makes it English-only.
+        seed: Seed of the weights, the sound and the tokens.
+        config: Differences from the defaults of the model's configuration.
+        languages: Number of languages; 0 makes the model English-only.
         eos_gain: A factor on the end token's output row, which sets how often it wins.
-        dtype: Of the weights on disk; the reference computes in float32 whatever it is.
+        dtype: Type of the weights on disk; the reference computes in float32 in any case.
         base_model: Save it as `WhisperModel`, whose keys lack the first prefix.
     """
 
@@ -213,7 +213,7 @@ def write_checkpoint(checkpoint: TinyWhisper, parent: Path) -> Path:
 
 
 class Noise(LogitsProcessor):
-    """Adds noise to the logits of a whole run, before anything else sees them."""
+    """Adds noise to the logits of a whole run, before all other processors."""
 
     def __init__(self, seed: int) -> None:
         """Take the seed of the noise."""
@@ -226,7 +226,7 @@ class Noise(LogitsProcessor):
 
 
 def leave_the_end_out(model: WhisperForConditionalGeneration, end: int) -> None:
-    """Has beam search divide scores by lengths without the end token, as openai/whisper does."""
+    """Divides beam scores by lengths without the end token, as openai/whisper does."""
     update = model._update_finished_beams
 
     def updated(
@@ -283,7 +283,7 @@ class Reference:
         ).input_features
 
     def prompt(self, *, timestamps: bool) -> list[int]:
-        """What tells the decoder what to do."""
+        """Prompt of the decoder: its start, language, task and timestamp tokens."""
         rules = self.model.generation_config
         prompt = [self.model.config.decoder_start_token_id]
         if rules.is_multilingual:
@@ -293,7 +293,7 @@ class Reference:
     def generate(
         self, sound: int, prompt: list[int], options: dict[str, Any], noise: int | None = None
     ) -> list[dict[str, Any]]:
-        """The sequences that come out, best first."""
+        """Generate sequences, best first."""
         rules, length = self.model.generation_config, len(prompt)
         options = dict(options)
         processors: list[LogitsProcessor] = [

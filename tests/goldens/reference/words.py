@@ -1,4 +1,4 @@
-"""Cases of a model with an encoder and a tokenizer, which is asked for single words."""
+"""Cases of single words, for a model with an encoder and a tokenizer."""
 
 from __future__ import annotations
 
