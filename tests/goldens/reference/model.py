@@ -116,7 +116,7 @@ class Continuation:
         finish_reason: ``eos``, even if it came exactly at the limit, else ``length``.
         margin: The smallest lead of the best logit over the second best at any step, in float64.
         logit_error: The largest difference between a logit in float32 and in float64.
-        length: Number of tokens, prompt and new ones together.
+        length: Number of tokens in the sequence: those of `before`, and the new ones.
     """
 
     prompt: list[int]
