@@ -32,8 +32,8 @@ def test_graphs_have_the_chosen_lengths(kept_compilations: CompileCache) -> None
 def test_a_model_reports_its_chosen_lengths() -> None:
     bench = Bench({MODEL: GOLDENS / MODEL}, decode_lengths={MODEL: (40, 80)}, compile_threads=0)
     ladders = bench.engine.model(MODEL).ladders
-    assert list(ladders.lanes[0].decode_lengths) == [40, 80, 128]
-    assert list(ladders.lanes[1].decode_lengths) == [80, 160, 256]
+    assert ladders.lanes[0].decode_lengths.rungs == (40, 80, 128)
+    assert ladders.lanes[1].decode_lengths.rungs == (80, 160, 256)
 
 
 def test_an_engine_does_not_start_with_lengths_over_the_maximum() -> None:

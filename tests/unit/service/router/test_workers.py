@@ -51,9 +51,10 @@ def test_a_worker_is_free_again_when_its_run_was_cancelled(play: Play, until: Un
             await worker.make_first_graphs()
         await until(lambda: router.metric("graphs", state="ready") == 4)
         calls = [router.generate(), router.generate()]
-        await until(lambda: first.running == second.running == 1)
+        await until(lambda: router.metric("slots", model="tiny", state="active") == 2)
         calls[0].cancel()
-        await until(lambda: first.running + second.running == 1)
+        # Until the router has heard of the free slot, too.
+        await until(lambda: router.metric("slots", model="tiny", state="active") == 1)
         calls.append(router.generate())
         await until(lambda: first.running == second.running == 1)
 
