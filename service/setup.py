@@ -124,7 +124,7 @@ def _kernels() -> list[Extension]:
             "shaperouter_service.kernels.library",
             sorted(map(str, native.glob("*.cc"))),
             depends=[str(path) for pattern in ("*.h", "*.inc") for path in native.glob(pattern)],
-            # As headers of the system, about which nothing is told.
+            # Treat them as system headers, so that the compiler does not warn about them.
             extra_compile_args=[*FLAGS, "-isystem", str(include)],
             language="c++",
         )

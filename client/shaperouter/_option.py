@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 
 class Kind(Enum):
-    """What values an option has."""
+    """Type of an option's values."""
 
     FLAG = auto()  # bool
     COUNT = auto()  # int of 32 bits
@@ -28,7 +28,7 @@ class Option:
         kind: What values it has.
         group: Heading of its group in the command's help.
         flag: Option of the command.
-        metavar: What stands for its value in the command's help.
+        metavar: Placeholder for the value in the command's help.
         help: The command's help.
     """
 

@@ -1,4 +1,4 @@
-"""What the events of a stream add up to."""
+"""Result that the events of a stream add up to."""
 
 from typing import Any, Generic, Protocol, TypeVar
 

@@ -295,7 +295,7 @@ class Fleet(Connections):
                 )
 
     def _waited_for(self, attempts: RunAttempts, worker: WorkerId) -> str:
-        """What a run waits for, as far as the router knows."""
+        """What the router believes a run is waiting for."""
         view = self.catalog.view(worker)
         if attempts.stalled_on is None and (view is None or view.warm):
             made = len(attempts.token_ids)

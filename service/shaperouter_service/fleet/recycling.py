@@ -91,7 +91,7 @@ async def recycling(
         fleet: The local workers, and no others.
         processes: Their processes.
         metrics: Counts the attempts.
-        grace: Seconds that runs have to finish on a worker that is told to stop.
+        grace: Seconds that runs have to finish on a worker that has received SIGTERM.
     """
     task = asyncio.create_task(_Recycler(fleet, processes, metrics, grace=grace).follow())
     try:

@@ -1,4 +1,4 @@
-"""Warnings about workers that share a name, of which only one gets requests."""
+"""Warnings about workers that share a name: only one of them gets requests."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from shaperouter_service.fleet.fleet import Fleet
 
 log = structlog.get_logger(__name__)
 
-# Seconds after which two processes with one name count as two workers. A worker that is replaced
-# also has two, until the old one is told to stop.
+# Seconds after which two processes with one name count as two workers. While a worker is replaced,
+# two processes have its name until the old one stops.
 SETTLED = 30.0
 
 

@@ -66,7 +66,7 @@ def _suppressed_violations(given: Given, resolved: Resolved) -> Iterator[Violati
 
 
 def _lack(name: str, given: Given, resolved: Resolved, model: ModelFacts) -> str:
-    """What a given option needs and does not have; empty if it has all."""
+    """Requirements of a given option that are not met; empty if all are."""
     match OPTIONS[name].needs:
         case Needs.SAMPLING if given.get("do_sample") is False:
             return "contradicts do_sample = false"

@@ -1,4 +1,4 @@
-"""What a generation gives: events as it proceeds, or one result at its end."""
+"""Events of a running generation, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

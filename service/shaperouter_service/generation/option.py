@@ -30,7 +30,7 @@ EARLY_STOPPING: Mapping[bool | str, EarlyStopping] = {
 
 
 class Kind(Enum):
-    """What values an option has, in Python."""
+    """Type of an option's values in Python."""
 
     FLAG = auto()  # bool
     COUNT = auto()  # int of 32 bits
@@ -119,7 +119,7 @@ class Option:
         range: What a number may be.
         max_items: Maximum length of a list.
         limits: Limits of a list in words, besides its length.
-        neutral: Value without an effect, which rows of nobody have on the device.
+        neutral: Value without an effect; unused rows have it on the device.
         means: What `neutral` means, if it is an end of the range that people should know.
         default: Value if neither the request nor the checkpoint gives one; None for none.
         default_help: The default in words, where it is not `default`.

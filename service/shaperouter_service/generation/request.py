@@ -1,4 +1,4 @@
-"""A generation as it is requested."""
+"""A request to generate."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a router asks of a worker: one run, with every default resolved."""
+"""Request of a router to a worker: one run, with every default resolved."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class RunRequest:
         options: How to generate, by name; see `resolution`.
         client: The client, for fairness between waiting clients.
         source_token_ids: What a text encoder reads; empty without one.
-        sound: What a speech encoder reads; None without one.
+        sound: Input of the speech encoder; None if the model has none.
         constraints: Rules for the tokens of a transcript; None for models that make none.
         align_after: Find the times of the prompt's tokens after this many, instead of generating
             new ones; None generates.

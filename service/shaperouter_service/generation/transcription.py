@@ -1,4 +1,4 @@
-"""A transcription as it is requested, and its events."""
+"""A request to transcribe, and its events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -17,7 +17,8 @@ def named(signature: Signature, workers: Iterable[str]) -> str:
     of a model, length and beam width belong to the worker that gets requests of that length.
 
     The result is the same in every process and every version of Python: the worker with the highest
-    BLAKE2b digest of its name and the shape's text. Of equal digests, the last worker by name wins.
+    BLAKE2b digest of its name and the shape's text. If digests are equal, the last worker by name
+    wins.
 
     Args:
         signature: A signature that no worker has yet, or that one worker should have.

@@ -42,7 +42,7 @@ class Health:
         self.set_ready(False)
 
     def set_ready(self, ready: bool) -> None:
-        """Reports whether the process is ready, also to watchers."""
+        """Reports whether the process is ready, and notifies watchers."""
         status = health_pb2.HealthCheckResponse
         for name in ("", "readiness"):
             self._servicer.set(name, status.SERVING if ready else status.NOT_SERVING)

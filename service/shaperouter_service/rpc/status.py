@@ -26,7 +26,7 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
         request_id: Id of the call that failed; empty if it has none.
     """
     details: list[Message] = []
-    # Errors of gRPC itself, which workers' errors may be, have no reason.
+    # A worker's error may come from gRPC itself; such errors have no reason.
     if error.reason:
         details.append(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN))
     if error.violations:

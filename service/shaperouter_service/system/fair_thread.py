@@ -120,7 +120,7 @@ class FairThread:
             # Idle: everything has been served, so no client is behind another.
             self._ends.clear()
             return
-        # Of equal clients, the one that arrived first.
+        # Among equal clients, the one that arrived first goes first.
         client = min(heads, key=lambda name: self._start_of(name, heads[name]))
         job = heads[client]
         self._now = self._start_of(client, job)

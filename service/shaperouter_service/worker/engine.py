@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EngineParts:
-    """What an engine is made of. Only tests use it, to look inside and to hold a lane at a step.
+    """Parts of an engine. Only tests use it, to look inside and to hold a lane at a step.
 
     Attributes:
         graphs: The table of graphs.

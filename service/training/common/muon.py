@@ -32,10 +32,10 @@ class Muon:
 
         Args:
             parameters: What to train.
-            lr: Learning rate, of a square matrix.
+            lr: Learning rate of a square matrix.
             decay: Weight decay, decoupled, times the learning rate.
-            maps: Views of a parameter (or its momentum) as matrices of inputs x outputs. A
-                parameter that fuses several maps is several: they are orthogonalised apart.
+            maps: Views of a parameter (or its momentum) as matrices of inputs x outputs. If a
+                parameter fuses several maps, each is orthogonalised separately.
         """
         self.parameters = parameters
         self.lr = lr

@@ -22,7 +22,7 @@ SEEDS = (0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One prompt and what the saved model makes of it, read back in float32."""
+    """One prompt and its continuation by the saved model, read back in float32."""
 
     prompt: str
     greedy: str
@@ -31,7 +31,10 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a run was and what it measured. Perplexities are per token of the model's own BPE."""
+    """Facts about a run, and its measurements.
+
+    Perplexities are per token of the model's own BPE.
+    """
 
     recipe: dict[str, Any]  # train.Recipe
     parameters: int

@@ -88,7 +88,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a corpus is made of."""
+    """Contents of a corpus."""
 
     sources: list[Source]
     train_documents: int

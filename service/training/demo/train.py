@@ -6,7 +6,7 @@ text, write the model card (`card.py`).
 
 The run is a function of the corpus, the seed and the number of threads: steps are counted, never
 timed; the order of documents comes from the seed; PyTorch is held to deterministic algorithms. A
-checkpoint lets an interrupted run go on as if it had not been.
+checkpoint lets an interrupted run continue with the same result.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Recipe:
         return sum(steps for _, steps in self.stages)
 
     def learning_rate_factor(self, step: int) -> float:
-        """What both learning rates are multiplied with at a step, counted from 0."""
+        """Factor of both learning rates at a step, counted from 0."""
         warm = min(1.0, (step + 1) / self.warmup_steps)
         return warm * min(1.0, (self.steps - step) / (self.decay_share * self.steps))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NEW_WORDS = ("tensorflow", "shaperouter", "kubernetes", "tokenizer", "pytorch", "grapheme")
-"""Shown on the card, as far as the dictionary does not have them."""
+"""Shown on the card if the dictionary does not have them."""
 EXAMPLES = 8  # words of the test split that beam search gets right and greedy search does not
 
 
@@ -30,7 +30,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a run was and what was measured on its model."""
+    """Facts about a run, and measurements of its model."""
 
     recipe: dict[str, Any]  # train.Recipe
     steps: int

@@ -45,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a corpus is made of."""
+    """Contents of a corpus."""
 
     package: str  # file name of the wheel
     licence: str  # text of the dictionary's licence

@@ -173,7 +173,7 @@ def write_card(
     splits: dict[str, list[corpus.Entry]],
     args: argparse.Namespace,
 ) -> None:
-    """Measures all that the card tells, and writes it beside the model."""
+    """Measures the figures of the card, and writes the card beside the model."""
     known = {entry.word for entries in splits.values() for entry in entries}
     new_words = [word for word in card.NEW_WORDS if word not in known]
     figures = card.Figures(

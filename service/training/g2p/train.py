@@ -5,7 +5,7 @@ steps, check the saved folder against the model in memory. `evaluate.py` measure
 
 The run is a function of the corpus, the seed and the number of threads: steps are counted, never
 timed; the order of words and what dropout hides come from the seed; PyTorch is held to
-deterministic algorithms. A checkpoint lets an interrupted run go on as if it had not been.
+deterministic algorithms. A checkpoint lets an interrupted run continue with the same result.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Recipe:
     seed: int = 20
 
     def learning_rate_factor(self, step: int, steps_an_epoch: int) -> float:
-        """What both learning rates are multiplied with at a step, counted from 0."""
+        """Factor of both learning rates at a step, counted from 0."""
         steps = self.epochs * steps_an_epoch
         return min(1.0, (step + 1) / self.warmup_steps, (steps - step) / (self.decay_share * steps))
 
@@ -92,7 +92,7 @@ class WordDropout(torch.nn.Module):
         self.rate = rate
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden (rows, positions, features), of which some features of each row become zero."""
+        """Hidden states (rows, positions, features); sets some features of each row to zero."""
         if not self.training:
             return hidden
         kept = torch.rand(hidden.shape[0], 1, hidden.shape[2], device=hidden.device) >= self.rate
@@ -153,8 +153,8 @@ def epoch_batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Sources and targets of one epoch: each pair once, pairs of like lengths together.
 
-    The order is drawn anew each epoch; pairs are sorted within every 16 batches only, and these
-    batches then mixed over the epoch.
+    Each epoch has a new random order: pairs are sorted by length within groups of 16 batches, and
+    all batches are then shuffled.
     """
     draw = np.random.Generator(np.random.PCG64([recipe.seed, epoch]))
     order = draw.permutation(len(pairs))
@@ -212,8 +212,8 @@ def optimizers(
 ) -> tuple[list[Muon], torch.optim.AdamW]:
     """Muon for the blocks' matrices, AdamW for all else.
 
-    T5 does not divide attention's scores by the root of the head size, its queries are that much
-    smaller instead; so must be the steps they take.
+    T5 does not divide attention scores by the root of the head size. Its queries are smaller by
+    that factor instead, and so must be their updates.
     """
     queries, matrices, others = [], [], []
     for name, parameter in model.named_parameters():
@@ -234,12 +234,12 @@ def optimizers(
 
 
 def draws() -> list[torch.Tensor]:
-    """The states of the generators that dropout draws from, of whichever device."""
+    """The states of the random generators that dropout uses, on any device."""
     return [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
 
 
 def set_draws(states: list[torch.Tensor]) -> None:
-    """Goes on drawing as after `draws`, on a machine with the same devices."""
+    """Restores the random generators from `draws`, on a machine with the same devices."""
     torch.set_rng_state(states[0].cpu())
     torch.cuda.set_rng_state_all([state.cpu() for state in states[1:]])
 
@@ -352,7 +352,7 @@ def save(
 
 
 def machine(device: torch.device, threads: int) -> str:
-    """What the weights depend on besides the recipe."""
+    """Everything besides the recipe that determines the weights."""
     name = f"{threads} threads of {platform.machine()}"
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)

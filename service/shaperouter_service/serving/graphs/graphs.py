@@ -13,7 +13,7 @@ from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.graphs.compile_requests import compile_requests
 from shaperouter_service.serving.graphs.warming import ENDS, Warming
 
-# Minimum seconds between two answers of a stream: fresh enough for people, however many workers.
+# Minimum seconds between two responses of a stream; people need no faster updates.
 UPDATE_INTERVAL = 0.2
 
 # Maximum number of streams; one whose client does not read holds about 150 kB. And maximum answers

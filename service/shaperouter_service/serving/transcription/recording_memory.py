@@ -82,7 +82,7 @@ class Share:
             begun: Whether the recording is being transcribed; see `RecordingMemory.change`.
 
         Raises:
-            InvalidRequestError: No recording may have that much.
+            InvalidRequestError: The recording needs more memory than any recording may have.
             RecordingMemoryError: Not enough memory is left; the share does not change.
         """
         self._memory.change(self._client, self._size, size, begun=begun)
