@@ -66,7 +66,7 @@ class BuildKernels(build_ext):
         try:
             super().run()
         except (CCompilerError, PlatformError, OSError) as error:
-            sys.stderr.write(f"{error}\n{LOST} They take a C++17 compiler, such as g++.\n")
+            sys.stderr.write(f"{error}\n{LOST} They need a C++17 compiler, such as g++.\n")
 
     def build_extension(self, ext: Extension) -> None:
         """Builds it."""
@@ -116,7 +116,7 @@ def _kernels() -> list[Extension]:
     tensorflow = importlib.util.find_spec("tensorflow")
     include = Path(tensorflow.origin).with_name("include") if tensorflow else Path()
     if not (include / "xla/ffi/api/ffi.h").exists():
-        sys.stderr.write(f"TensorFlow's headers are not there: no kernels are built. {LOST}\n")
+        sys.stderr.write(f"TensorFlow's headers are missing, so no kernels are built. {LOST}\n")
         return []
     native = KERNELS / "native"
     return [

@@ -73,7 +73,7 @@ def error_of(  # noqa: PLR0911, PLR0912 (one for each error)
             return ModelNotFoundError(details, code=code, request_id=request_id)
         case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
             return MessageTooLargeError(
-                f"a message is over gRPC's limit of its size: {details}",
+                f"a message exceeds gRPC's size limit: {details}",
                 code=code,
                 request_id=request_id,
             )
@@ -98,8 +98,8 @@ def error_of(  # noqa: PLR0911, PLR0912 (one for each error)
             return InvalidArgumentError.of("address", f"gRPC cannot read {address!r}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return InternalError(
-                f"{address} does not know this call: it is not a Shaperouter, or of another "
-                f"version ({details})",
+                f"{address} does not know this call: it is not a Shaperouter service, or it runs "
+                f"another version ({details})",
                 code=code,
                 request_id=request_id,
             )

@@ -1,4 +1,4 @@
-"""What needs a real Prometheus beside the service: the dashboard, and a day in production.
+"""Tests with a real Prometheus: the dashboard, and a day in production.
 
 ============== ====================================================================
 day            the story: what happens to a cluster in a day, and what has to hold

@@ -1,8 +1,7 @@
 """`make test-cluster`: plays the day, in namespaces of its own.
 
-The process that plays it is the first of a PID namespace, has a network with nothing on it, and
-mounts that nobody else sees. So the kernel takes all of it away with that process, however it
-ends.
+The process that plays it is the first of a PID namespace, has an empty network, and mounts that no
+other process sees. So the kernel removes everything when that process ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ INTERRUPTED = 130
 
 
 def check_machine() -> None:
-    """Sees to it that this machine can play the day, or ends with the reason why not."""
+    """Prepares this machine for the day, or exits with the reason why it cannot play it."""
     if not sys.platform.startswith("linux"):
         sys.exit("test-cluster: needs Linux, for network namespaces")
     if os.geteuid() != 0:

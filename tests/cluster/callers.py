@@ -79,7 +79,7 @@ WISHES = [
 
 
 class Day:
-    """What users expect, and what they have seen. Threads share it."""
+    """Users that call the service, check the answers and log the results; threads share it."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -137,7 +137,7 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def main() -> None:
-    """Calls until it is ended."""
+    """Calls until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--ca", required=True)

@@ -62,7 +62,7 @@ def write_clients(path: Path) -> None:
 
 
 def load(service: Service, until: float, seed: int) -> None:
-    """Sends requests of random shapes, one after the other; what is refused is part of it."""
+    """Sends requests of random shapes, one after the other; some are meant to be refused."""
     shapes = random.Random(seed)
     name = "batch" if seed % 3 == 0 else "web"
     with Client(service.address, token=TOKENS[name]) as client:

@@ -1,11 +1,10 @@
-"""A day in production, rehearsed: two routers, three workers, and users all the while.
+"""A rehearsal of a day in production: two routers, three workers, and users throughout.
 
 The processes are those of deploy/kubernetes, with its arguments, variables and ports, each on a
 host of its own and found by a DNS name; Prometheus has the rules of deploy/, for which the day
-passes ten times as fast. What has to hold is asked of Prometheus: above all, that users notice
-nothing.
+passes ten times as fast. The checks query Prometheus; above all, users must notice nothing.
 
-Read `day`, and then its chapters in that order. What is written lies in build/cluster.
+Read `day`, and then its chapters in that order. All output is in build/cluster.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Names(BaseResolver):
         self._addresses: dict[str, tuple[str, ...]] = {}
 
     def set(self, service: str, addresses: Iterable[str]) -> None:
-        """Says what the name of a service stands for from now on."""
+        """Sets the addresses of a service's name."""
         self._addresses[f"{service}.{ZONE}"] = tuple(addresses)
 
     def resolve(self, request: DNSRecord, handler: object) -> DNSRecord:

@@ -29,7 +29,7 @@ SMALLER = {"SHAPEROUTER_THREADS": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """What a workload's pods run: a container of the manifests, as processes of this machine.
+    """Containers of the manifests, run as processes of this machine.
 
     Attributes:
         arguments: Of `shaperouterd`.
@@ -107,7 +107,7 @@ class Kustomization:
         )
 
     def _directory_of(self, workload: Workload, name: str) -> Path | None:
-        """Where a volume lies here; None for what belongs to a pod alone."""
+        """Directory of a volume on this machine; None if the volume belongs to one pod."""
         [volume] = [each for each in workload.pod["volumes"] if each["name"] == name]
         if secret := volume.get("secret"):
             return self._volumes / str(secret["secretName"])

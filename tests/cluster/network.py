@@ -32,7 +32,7 @@ class Host:
     """A host: what runs there has an address and a name of its own."""
 
     def __init__(self, name: str, address: str, link: str) -> None:
-        """Takes what `Network.add` has made."""
+        """A host made by `Network.add`."""
         self.name = name
         self.address = address
         self._link = link
@@ -52,7 +52,7 @@ class Host:
         self._set_state(_FORWARDING)
 
     def remove(self) -> None:
-        """Takes the host off the network, for good."""
+        """Removes the host from the network permanently."""
         run(f"ip link delete {self._link}")
         run(f"ip netns delete {self._link}")
 

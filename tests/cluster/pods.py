@@ -44,7 +44,7 @@ class Pod:
             name: Of the pod.
             template: What it runs.
             network: Where it gets a host of its own.
-            logs: Directory of logs; lives of one name share a file.
+            logs: Directory of logs; all processes of one name share a file.
         """
         self.name = name
         self._template = template
@@ -69,7 +69,7 @@ class Pod:
 
     @property
     def log(self) -> str:
-        """What it has logged, in all lives of its name."""
+        """The logs of all processes of its name."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     @property
@@ -107,11 +107,11 @@ class Pod:
             raise TimeoutError(f"{self.name} was not ready within {START:g} s") from None
 
     def restart(self) -> None:
-        """Starts the process again, in the same place, as kubelets do with one that has ended."""
+        """Restarts the process in the same pod, as a kubelet does."""
         self._process = self._start()
 
     def end(self) -> None:
-        """Ends it as Kubernetes ends a pod: a sleep, SIGTERM, and SIGKILL for who does not go."""
+        """Ends it as Kubernetes ends a pod: a sleep, SIGTERM, and SIGKILL if that fails."""
         # The hook that the manifests have before SIGTERM; it does nothing but sleep.
         time.sleep(self._template.sleep)
         self._process.send_signal(signal.SIGTERM)
@@ -119,12 +119,12 @@ class Pod:
         self._host.remove()
 
     def kill(self) -> None:
-        """Ends its process without a word, as a node that dies, or a kernel without memory."""
+        """Kills its process without warning, as if the node died or ran out of memory."""
         self._process.kill()
         self._process.wait()
 
     def remove(self) -> None:
-        """Takes it away, whatever it does."""
+        """Removes it, whatever it is doing."""
         self.kill()
         self._host.remove()
 

@@ -47,7 +47,7 @@ QUICKER = 10
 
 
 class Production:
-    """A cluster and who calls it.
+    """A cluster and its users.
 
     Attributes:
         kustomization: The operator's.
@@ -109,7 +109,7 @@ class Production:
             yield
 
     def begin_calls(self) -> None:
-        """Users call from now on."""
+        """Starts the users."""
         host = self.network.add(CALLERS)
         tokens = self._directory / "tokens.txt"
         tokens.write_text("\n".join(self._tokens[name] for name in USERS), encoding="utf-8")
@@ -177,7 +177,7 @@ class Production:
         self._issue(new.ca.read_bytes())
 
     def _issue(self, trusted_inside: bytes) -> None:
-        """Writes all certificates anew."""
+        """Replaces all certificates."""
         for name, authority, host in (
             ("shaperouter-tls", self._outside, ROUTERS),
             ("shaperouter-router-tls", self._inside, ROUTERS),
@@ -193,7 +193,7 @@ class Production:
         """The certificate that each pod shows to a new connection, by the pod's name.
 
         Raises:
-            ssl.SSLError: One is not of an authority that is trusted now.
+            ssl.SSLError: A certificate is not from an authority that is trusted now.
         """
         shown = {
             pod.name: _shown(pod, ROUTER_PORT, ROUTERS, self._outside) for pod in self.routers.pods

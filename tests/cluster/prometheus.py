@@ -66,7 +66,7 @@ class Prometheus:
         self.address = address
 
     def ask(self, expression: str, **over: float) -> list[Sample]:
-        """What it answers: now, or over a range if that has start, end and step."""
+        """The result of a query: now, or over a range with start, end and step."""
         path = "query_range" if over else "query"
         query = urllib.parse.urlencode({"query": expression} | over)
         url = f"http://{self.address}/api/v1/{path}?{query}"
@@ -124,12 +124,12 @@ def running(
 
     Args:
         directory: For its configuration, data and log; made if it is not there.
-        scrapes: What it scrapes, as in its configuration.
+        scrapes: Its scrape configurations.
         rules: That it evaluates.
         interval: Seconds between two scrapes, and between two evaluations.
         host: Address that it listens on.
         port: Port that it listens on.
-        enter: Makes of its command line the one to be run.
+        enter: Adapts its command line before it is run.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = {

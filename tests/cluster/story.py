@@ -1,4 +1,4 @@
-"""The day's chapters: what is told of them, and what has to hold in each, asked of Prometheus."""
+"""The day's chapters: their titles, and their checks, which query Prometheus."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Secret:
     """A secret, as kubelets lay it out: every file changes in the same moment."""
 
     def __init__(self, directory: Path) -> None:
-        """Lies in a directory, which is made."""
+        """Stores the volume in a directory, which is created."""
         self._directory = directory
         directory.mkdir(parents=True)
 

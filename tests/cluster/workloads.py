@@ -38,7 +38,7 @@ class _Workload:
     """Pods of a kind, and the headless Service by whose name they are found.
 
     Attributes:
-        pods: Those there are, in order of their names.
+        pods: The pods, in order of their names.
     """
 
     def __init__(

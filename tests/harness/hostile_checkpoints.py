@@ -63,7 +63,7 @@ def read(directory: Path) -> None:
 
 
 def outcome(action: Callable[[], None]) -> str:
-    """The outcome: read, refused, or the place of a defect."""
+    """The outcome: read, refused, or the location of a defect."""
     try:
         action()
     except StartupError:

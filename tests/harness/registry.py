@@ -39,7 +39,7 @@ class KnownMetric:
     """A metric.
 
     Attributes:
-        name: As it is scraped; of a histogram without what its series end with.
+        name: Name as scraped; for a histogram, without the suffixes of its series.
         series: The names of its series.
         kind: counter, gauge, histogram or info.
         labels: Its labels, in order.

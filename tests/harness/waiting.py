@@ -12,7 +12,7 @@ def wait_until(
     """Waits until a condition holds, which is checked every `pause` seconds.
 
     Raises:
-        TimeoutError: It does not within `timeout` seconds.
+        TimeoutError: The condition does not hold within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while not condition():

@@ -65,15 +65,15 @@ class Timing:
     """How far the times of words, or of segments, are apart.
 
     Attributes:
-        count: Of those that both transcripts have.
-        distances: The larger one of beginning and end, of each, in seconds.
+        count: Distances of the words that both transcripts have.
+        distances: For each word, the larger distance of beginning and end, in seconds.
     """
 
     count: int
     distances: Sequence[float]
 
     def within(self, seconds: float) -> float:
-        """The share of them that are no further apart."""
+        """The share of words with at most this distance."""
         near = sum(distance <= seconds + 1e-6 for distance in self.distances)
         return near / max(1, self.count)
 

@@ -44,8 +44,8 @@ _STALL_REMARK = "later requests won't wait"
 @click.option(
     "--stream",
     is_flag=True,
-    help="Print the text as it is generated. Of several sequences, stream the first and print "
-    "the others at the end. [default: print complete texts]",
+    help="Print the text as it is generated. With several sequences, stream the first and "
+    "print the others at the end. [default: print complete texts]",
 )
 @click.option(
     "--explain",

@@ -1,4 +1,4 @@
-"""What the distribution exports, and what it does not import."""
+"""The exports of the distribution, and modules that it must not import."""
 
 import importlib.metadata
 import shutil

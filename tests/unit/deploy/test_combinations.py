@@ -1,4 +1,4 @@
-"""What combines with what: components keep their promises together, or the build fails."""
+"""Combinations of components: each works as promised, or the build fails."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def largest_sets() -> list[tuple[str, ...]]:
 
 
 def serving(manifests: Sequence[Manifest]) -> list[Workload]:
-    """Whoever takes the requests of callers."""
+    """The workload that receives callers' requests."""
     found = [each for each in workloads_of(manifests) if each.command in ("router", "serve")]
     assert found
     return found
@@ -251,7 +251,7 @@ PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
 
 @functools.cache
 def building(base: str, *components: str) -> Sequence[Manifest] | None:
-    """What they build; None if they don't."""
+    """The manifests built from them; None if the build fails."""
     try:
         return combined(KUBERNETES / base, components)
     except BuildError:

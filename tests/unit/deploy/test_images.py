@@ -1,4 +1,4 @@
-"""The Dockerfiles: linted, pinned, and of the same paths, user and ports as the manifests."""
+"""The Dockerfiles are linted and pinned, and have the paths, user and ports of the manifests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PAGES = [
 
 
 def anchors(page: Path) -> set[str]:
-    """Where a link can point to in a page: its headings, as they are named by who shows them."""
+    """The anchors of a page, named as the renderer names its headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.M)
     plain = (re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in plain}

@@ -1,4 +1,4 @@
-"""What manifests say of the program it has, and what they name of each other is there."""
+"""Manifests use only options that the program has, and refer only to objects that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of the service need: a small tokenizer, and a router over fake workers."""
+"""Fixtures shared by tests of the service: a small tokenizer, and a router with fake workers."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Layout:
         if len(self.shape) != len(self.strides) or not all(
             type(number) is int and number >= 0 for number in numbers
         ):
-            raise ValueError(f"{self} is no layout of a tensor")
+            raise ValueError(f"{self} is not a valid layout of a tensor")
         size = math.prod(self.shape)
         steps = zip(self.shape, self.strides, strict=True)
         last = self.offset + sum((length - 1) * stride for length, stride in steps)
@@ -228,7 +228,7 @@ class _Unpickler(pickle._Unpickler):
         # Then the older layout has None, or describes a view of another storage.
         tag, kind, key, _device, size, *view = reference
         if tag != "storage" or kind not in STORAGES or not isinstance(key, str) or any(view):
-            raise pickle.UnpicklingError(f"{reference!r} is no storage")
+            raise pickle.UnpicklingError(f"{reference!r} is not a storage")
         storage = Storage(kind=kind, key=key, size=size)
         if self.storages.setdefault(key, storage) != storage:
             raise pickle.UnpicklingError(f"storage {key} is described twice")

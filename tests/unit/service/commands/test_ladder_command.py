@@ -203,7 +203,7 @@ def test_an_assumed_compile_time_is_reported(record: Path, fit: Fit) -> None:
 
 @pytest.fixture
 def cache(record: Path) -> Path:
-    """A compile cache, in which the record is."""
+    """A compile cache that contains the record."""
     assert CompileCache.open(record.parent, max_bytes=10**9)
     return record.parent
 

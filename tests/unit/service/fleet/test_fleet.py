@@ -1,4 +1,4 @@
-"""The fleet: which life of a worker is there, and what is kept of those that are gone."""
+"""The fleet: the current process of each worker, and what is kept of earlier ones."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def start(worker: FakeWorker, *, transcribers: set[str]) -> None:
 
 
 async def transcribe(router: Router) -> aio.AioRpcError:
-    """The error of a recording without samples, which only a chosen model can lead to."""
+    """The error of a recording without samples, which is found only once a model is chosen."""
     stub = transcription_pb2_grpc.TranscriptionServiceStub(router.channel)
     return await router.error(stub.Transcribe(transcription_pb2.TranscribeRequest(), timeout=10))
 

@@ -1,4 +1,4 @@
-"""Workers drain: what runs ends there, and what waits goes on elsewhere."""
+"""Draining workers finish their running requests; waiting requests move to other workers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 async def draining_with_a_run(
     router: Router, workers: Sequence[FakeWorker], until: Until
 ) -> tuple[Any, Any, FakeWorker, FakeWorker]:
-    """A stream of which the first event was read, that event, its worker, which drains now and
-    holds the stream, and the other."""
+    """A stream after its first event, that event, its draining worker, and the other worker."""
     hold_after(1, *workers)
     call = router.stream()
     first = await call.read()

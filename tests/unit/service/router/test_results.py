@@ -1,4 +1,4 @@
-"""What callers of a router get: tokens, their text, and what they cost."""
+"""Results of a router: tokens, their text and their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a router makes of a run's tokens: stop strings, echo, log-probabilities, banned words."""
+"""How a router handles a run's text: stop strings, echo, log-probabilities, banned words."""
 
 from __future__ import annotations
 

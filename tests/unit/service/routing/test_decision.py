@@ -64,7 +64,7 @@ def test_a_loose_graph_goes_before_the_tight_one_behind_a_queue() -> None:
 
 
 def test_a_graph_that_is_nearly_ready_counts_from_when_it_is() -> None:
-    """A long generation begins on the loose graph, and goes on with the tight one."""
+    """A long generation begins on the loose graph and continues on the tight one."""
     loose = worker("a", ready=FIRST)
     soon = worker("b", ready=FIRST, graphs=[compiling(decode(1, 512), ready_at=NOW + 1)])
     request = shape(prompt_tokens=10, new_tokens=400)

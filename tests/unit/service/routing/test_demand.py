@@ -171,7 +171,7 @@ def test_lengths_that_the_model_cannot_have_are_left_out() -> None:
 
 
 def test_a_mean_weighs_what_was_measured_often() -> None:
-    """Of a cost that seems to fall, most calls decide."""
+    """If costs seem to fall, the majority of calls decides."""
     traffic = record(
         prompts={10: 1.0},
         signatures={prefill(1, 16): served(1, 9.0), prefill(1, 32): served(9, 9.0)},

@@ -48,7 +48,7 @@ def every_ladder(maximum: int, max_rungs: int) -> Iterator[Ladder]:
 
 
 def cost(demands: Sequence[Demand], ladder: Ladder) -> float:
-    """What a ladder in tokens costs."""
+    """The cost of a ladder, in tokens."""
     return sum(
         demand.expected(Ladder(tuple(demand.beams * rung for rung in ladder.rungs))).cost
         for demand in demands

@@ -1,4 +1,4 @@
-"""The text form of traffic: read back as it was, or told to be none."""
+"""The text form of traffic is read back unchanged, or refused."""
 
 import contextlib
 import json

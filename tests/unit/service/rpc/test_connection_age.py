@@ -12,7 +12,7 @@ from shaperouter_service.rpc.server import make_server
 
 
 class Peers(grpc.GenericRpcHandler):
-    """Tells each call which connection it came by; a stream tells it again once it is let go on."""
+    """Tells each call its connection; a stream reports it again after it is released."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()

@@ -276,7 +276,7 @@ def test_a_failed_call_without_details_keeps_code_and_message() -> None:
 
 
 class Context:
-    """A call's context that keeps what the call was aborted with."""
+    """A call's context that records the status of an abort."""
 
     def __init__(self, *trailing_metadata: tuple[str, str]) -> None:
         self._trailing_metadata = trailing_metadata

@@ -46,7 +46,7 @@ def lines(logs: list[Any]) -> list[Any]:
 
 
 def check(line: Any, error: aio.AioRpcError, detail: Detail) -> None:
-    """The error and the line tell of the same call."""
+    """The error and the log line are about the same call."""
     (trailer,) = (value for key, value in error.trailing_metadata() or () if key == "x-request-id")
     assert line["request_id"] == trailer
     assert detail(error, error_details_pb2.RequestInfo).request_id == trailer

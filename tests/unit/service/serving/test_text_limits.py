@@ -40,14 +40,14 @@ LONGEST_WORD = 8 * PER_TOKEN
 
 
 class Unasked(Letters):
-    """A tokenizer that may not be asked."""
+    """A tokenizer that must not be called."""
 
     async def encode(self, text: str) -> list[int]:
         raise AssertionError(f"{len(text)} characters are tokenized")
 
 
 class Short(Letters):
-    """A tokenizer to which every text is one token, like one that drops spaces."""
+    """A tokenizer that turns every text into one token, like one that drops spaces."""
 
     async def encode(self, text: str) -> list[int]:
         return [1]

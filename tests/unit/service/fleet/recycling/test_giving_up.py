@@ -31,7 +31,7 @@ async def given_up(local: Local, old: FakeProcess) -> None:
 
 
 def reason_of_giving_up(recycle: Recycle, at_birth: Callable[[FakeProcess], None]) -> str:
-    """What is told of a successor that is prepared so at its birth, and comes to nothing."""
+    """The reports about a successor that starts with this preparation and fails."""
 
     async def scenario(local: Local) -> None:
         (old,) = local.started

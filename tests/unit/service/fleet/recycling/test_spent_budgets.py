@@ -1,4 +1,4 @@
-"""A router tells of workers that it cannot replace itself."""
+"""A router reports workers that it cannot replace itself."""
 
 from __future__ import annotations
 
