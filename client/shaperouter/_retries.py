@@ -28,7 +28,7 @@ _JITTER = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Which failures lead to another attempt.
+    """The failures that lead to another attempt.
 
     Attributes:
         retries: Attempts after the first.

@@ -53,7 +53,7 @@ class Signature:
         """Reads the short form: ``gpt2 prefill 1x16``, ``gpt2 decode 4x256 beams 4``.
 
         Args:
-            text: The text to read; it may have several spaces in a row.
+            text: The text to read; it may contain runs of spaces.
             field: Name of the field in error messages.
 
         Raises:

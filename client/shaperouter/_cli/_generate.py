@@ -76,8 +76,8 @@ def generate(
     --explain prints a table for each time that a run of the request was sent to a worker. It has
     the expected seconds of every option. The chosen option comes first and is marked ">".
 
-    With --json, the whole result is printed as one object. With --stream too, each event is one
-    object on a line: stall, delta, completion.
+    With --json, the whole result is printed as one object. With --json and --stream, each event is
+    one object on a line: stall, delta, completion.
     """
     if options["logprobs"] is not None and not wants_json(ctx):
         raise click.UsageError("--logprobs needs --json: the text output cannot show them", ctx)

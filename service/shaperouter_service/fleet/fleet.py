@@ -160,7 +160,7 @@ class Fleet(Connections):
                     # is already running.
                     if self._workers.get(link) == worker:
                         self._on_lost(link, error.loss)
-                    # The run's end had arrived; only the end of the call had not.
+                    # The end of the run had arrived, but the end of the call had not.
                     if attempts.ended:
                         return
                     attempts.record_loss(worker.name, error.loss)

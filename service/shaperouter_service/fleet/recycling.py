@@ -7,8 +7,9 @@ graphs save nothing, only another process has room for those that are worth maki
    to the worker.
 2. Once the successor is warm, it gets a request for the graphs that are worth keeping and for those
    that the worker had no room for.
-3. When it has made them, it becomes the worker and is restarted if it dies. The old process is told
-   to stop. It drains: its runs continue to their end, and everything else goes to the successor.
+3. When it has made them, it becomes the worker and is restarted if it dies. The old process
+   receives SIGTERM. It drains: its runs continue to their end, and everything else goes to the
+   successor.
 
 A successor that dies or does not become ready is given up, at no other cost than its memory and
 time. If the container has no memory left for a second process, none is started: the system would

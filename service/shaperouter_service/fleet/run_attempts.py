@@ -39,7 +39,7 @@ class RunAttempts:
         token_ids: Tokens that the caller has received; none with beam search, which starts again.
         ended: Whether the caller has received its end.
         lost_here: Workers that were lost with it after exactly these tokens.
-        lost_isolated: Those among them on which it was alone on the device.
+        lost_isolated: Number of these workers on which it was alone on the device.
         worker: The worker on which it was last interrupted.
         loss: Why it was interrupted; None if it was not.
         is_logged: Whether its next worker has been logged.

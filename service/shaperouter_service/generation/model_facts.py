@@ -1,4 +1,4 @@
-"""What the rules of prompts and options need to know of a model."""
+"""Properties of a model that the checks of prompts and options need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

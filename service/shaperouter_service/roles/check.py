@@ -56,7 +56,7 @@ class Finding:
 
     Attributes:
         verdict: Whether it prevents a start.
-        subject: What was checked, e.g. `model demo`.
+        subject: The subject of the check, e.g. `model demo`.
         message: What was found.
     """
 

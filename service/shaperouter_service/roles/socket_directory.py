@@ -36,7 +36,7 @@ def socket_directory() -> Iterator[Path]:
 def _locked_directory() -> tuple[Path, int]:
     while True:
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # Another starting service may have taken it for abandoned.
+        # Another starting service may have removed it as abandoned.
         with contextlib.suppress(FileNotFoundError):
             held = _open(directory)
             fcntl.flock(held, fcntl.LOCK_EX)

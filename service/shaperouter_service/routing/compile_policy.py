@@ -111,7 +111,7 @@ def _workers_to_compile(
     fleet: Mapping[str, WorkerView],
     now: float,
 ) -> Iterable[tuple[str, float]]:
-    """The workers that should compile a signature, with what it would have saved them, or all."""
+    """The workers that should compile a signature, with the savings that justify it."""
     able = [
         worker for worker in fleet.values() if worker.compiles and signature.model in worker.ladders
     ]

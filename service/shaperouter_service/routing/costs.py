@@ -131,7 +131,7 @@ class Costs:
         if own is not None:
             return own
         model = [known for known in self._compiles if known.model == signature.model]
-        # What a graph computes matters; its dimensions hardly do.
+        # The computation matters; a graph's dimensions hardly do.
         kind = [known for known in model if known.kind is signature.kind]
         width = [known for known in kind if (known.beams > 1) == (signature.beams > 1)]
         similar = width or kind or model

@@ -26,7 +26,7 @@ MAX_EXPLAINED_OPTIONS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RequestShape:
-    """The size of a request, and what it asks for: all that routing needs to know.
+    """The size and the options of a request that matter for routing.
 
     Attributes:
         model: Name of the model.

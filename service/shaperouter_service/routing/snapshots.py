@@ -37,7 +37,7 @@ class Histogram:
 class GraphReport:
     """One signature on one worker. Counts start at 0 when the worker starts.
 
-    Times are in seconds. Those called recent halve every week.
+    Times are in seconds. Counts called recent halve every week.
 
     Attributes:
         signature: Its shape.
@@ -161,7 +161,7 @@ class StartTimes:
         import_seconds: From the start of the process until its code was imported.
         weights_seconds: Until the weights of all models were on the device.
         first_cover_seconds: Until graphs that cover every request without beam search were ready.
-        warm_seconds: Until all graphs were made that must exist before readiness.
+        warm_seconds: Until all graphs were compiled that the worker needs to be ready.
     """
 
     import_seconds: float | None = None

@@ -113,7 +113,7 @@ class WorkerView:
         graphs: Graphs that were requested, or that would have saved something.
         costs: Costs of graphs.
         compile_threads: Number of compilations that may run at a time.
-        room: Number of graphs that it may still make, besides the first ones.
+        room: Number of graphs that it may still compile, in addition to the first graphs.
         exhausted: Whether it is at a limit although graphs are worth making.
         compiles: Whether it compiles graphs that traffic justifies.
         warm: Whether it has made all graphs that must exist before readiness.

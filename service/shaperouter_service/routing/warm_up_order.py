@@ -46,7 +46,8 @@ def _in_place(traffic: Traffic, ladders: Ladders) -> dict[Signature, SignatureTr
     """Counts of each signature of the ladders, including those of signatures that it replaces."""
     counts: dict[Signature, SignatureTraffic] = {}
     for signature, own in traffic.signatures.items():
-        # Nothing replaces signatures beyond the present ladders, such as rows beyond fewer slots.
+        # Signatures outside the current ladders are dropped, such as those with more rows than
+        # there are slots now.
         with contextlib.suppress(ValueError):
             counts.setdefault(ladders.tight(signature), SignatureTraffic()).add(own, share=1.0)
     return counts

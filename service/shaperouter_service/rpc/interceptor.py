@@ -26,7 +26,7 @@ class ErrorInterceptor(aio.ServerInterceptor):
     """Aborts calls with the status of the error they raise, and hides the rest behind INTERNAL."""
 
     def __init__(self, within: Within = lambda *_: contextlib.nullcontext()) -> None:
-        """Takes what calls are handled in; it may refuse them with an error, too."""
+        """Takes the context in which calls are handled; it may also refuse them with an error."""
         self._within = within
 
     async def intercept_service(

@@ -90,7 +90,7 @@ def _locked(lock: Path) -> int:
 
 
 def _release(held: int, lock: Path) -> None:
-    # In this order, so that nobody finds an unlocked file.
+    # This order matters: no other process may find an unlocked file.
     with contextlib.suppress(OSError):
         lock.unlink()
     os.close(held)

@@ -14,7 +14,7 @@ class Call:
 
     Attributes:
         request_id: Names the call in its answer, in errors and in the log.
-        method: What is called, e.g. `shaperouter.v1.GenerationService/Generate`.
+        method: Name of the method, e.g. `shaperouter.v1.GenerationService/Generate`.
         peer: Address of the caller.
         client: Name of the client, for fairness between clients. The gate replaces it with the
             token's client if calls need one, because any client could use another's name.

@@ -28,7 +28,7 @@ _LATENCY_BOUNDS = (
 _TOKENIZE_BOUNDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 )  # fmt: skip
-# Seconds. From a tiny model to one slower than anybody reads.
+# Seconds. From a tiny model to one that generates more slowly than people read.
 _TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5)
 
 

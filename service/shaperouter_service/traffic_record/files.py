@@ -28,8 +28,8 @@ from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_json import TrafficFormatError, from_json, to_json
 from shaperouter_service.system.files import read_regular
 
-# Seconds without a write after which a file counts as abandoned. Living processes write every half
-# minute if there is anything to write; a wrong guess costs them a new file.
+# Seconds without a write after which a file counts as abandoned. Running processes write every half
+# minute if there is anything to write. If the guess is wrong, they start a new file.
 ABANDONED_SECONDS = 15 * 60.0
 
 # Number of abandoned files from which they are merged: each costs a millisecond at every start.
@@ -171,7 +171,7 @@ def _merge(paths: Sequence[Path], target: Path) -> None:
     for path in paths:
         part = path.with_name(_new_name())
         with contextlib.suppress(FileNotFoundError):  # Another process was first.
-            # Without a new time, others would take it for abandoned under its new name.
+            # Without a new time, other processes would consider it abandoned under its new name.
             os.utime(path)
             path.rename(part)
             traffic = _try_read(part)

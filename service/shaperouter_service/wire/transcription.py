@@ -52,7 +52,7 @@ def transcription_from_message(message: Start) -> TranscriptionRequest:
 
 
 def audio_from_message(message: transcription_pb2.Audio) -> DeclaredAudio:
-    """What a message declares about its recording; an unknown format stays, to be refused."""
+    """A message's declarations about its recording; an unknown format is kept and refused later."""
     return DeclaredAudio(
         format=_FORMATS.get(message.format, int(message.format)),
         sample_rate=message.sample_rate if message.HasField("sample_rate") else None,

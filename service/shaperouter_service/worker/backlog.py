@@ -1,4 +1,4 @@
-"""The work that a lane still has to do for its runs, as far as it can be estimated."""
+"""An estimate of the work that a lane still has to do for its runs."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -32,7 +32,7 @@ class EngineConfig:
         max_memory_bytes: Memory of the process above which it compiles nothing; 0 means no limit.
         prefill_lengths: Rungs of models, by name; other models have those of `Ladders.default`.
         decode_lengths: Likewise.
-        encode_lengths: Likewise, for models with an encoder.
+        encode_lengths: The same for sources, for models with an encoder.
         prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
             may set less.
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first

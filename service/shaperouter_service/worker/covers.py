@@ -61,7 +61,7 @@ class Covers:
         return self._ladders.align(self._model, tokens=len(run.token_ids))
 
     def missing(self, run: Run) -> Graph | ServiceError | None:
-        """What keeps a run from continuing: a graph that is not ready, or a permanent error.
+        """The reason why a run cannot continue: a graph that is not ready, or a permanent error.
 
         Requests graphs for the whole run where none covers it.
         """

@@ -23,7 +23,7 @@ def participants(runs: Sequence[Run], half_read: Collection[Run]) -> Sequence[Ru
 
     Args:
         runs: The runs that have a slot, in order of admission.
-        half_read: Those whose prompts are partly read, in one batch.
+        half_read: The runs whose prompts are partly read; they are in one batch.
     """
     isolated = [run for run in runs if run.needs_isolation]
     if not isolated:

@@ -27,8 +27,8 @@ def make_ladders(
         prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
             may set less.
         prefill_lengths: The chosen rungs; empty for the default ones.
-        decode_lengths: Likewise.
-        encode_lengths: Likewise, for a model with an encoder.
+        decode_lengths: The same for decode graphs.
+        encode_lengths: The same for encode graphs; only for a model with an encoder.
 
     Raises:
         StartupError: The model cannot have the chosen rungs.

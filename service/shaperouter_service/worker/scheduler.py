@@ -2,7 +2,7 @@
 
 The life of a run:
 
-1. `submit` queues it, bounded; a full queue refuses at once.
+1. `submit` appends it to the queue, or refuses it at once if the queue is full.
 2. At the next chunk boundary it gets a free slot. A run that would stall stays in the queue, so
    that the runs behind it need not wait for its compilation.
 3. `reader` encodes its source, if the model has an encoder, and reads its prompt; a long prompt in

@@ -28,7 +28,7 @@ class WarmUp:
 
         Args:
             graphs: The worker's graphs.
-            signatures: Those to make ready.
+            signatures: Graphs to make ready.
         """
         self.signatures = tuple(dict.fromkeys(signatures))
         self._graphs = graphs
@@ -41,7 +41,7 @@ class WarmUp:
         """Requests the graphs.
 
         Args:
-            urgent: Those that requests may already wait for.
+            urgent: Graphs that requests may already be waiting for.
 
         Raises:
             StartupError: There is no room for one.

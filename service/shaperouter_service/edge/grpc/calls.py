@@ -34,7 +34,7 @@ _current: ContextVar[Call] = ContextVar("call")
 
 
 class CallGate:
-    """Has calls pass the gate; see `rpc.interceptor.Within`."""
+    """Makes calls pass the gate; see `rpc.interceptor.Within`."""
 
     def __init__(self, gate: Gate, work: Collection[ServiceDescriptor]) -> None:
         """Takes the gate, and the services whose calls are work."""

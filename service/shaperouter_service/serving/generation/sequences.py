@@ -195,7 +195,7 @@ def _end(writer: SequenceWriter, ended: _Ended) -> SequenceEnd:
 
 
 def _account_of_stopped(record: RequestRecord, sequence: int) -> RunCompletion:
-    """The completion of a run that the router has cancelled, as far as the router knows it."""
+    """The completion of a run that the router has cancelled, from what the router has received."""
     progress = record.progress(sequence)
     return RunCompletion(
         finish_reason=FinishReason.STOP,

@@ -16,9 +16,9 @@ from shaperouter_service.serving.graphs.warming import ENDS, Warming
 # Minimum seconds between two responses of a stream; people need no faster updates.
 UPDATE_INTERVAL = 0.2
 
-# Maximum number of streams; one whose client does not read holds about 150 kB. And maximum answers
-# per second of all streams together; each takes about a millisecond, so with many streams, each
-# gets fewer.
+# Maximum number of streams; one whose client does not read holds about 150 kB. Maximum responses
+# per second of all streams together: each takes about a millisecond, so with many streams each
+# stream gets fewer.
 MAX_STREAMS, MAX_UPDATES_PER_SECOND = 256, 100.0
 
 

@@ -41,7 +41,7 @@ REFUSED_PAUSE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Transcribing:
-    """What all runs of a transcription share.
+    """Values that all runs of a transcription share.
 
     Attributes:
         request_id: Id of the request.

@@ -1,4 +1,4 @@
-"""What a caller declares about a recording, and decoding the recording by it."""
+"""A caller's declarations about a recording, and decoding by them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

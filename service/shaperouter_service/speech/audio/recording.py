@@ -120,7 +120,7 @@ class Recording:
         return self._dropped + len(self._samples)
 
     def _current_peak(self) -> float:
-        """The peak of the recording as far as it is known; measures each frame once."""
+        """The peak of the frames that have arrived; measures each frame once."""
         if self._stats:
             return self._stats.peak
         dropped = self._dropped // HOP_SAMPLES
