@@ -91,7 +91,9 @@ class Table:
 def test_a_signature_requested_several_times_is_compiled_once() -> None:
     fake = Table()
     askers = [
-        threading.Thread(target=fake.table.want, args=[_signature(64)], kwargs={"urgent": True})
+        threading.Thread(
+            target=fake.table.request_compile, args=[_signature(64)], kwargs={"urgent": True}
+        )
         for _ in range(16)
     ]
     for asker in askers:
