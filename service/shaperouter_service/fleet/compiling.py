@@ -15,7 +15,7 @@ from shaperouter_service.routing.signatures import Signature
 
 log = structlog.get_logger(__name__)
 
-# Seconds between two checks of what is worth compiling; short compared with a compilation.
+# Seconds between two checks for graphs worth compiling; short compared with a compilation.
 INTERVAL = 0.5
 
 

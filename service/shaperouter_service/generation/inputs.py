@@ -1,4 +1,4 @@
-"""Validation of what a model reads: its source, and the prompt that it continues."""
+"""Validation of a model's input: its source, and the prompt that it continues."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -353,7 +353,7 @@ class GraphTable:
             self._moved(graph, GraphState.READY)
 
     def _forget_savings(self, made: Signature) -> None:
-        """Resets the savings of the graphs of a lattice, one of which has just become ready."""
+        """Resets the savings of a lattice's graphs when one of them becomes ready."""
         for graph in self.graphs():
             if graph.signature.lattice == made.lattice:
                 graph.would_save = DecayingSum()

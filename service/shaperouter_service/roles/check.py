@@ -78,7 +78,7 @@ class Setup:
         kernels: Whether to use the native kernels.
         slots: Requests that run at the same time, per model.
         max_graphs: Maximum number of graphs per worker.
-        workers: Number of local worker processes, each of which has all weights.
+        workers: Number of local worker processes; each has all weights.
         warm: Graphs to compile before a worker is ready.
         prefill_lengths: Chosen prefill lengths by model.
         decode_lengths: Chosen decode lengths by model.
