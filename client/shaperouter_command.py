@@ -21,8 +21,10 @@ def main() -> None:
     # order, also keeps its descriptor from the sockets of gRPC.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+            # Neither a path's method nor a with block: the process has it open until its end.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
 
-    from shaperouter._cli import main as run_command  # noqa: PLC0415 (see above)
+    from shaperouter._cli import main as run_command  # noqa: PLC0415 (after the handler)
 
     run_command()

@@ -54,7 +54,23 @@ from shaperouter._generation import (
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
+from shaperouter._inference import (
+    CallMetadata,
+    Classification,
+    Embeddings,
+    Inference,
+    RankedDocument,
+)
+from shaperouter._model import (
+    Axis,
+    CallSpec,
+    DataType,
+    Ladders,
+    LaneLadders,
+    Model,
+    ModelKind,
+    TensorSpec,
+)
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import GraphKind, Signature
 from shaperouter._streams import GenerationStream, GraphStream, TranscriptionStream
@@ -76,11 +92,17 @@ __all__ = [
     "AsyncGraphStream",
     "AsyncTranscriptionStream",
     "AudioFormat",
+    "Axis",
     "CallCancelledError",
+    "CallMetadata",
+    "CallSpec",
+    "Classification",
     "Client",
+    "DataType",
     "DeadlineError",
     "Delta",
     "DetectedLanguage",
+    "Embeddings",
     "FieldViolation",
     "FinishReason",
     "GeneratedSequence",
@@ -93,6 +115,7 @@ __all__ = [
     "GraphStream",
     "GraphUse",
     "Histogram",
+    "Inference",
     "InternalError",
     "InvalidArgumentError",
     "Ladders",
@@ -104,10 +127,12 @@ __all__ = [
     "OverloadedError",
     "PermissionDeniedError",
     "PromptsError",
+    "RankedDocument",
     "Route",
     "RouteOption",
     "ShaperouterError",
     "Signature",
+    "TensorSpec",
     "Timings",
     "TokenLogprob",
     "TokenLogprobs",

@@ -34,6 +34,8 @@ from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import (
     generation_pb2_grpc,
     graph_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
     model_pb2_grpc,
     transcription_pb2_grpc,
 )
@@ -48,6 +50,7 @@ class AsyncStubs:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """Creates them on a channel."""
         self.generation = generation_pb2_grpc.GenerationServiceStub(channel)
+        self.inference = inference_pb2_grpc.InferenceServiceStub(channel)
         self.models = model_pb2_grpc.ModelServiceStub(channel)
         self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
         self.transcription = transcription_pb2_grpc.TranscriptionServiceStub(channel)
@@ -162,6 +165,11 @@ class AsyncBaseClient:
                 if pause is None:
                     raise
             await calls.pause(pause)
+
+    async def _infer(
+        self, request: inference_pb2.InferRequest, timeout: float | None
+    ) -> inference_pb2.InferResponse:
+        return await self._call(self._stubs.inference.Infer, request, timeout)
 
     async def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int

@@ -1,7 +1,6 @@
 """The client's public calls."""
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Unpack, overload
@@ -11,27 +10,22 @@ from shaperouter import (
     _prompts,
     _readiness,
     _requests,
-    _transcription_events,
-    _transcription_requests,
 )
-from shaperouter._async_base_client import AsyncBaseClient
+from shaperouter._async_inference_calls import AsyncInferenceCalls
 from shaperouter._async_streams import (
     AsyncGenerationStream,
     AsyncGraphStream,
-    AsyncTranscriptionStream,
 )
+from shaperouter._async_transcription_calls import AsyncTranscriptionCalls
 from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
 from shaperouter._signature import Signature
-from shaperouter._transcription import AudioFormat, Transcription, TranscriptionProgress
-from shaperouter._transcription_options import TranscriptionOptions
-from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
 
-class AsyncClient(AsyncBaseClient):
+class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls):
     """A connection to a Shaperouter service.
 
     The client connects at its first call and reconnects after a loss. A call that cannot reach the
@@ -98,7 +92,7 @@ class AsyncClient(AsyncBaseClient):
             model: Name of the model. Default: the service's only one.
             explain: Whether the result's `routes` show how the request was routed.
             timeout: Deadline of this call with all its prompts, in seconds. Default: the client's.
-            max_concurrency: How many of several prompts may be in progress at a time.
+            max_concurrency: Maximum number of prompts of a call that are in progress at a time.
             **options: How to generate; see `GenerationOptions`.
 
         Raises:
@@ -175,107 +169,6 @@ class AsyncClient(AsyncBaseClient):
             deadline=deadline,
             on_stall=on_stall,
         )
-
-    async def transcribe(
-        self,
-        audio: bytes | str | os.PathLike[str],
-        *,
-        model: str = "",
-        audio_format: AudioFormat | str | None = None,
-        sample_rate: int | None = None,
-        channels: int | None = None,
-        timeout: float | None = None,
-        **options: Unpack[TranscriptionOptions],
-    ) -> Transcription:
-        """Transcribes a recording and returns the complete transcript.
-
-        Args:
-            audio: A WAV, FLAC, OGG or MP3 file, as its content or its path; or raw samples with
-                interleaved channels.
-            model: Name of the model. Default: the only one that transcribes.
-            audio_format: The format of the recording. Default: a file format, detected from the
-                content.
-            sample_rate: Samples per second; only for raw samples.
-            channels: Number of interleaved channels; only for raw samples. Default: 1.
-            timeout: Deadline of this call in seconds. Default: the client's.
-            **options: How to transcribe; see `TranscriptionOptions`.
-
-        Raises:
-            InvalidArgumentError: The recording or an option is invalid.
-            ModelNotFoundError: The service has no such model.
-            OverloadedError: The queue is full.
-            UnavailableError: There is no connection, or the worker was lost.
-            DeadlineError: The timeout passed before the end.
-        """
-        arguments = _transcription_requests.TranscriptionArguments(
-            model=model,
-            audio_format=audio_format,
-            sample_rate=sample_rate,
-            channels=channels,
-            options=options,
-        )
-        content = await _transcription_requests.async_read_recording(audio)
-        if len(content) <= _transcription_requests.PIECE_BYTES:
-            request = _transcription_requests.transcription_request(arguments, content)
-            response = await self._call(self._stubs.transcription.Transcribe, request, timeout)
-            return _transcription_events.response(response)
-        async with self._transcription_stream(arguments, content, timeout, None, None) as stream:
-            async for _ in stream:
-                pass
-            return stream.result
-
-    def transcribe_stream(
-        self,
-        audio: AsyncRecording,
-        *,
-        model: str = "",
-        audio_format: AudioFormat | str | None = None,
-        sample_rate: int | None = None,
-        channels: int | None = None,
-        step_seconds: float | None = None,
-        timeout: float | None = None,
-        on_stall: Callable[[Signature], None] | None = None,
-        on_progress: Callable[[TranscriptionProgress], None] | None = None,
-        **options: Unpack[TranscriptionOptions],
-    ) -> AsyncTranscriptionStream:
-        """Transcribes a recording and returns segments as they become final.
-
-        Read the stream in ``async with client.transcribe_stream(audio) as stream``, so that it is
-        cancelled if the block is left early.
-
-        Raw samples are transcribed as they arrive, a file once it is complete. Errors of the call,
-        and errors from reading the recording, are raised while iterating.
-
-        Args:
-            audio: As for `transcribe`, or a binary file or an iterable of bytes, which is read as
-                the bytes arrive: by a thread, or with asyncio in the event loop. With asyncio, the
-                iterable may be asynchronous.
-            model: Name of the model. Default: the only one that transcribes.
-            audio_format: The format of the recording. Default: a file format, detected from the
-                content.
-            sample_rate: Samples per second; only for raw samples.
-            channels: Number of interleaved channels; only for raw samples. Default: 1.
-            step_seconds: Decode an incomplete window after every so many seconds of audio, from 0.5
-                to 30, so that segments become final sooner; only for raw samples. Default: only
-                whole windows of 30 seconds are decoded.
-            timeout: Deadline of the whole stream in seconds. Default: the client's.
-            on_stall: Called between segments when the request starts to wait for the compilation of
-                a graph.
-            on_progress: Called between segments when a window is transcribed.
-            **options: How to transcribe; see `TranscriptionOptions`.
-
-        Raises:
-            InvalidArgumentError: An argument cannot be sent, or a file cannot be read.
-        """
-        arguments = _transcription_requests.TranscriptionArguments(
-            model=model,
-            audio_format=audio_format,
-            sample_rate=sample_rate,
-            channels=channels,
-            options=options,
-            step_seconds=step_seconds,
-        )
-        return self._transcription_stream(arguments, audio, timeout, on_stall, on_progress)
 
     async def models(self, *, timeout: float | None = None) -> list[Model]:
         """Lists the models of the service, ordered by name.

@@ -35,6 +35,8 @@ from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import (
     generation_pb2_grpc,
     graph_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
     model_pb2_grpc,
     transcription_pb2_grpc,
 )
@@ -49,6 +51,7 @@ class Stubs:
     def __init__(self, channel: grpc.Channel) -> None:
         """Creates them on a channel."""
         self.generation = generation_pb2_grpc.GenerationServiceStub(channel)
+        self.inference = inference_pb2_grpc.InferenceServiceStub(channel)
         self.models = model_pb2_grpc.ModelServiceStub(channel)
         self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
         self.transcription = transcription_pb2_grpc.TranscriptionServiceStub(channel)
@@ -163,6 +166,11 @@ class BaseClient:
                 if pause is None:
                     raise
             calls.pause(pause)
+
+    def _infer(
+        self, request: inference_pb2.InferRequest, timeout: float | None
+    ) -> inference_pb2.InferResponse:
+        return self._call(self._stubs.inference.Infer, request, timeout)
 
     def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int

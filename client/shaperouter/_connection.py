@@ -1,7 +1,7 @@
 """gRPC for blocking code. `_async_connection` has the same interface for asyncio.
 
-Everything else that a client does is written once, in `_async_base_client`, `_async_client` and
-`_async_streams`; `make blocking-client` generates the blocking modules from them.
+Everything else that a client does is written once, in the other modules `_async_*`;
+`make blocking-client` generates the blocking modules from them.
 """
 
 import threading

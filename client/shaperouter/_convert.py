@@ -22,10 +22,19 @@ from shaperouter._generation import (
     Usage,
 )
 from shaperouter._graph import Graph, GraphState, Histogram
-from shaperouter._model import Ladders, LaneLadders, Model, ModelKind
+from shaperouter._model import (
+    Axis,
+    CallSpec,
+    DataType,
+    Ladders,
+    LaneLadders,
+    Model,
+    ModelKind,
+    TensorSpec,
+)
 from shaperouter._option_message import options_from_message
 from shaperouter._signature import GraphKind, Signature
-from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, signature_pb2
+from shaperouter.v1 import generation_pb2, graph_pb2, inference_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,6 +43,7 @@ _DataclassT = TypeVar("_DataclassT", bound="DataclassInstance")
 
 _FINISH_REASONS = by_number(FinishReason, generation_pb2.FinishReason)
 _GRAPH_KINDS = by_number(GraphKind, signature_pb2.GraphKind)
+_DATA_TYPES = by_number(DataType, inference_pb2.DataType)
 _MODEL_KINDS = by_number(ModelKind, model_pb2.ModelKind)
 _GRAPH_STATES = by_number(GraphState, graph_pb2.GraphState)
 
@@ -58,7 +68,13 @@ def finish_reason(value: generation_pb2.FinishReason) -> FinishReason:
 def signature(message: signature_pb2.Signature) -> Signature:
     """A signature."""
     kind = _GRAPH_KINDS.get(message.kind, GraphKind.UNKNOWN)
-    return copy_fields(Signature, message, kind=kind)
+    return copy_fields(
+        Signature,
+        message,
+        kind=kind,
+        further=tuple(message.further),
+        exact=tuple(message.exact),
+    )
 
 
 def graph_use(message: generation_pb2.GraphUse) -> GraphUse:
@@ -98,7 +114,7 @@ def generation(
         usage=copy_fields(Usage, completion.usage),
         timings=copy_fields(Timings, completion.timings),
         graphs=tuple(map(graph_use, completion.graphs)),
-        routes=tuple(map(_route, completion.routes)),
+        routes=tuple(map(route, completion.routes)),
     )
 
 
@@ -151,9 +167,39 @@ def model(message: model_pb2.Model) -> Model:
             encode_batch_tokens=ladders.encode_batch_tokens,
             align_lengths=tuple(ladders.align_lengths),
         ),
+        call=call_spec(message.call) if message.HasField("call") else None,
         kind=_MODEL_KINDS.get(message.kind, ModelKind.UNKNOWN),
         languages=tuple(sorted(transcripts.language_token_ids)),
         window_seconds=transcripts.window_seconds,
+    )
+
+
+def call_spec(message: model_pb2.CallSpec) -> CallSpec:
+    """How a model that answers once is called."""
+    return CallSpec(
+        inputs=tuple(map(_tensor_spec, message.inputs)),
+        outputs=tuple(map(_tensor_spec, message.outputs)),
+        batch=_axis(message.batch) if message.HasField("batch") else None,
+        axes=tuple(map(_axis, message.axes)),
+        compiled=message.compiled,
+        labels=tuple(message.labels),
+    )
+
+
+def _tensor_spec(message: model_pb2.TensorSpec) -> TensorSpec:
+    return TensorSpec(
+        name=message.name,
+        dtype=_DATA_TYPES.get(message.dtype, DataType.UNKNOWN),
+        shape=tuple(None if size < 0 else size for size in message.shape),
+    )
+
+
+def _axis(message: model_pb2.Axis) -> Axis:
+    return Axis(
+        name=message.name,
+        inputs=dict(message.inputs),
+        outputs=dict(message.outputs),
+        ladder=tuple(message.ladder),
     )
 
 
@@ -170,7 +216,8 @@ def graph(message: graph_pb2.Graph) -> Graph:
     )
 
 
-def _route(message: generation_pb2.Route) -> Route:
+def route(message: generation_pb2.Route) -> Route:
+    """The options for a request."""
     return Route(
         options=tuple(
             copy_fields(
@@ -178,7 +225,8 @@ def _route(message: generation_pb2.Route) -> Route:
                 option,
                 encode=signature(option.encode) if option.HasField("encode") else None,
                 prefill=signature(option.prefill) if option.HasField("prefill") else None,
-                decode=signature(option.decode),
+                decode=signature(option.decode) if option.HasField("decode") else None,
+                call=signature(option.call) if option.HasField("call") else None,
             )
             for option in message.options
         )

@@ -19,6 +19,9 @@ from shaperouter._version import __version__
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "SHAPEROUTER_ADDRESS"
 
+# Maximum bytes of a response: 40,000 embeddings. gRPC's default is 4 MB.
+MAX_RESPONSE_BYTES = 64 * 2**20
+
 # Seconds. A starting service first compiles its first graphs, which can take minutes.
 DEFAULT_TIMEOUT = 300.0
 
@@ -79,6 +82,7 @@ def channel_options(address: str) -> list[tuple[str, Any]]:
         ("grpc.max_reconnect_backoff_ms", 5_000),
         # Despite its name, this is also the maximum time of a connection attempt.
         ("grpc.min_reconnect_backoff_ms", 5_000),
+        ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
     ]
     if is_loopback(address):
         # An http_proxy variable is meant for outside hosts and must not affect calls to this

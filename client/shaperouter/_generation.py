@@ -132,29 +132,33 @@ class GraphUse:
 
 @dataclass(frozen=True, kw_only=True)
 class RouteOption:
-    """An option to serve a run: a worker and graphs that cover it, with expected times in seconds.
+    """An option to serve a request: a worker and graphs that cover it, with expected seconds.
 
     Attributes:
         worker: The worker.
         prefill: The graph that would read the prompt; None if there is only a source to read.
-        decode: The graph that would decode.
+        decode: The graph that would decode; None for a call.
         queue_seconds: Waiting for requests that came earlier.
         stall_seconds: Waiting for graphs to be compiled or loaded.
         prefill_seconds: Reading source and prompt.
         decode_seconds: Decoding as many tokens as requested.
         total_seconds: The sum of the times above.
         encode: The graph that would read the source; None without one.
+        call: The graph that would compute a call; None for a generation.
+        call_seconds: Computing a call.
     """
 
     worker: str
     prefill: Signature | None
-    decode: Signature
+    decode: Signature | None
     queue_seconds: float
     stall_seconds: float
     prefill_seconds: float
     decode_seconds: float
     total_seconds: float
     encode: Signature | None = None
+    call: Signature | None = None
+    call_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Served models and their limits."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shaperouter._options import GenerationOptions
@@ -12,7 +13,84 @@ class ModelKind(enum.StrEnum):
     DECODER = "decoder"  # continues a prompt
     ENCODER_DECODER = "encoder-decoder"  # answers a source
     TRANSCRIBER = "transcriber"  # transcribes a recording
+    EMBEDDER = "embedder"  # answers a text with an embedding
+    CLASSIFIER = "classifier"  # answers a text, or a pair of texts, with scores
+    FUNCTION = "function"  # computes tensors from tensors
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
+
+
+class DataType(enum.StrEnum):
+    """Data type of a tensor's elements, by its name in the Open Inference Protocol."""
+
+    BOOL = "BOOL"
+    UINT8 = "UINT8"
+    UINT16 = "UINT16"
+    UINT32 = "UINT32"
+    UINT64 = "UINT64"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FP16 = "FP16"
+    BF16 = "BF16"
+    FP32 = "FP32"
+    FP64 = "FP64"
+    BYTES = "BYTES"
+    UNKNOWN = "unknown"  # a type that this version of the client does not know
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor that a model takes or gives.
+
+    Attributes:
+        name: Its name.
+        dtype: Data type of its elements.
+        shape: Size of each dimension; None where the size differs between calls.
+    """
+
+    name: str
+    dtype: DataType
+    shape: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A size that differs between calls.
+
+    Attributes:
+        name: Its name, such as ``batch`` or ``length``.
+        inputs: The dimension of each input that has this size, by the input's name.
+        outputs: The dimension of each output that has this size, by the output's name.
+        ladder: The sizes that graphs can have, ascending; a call is padded to the first that covers
+            it. Empty if padding would change answers: each size then has a graph of its own.
+    """
+
+    name: str
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    ladder: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSpec:
+    """How a model that answers once is called.
+
+    Attributes:
+        inputs: The tensors that it takes.
+        outputs: The tensors that it gives.
+        batch: The axis along which calls are joined; None if it has none.
+        axes: The other axes.
+        compiled: Whether XLA compiles it.
+        labels: Names of the classes, in the order of the scores; empty if it has no names for them.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batch: Axis | None
+    axes: tuple[Axis, ...]
+    compiled: bool
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +145,7 @@ class Model:
             own.
         vocab_size: Size of the vocabulary, in tokens.
         max_length: Maximum tokens of prompt and generated text together; of the decoder if there is
-            an encoder.
+            an encoder. Of a text encoder, maximum tokens of a text; 0 for a function.
         default_options: The defaults of all options that have one.
         dtype: Data type of the caches and of most computations, such as ``float32``.
         parameters: Number of parameters.
@@ -76,7 +154,8 @@ class Model:
             in bytes.
         slots: Number of requests without beam search that one worker runs at a time; more requests
             wait.
-        ladders: The shapes that its graphs can have.
+        ladders: The shapes that its graphs can have; empty for a model that answers once.
+        call: How it is called, for a function or a text encoder; None for other models.
         ready_workers: Number of workers that are ready to serve it; while it is 0, the service is
             not ready.
         kind: What it does with its input.
@@ -114,3 +193,4 @@ class Model:
     kernels: str = ""
     kv_cache_bytes_per_token: int = 0
     characters_per_token: int = 0
+    call: CallSpec | None = None

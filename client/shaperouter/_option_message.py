@@ -24,14 +24,7 @@ def options_to_message(options: GenerationOptions) -> generation_pb2.GenerationO
         TypeError: There is no such option.
         InvalidArgumentError: The message cannot contain a value.
     """
-    unknown = options.keys() - _KINDS.keys()
-    if unknown:
-        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(_KINDS)}")
-    fields: dict[str, Any] = {
-        name: _TO_FIELD[_KINDS[name]](f"options.{name}", value)
-        for name, value in options.items()
-        if value is not None
-    }
+    fields = _values.fields(options, _CHECKS)
     words, runs = fields.pop("bad_words", ((), ()))
     message = generation_pb2.GenerationOptions(**fields)
     message.bad_words.extend(words)
@@ -126,3 +119,4 @@ _TO_FIELD: dict[Kind, Callable[[str, object], Any]] = {
     Kind.LOGIT_BIAS: _logit_bias,
     Kind.WORDS: _bad_words,
 }
+_CHECKS = {name: _TO_FIELD[kind] for name, kind in _KINDS.items()}

@@ -71,8 +71,8 @@ class GenerationOptions(TypedDict, total=False):
             token id, or -1 for none. [-1]
         encoder_repetition_penalty: Multiplies the positive and divides the negative logits of
             tokens that the source contains. From 0.001 to 1000. Needs a model with an encoder. [1]
-        encoder_no_repeat_ngram_size: No sequence of this many tokens that the source contains is
-            generated. At least 0, which means no limit. Needs a model with an encoder. [0]
+        encoder_no_repeat_ngram_size: Never generates a sequence of this many tokens that occurs in
+            the source. At least 0, which means no limit. Needs a model with an encoder. [0]
         logprobs: Returns the log-probability of each new token. A number above 0 also returns those
             of that many likeliest tokens; 0 with beam search. From 0 to 20. [none]
         echo: Begins the returned text and token ids with the prompt. [False]
@@ -399,7 +399,7 @@ OPTIONS = (
         flag="--encoder-no-repeat-ngram-size",
         metavar="N",
         help=(
-            "No sequence of this many tokens that the source contains is generated. At least 0, "
+            "Never generates a sequence of this many tokens that occurs in the source. At least 0, "
             "which means no limit. Needs a model with an encoder. [default: the model's, or 0]"
         ),
     ),

@@ -98,4 +98,6 @@ def _signature(field: str, value: object) -> signature_pb2.Signature:
         rows=_values.integer(f"{field}.rows", value.rows, bits=32),
         length=_values.integer(f"{field}.length", value.length, bits=32),
         beams=_values.integer(f"{field}.beams", value.beams, bits=32),
+        further=_values.integers(f"{field}.further", value.further),
+        exact=_values.integers(f"{field}.exact", value.exact),
     )

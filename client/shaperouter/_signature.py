@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from shaperouter._errors import InvalidArgumentError
 
 _FORM = "MODEL KIND ROWSxLENGTH, then 'beams N' with beam search, such as 'gpt2 decode 4x256'"
-_SIZE = re.compile(r"(\d{1,9})x(\d{1,9})", re.ASCII)
+_SIZES = re.compile(r"\d{1,9}(x\d{1,9}){1,8}", re.ASCII)
+_EXACT = re.compile(r"\d{1,9}(x\d{1,9}){0,8}", re.ASCII)
 _BEAMS = re.compile(r"\d{1,9}", re.ASCII)
 
 
@@ -18,6 +19,7 @@ class GraphKind(enum.StrEnum):
     PREFILL = "prefill"  # reads prompts, or a piece of a long one
     DECODE = "decode"  # advances the active sequences together, one token per step
     ALIGN = "align"  # reads transcripts again to find the times of their words
+    CALL = "call"  # calls a function or a text encoder once
     UNKNOWN = "unknown"  # a kind that this version of the client does not know
 
 
@@ -38,8 +40,10 @@ class Signature:
         length: Padded length in tokens. For encode it is the length of the source, for prefill of
             the prompt, for align of the transcript. For decode it is the length of the attended
             cache: a token of the prompt takes one position, and a step takes as many as there are
-            beams.
+            beams. For call it is the padded size of the first axis; 1 if there is none.
         beams: Beam width; 1 without beam search.
+        further: Padded sizes of the other axes of a call.
+        exact: Sizes of a call along axes that cannot be padded.
     """
 
     model: str
@@ -47,10 +51,15 @@ class Signature:
     rows: int
     length: int
     beams: int = 1
+    further: tuple[int, ...] = ()
+    exact: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str, *, field: str = "signature") -> "Signature":
         """Reads the short form: ``gpt2 prefill 1x16``, ``gpt2 decode 4x256 beams 4``.
+
+        A call has further sizes where its model has more axes, ``f call 8x128x64``, and exact ones
+        where axes cannot be padded: ``f call 8x128 exact 3``.
 
         Args:
             text: The text to read; it may contain runs of spaces.
@@ -65,31 +74,49 @@ class Signature:
         model, kind, size, *rest = words
         if kind not in KNOWN_KINDS:
             raise _invalid(field, f"the kind must be {KINDS}, got {kind!r}", text)
-        match = _SIZE.fullmatch(size)
-        if match is None:
+        if not _SIZES.fullmatch(size) or (kind != GraphKind.CALL and size.count("x") > 1):
             raise _invalid(
                 field, f"the size must read ROWSxLENGTH, such as 4x256, got {size!r}", text
             )
+        rows, length, *further = map(int, size.split("x"))
         beams = 1
+        exact: tuple[int, ...] = ()
         if rest:
-            if rest[0] != "beams" or not _BEAMS.fullmatch(rest[1]):
+            if kind == GraphKind.CALL and rest[0] == "exact" and _EXACT.fullmatch(rest[1]):
+                exact = tuple(map(int, rest[1].split("x")))
+            elif kind != GraphKind.CALL and rest[0] == "beams" and _BEAMS.fullmatch(rest[1]):
+                beams = int(rest[1])
+            else:
                 suffix = " ".join(rest)
+                form = "exact SIZES" if kind == GraphKind.CALL else "beams N"
                 raise _invalid(
-                    field, f"what follows the size must read 'beams N', got {suffix!r}", text
+                    field, f"what follows the size must read {form!r}, got {suffix!r}", text
                 )
-            beams = int(rest[1])
         return cls(
-            model=model, kind=GraphKind(kind), rows=int(match[1]), length=int(match[2]), beams=beams
+            model=model,
+            kind=GraphKind(kind),
+            rows=rows,
+            length=length,
+            beams=beams,
+            further=tuple(further),
+            exact=exact,
         )
 
     @property
     def shape(self) -> str:
         """The short form without the model: ``decode 4x256 beams 4``."""
         beams = f" beams {self.beams}" if self.beams > 1 else ""
-        return f"{self.kind} {self.rows}x{self.length}{beams}"
+        return f"{self.kind} {self.rows}x{self.length_text}{beams}"
+
+    @property
+    def length_text(self) -> str:
+        """All sizes after the rows: ``256``, ``128x64`` or ``128 exact 3``."""
+        sizes = "x".join(map(str, (self.length, *self.further)))
+        exact = f" exact {'x'.join(map(str, self.exact))}" if self.exact else ""
+        return f"{sizes}{exact}"
 
     def __str__(self) -> str:
-        """Model, kind, rows x length, and the beams if there are several."""
+        """Model, kind, sizes, and the beams if there are several."""
         return f"{self.model} {self.shape}"
 
 

@@ -205,15 +205,7 @@ def _audio(arguments: TranscriptionArguments, content: bytes) -> transcription_p
 
 
 def _options(options: TranscriptionOptions) -> transcription_pb2.TranscriptionOptions:
-    unknown = options.keys() - _TO_FIELD.keys()
-    if unknown:
-        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(_TO_FIELD)}")
-    fields: dict[str, Any] = {
-        name: _TO_FIELD[name](f"options.{name}", value)
-        for name, value in options.items()
-        if value is not None
-    }
-    return transcription_pb2.TranscriptionOptions(**fields)
+    return transcription_pb2.TranscriptionOptions(**_values.fields(options, _TO_FIELD))
 
 
 def _choice(field: str, value: object, choices: dict[Any, Any]) -> Any:

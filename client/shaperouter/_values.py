@@ -6,7 +6,8 @@ invalid value. All raise `InvalidArgumentError`.
 """
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from shaperouter._errors import InvalidArgumentError
 
@@ -37,7 +38,7 @@ def integer(field: str, value: object, *, bits: int) -> int:
     """An integer for a signed field of `bits` bits."""
     try:
         # Conversion is the check; values that it refuses are reported below.
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)  # type: ignore[arg-type]  # see above
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
@@ -69,12 +70,33 @@ def number(field: str, value: object) -> float:
         raise InvalidArgumentError.of(field, f"must be a number, got {shown(value)}")
     try:
         # Conversion is the check, as for integers.
-        return float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]  # see above
     except OverflowError:
         description = f"must fit a 64-bit float, got {shown(value)}"
     except (TypeError, ValueError):
         description = f"must be a number, got {shown(value)}"
     raise InvalidArgumentError.of(field, description)
+
+
+def fields(
+    options: Mapping[str, object], checks: Mapping[str, Callable[[str, object], Any]]
+) -> dict[str, Any]:
+    """The fields of a message of options, without those that are None.
+
+    Args:
+        options: Values by name.
+        checks: What converts the value of each option, given the field's name.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    if unknown := options.keys() - checks.keys():
+        raise TypeError(f"unknown option {min(unknown)!r}; the options are {', '.join(checks)}")
+    return {
+        name: checks[name](f"options.{name}", value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def shown(value: object) -> str:

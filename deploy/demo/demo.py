@@ -1,4 +1,4 @@
-"""The demo: starts the service, streams generations, and shows what becomes of graphs meanwhile.
+"""The demo: starts the service, streams generations, and shows how graphs are compiled and reused.
 
 `make demo` runs it. Everything is real: `shaperouterd serve` as its own process with a worker, the
 client library over gRPC, and the figures from /metrics. Ports are chosen free and the compile cache
@@ -17,9 +17,9 @@ from service import console, service
 from shaperouter import Client, Generation, GenerationOptions, GraphKind, Signature
 
 PROMPT = "TensorFlow is"
-# Sampled, since small models repeat themselves when they are greedy; the seed makes all the same.
+# Sampled, since small models repeat themselves in greedy decoding. With a seed, all runs are equal.
 OPTIONS: GenerationOptions = {"max_new_tokens": 40, "temperature": 0.6, "seed": 5}
-# Its graph would be compiled beside the streams whose times are shown.
+# Otherwise a graph of beam search would be compiled beside the streams whose times are shown.
 NO_BEAMS = "--beam-cover=off"
 
 
@@ -37,7 +37,7 @@ def stream(client: Client) -> tuple[Generation, float]:
 
 
 def make_ready(client: Client, signatures: list[Signature]) -> None:
-    """Has graphs made, and waits for them."""
+    """Warms graphs, and waits for them."""
     names = ", ".join(signature.shape for signature in signatures)
     started = time.monotonic()
     with console.status(f"Making {names}"):
@@ -50,7 +50,7 @@ GraphFigures = dict[Signature, dict[str, float]]
 
 
 def read_graphs(metrics_url: str) -> GraphFigures:
-    """What /metrics says of each graph."""
+    """The figures of each graph in /metrics."""
     with urllib.request.urlopen(metrics_url, timeout=10) as response:
         text = response.read().decode()
     graphs: GraphFigures = {}
@@ -71,12 +71,12 @@ def read_graphs(metrics_url: str) -> GraphFigures:
 
 
 def graphs_table(metrics_url: str, calls: int) -> Table:
-    """The figures of each graph, once they include so many calls: a report takes a moment."""
+    """Waits until the figures include this many calls, and returns those of each graph."""
     deadline = time.monotonic() + 10
     graphs = read_graphs(metrics_url)
     while sum(values["device_seconds_count"] for values in graphs.values()) < calls:
         if time.monotonic() > deadline:
-            sys.exit(f"/metrics does not show the {calls} calls that the responses tell of")
+            sys.exit(f"/metrics does not show the {calls} calls that the responses report")
         time.sleep(0.05)
         graphs = read_graphs(metrics_url)
 

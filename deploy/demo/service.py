@@ -1,4 +1,4 @@
-"""A service for the length of a demo: a process of its own, on free ports."""
+"""A service that runs during a demo, as a process on free ports."""
 
 import json
 import queue
@@ -20,7 +20,7 @@ console = Console(highlight=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Addresses:
-    """Where the service listens."""
+    """Addresses of the service."""
 
     grpc: str
     metrics: str
@@ -32,7 +32,7 @@ def service(cache: str, *arguments: str) -> Iterator[Addresses]:
 
     Args:
         cache: Directory of the compile cache.
-        arguments: Further ones of `shaperouterd serve`; by default, it has the embedded model.
+        arguments: Further arguments of `shaperouterd serve`; by default, the embedded model.
     """
     command = [sys.executable, "-m", "shaperouter_service", "serve", "--log-format=json"]
     command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--compile-cache={cache}"]
@@ -67,7 +67,7 @@ class Log:
         self._lines.put(None)
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """Returns the next line of an event; shows what the service said if it ends instead."""
+        """Returns the next line of an event; prints the log if the service ends instead."""
         seen = []
         try:
             while (line := self._lines.get(timeout=START_SECONDS)) is not None:

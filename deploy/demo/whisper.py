@@ -1,4 +1,4 @@
-"""The demo of transcription: starts the service on Whisper tiny.en, and speaks to it.
+"""The demo of transcription: starts a service with Whisper tiny.en, and sends it speech.
 
 `make demo-whisper` runs it. espeak-ng reads a text; its samples go to the service no faster than
 they are spoken, and segments are printed as they become final.
@@ -20,7 +20,7 @@ from shaperouter import AudioFormat, Client
 
 SPOKEN = 6  # sentences
 PIECE_SECONDS = 0.25
-# What there is of a window is decoded again so often.
+# Seconds after which an incomplete window is decoded again.
 STEP_SECONDS = 2.0
 
 
@@ -36,7 +36,7 @@ def live(path: Path) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """Tells the story."""
+    """Runs the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
     work: Path = parser.parse_args().work

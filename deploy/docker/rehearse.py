@@ -1,4 +1,4 @@
-"""Runs the steps of a Dockerfile where there is no engine to build it, and then what came out.
+"""Runs the steps of a Dockerfile without a container engine, and then the resulting image.
 
 In a mount namespace of its own, so that paths are those of the image and nothing of this machine is
 touched: the build stage with a fresh Python and no variable of ours; then the last stage as it
@@ -25,7 +25,7 @@ from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).parents[2]
 
-# The directories that images are made in, which this machine must not have.
+# Directories of the images, which must not exist on this machine.
 MADE = [Path("/opt/shaperouter"), Path("/build")]
 
 SHELL = "set -euo pipefail"
@@ -43,7 +43,7 @@ def steps(dockerfile: Path, arguments: dict[str, str]) -> list[list[tuple[str, s
             name, _, default = value.partition("=")
             arguments.setdefault(name, default)
         elif instruction != "COMMENT" and stages:
-            # RUN leaves variables to its shell; they are filled in all the same if they are ARGs.
+            # The shell of a RUN expands variables; those of ARGs are expanded here.
             filled = re.sub(r"\$\{(\w+)\}", lambda m: arguments.get(m[1], m[0]), value)
             stages[-1].append((instruction, filled))
     return stages
@@ -55,7 +55,7 @@ def environment(value: str) -> dict[str, str]:
 
 
 def ignored(dockerfile: Path, path: Path) -> bool:
-    """Whether a file is kept from the build, by the file of that name beside the Dockerfile."""
+    """Whether the Dockerfile's .dockerignore excludes a file."""
     patterns = Path(f"{dockerfile}.dockerignore").read_text(encoding="utf-8").splitlines()
     verdict = False
     names = [str(path), *map(str, path.parents)]
@@ -68,7 +68,7 @@ def ignored(dockerfile: Path, path: Path) -> bool:
 
 
 def copied(dockerfile: Path, source: str, context: Path) -> None:
-    """Copies what a COPY would have: of tracked files, those that are not ignored."""
+    """Copies the files of a COPY: tracked files that are not ignored."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", source],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -97,12 +97,12 @@ def building(dockerfile: Path, stage: list[tuple[str, str]], context: Path) -> I
             copied(dockerfile, source, context / "files")
             yield f"cp -r {context}/files/{source} {target}"
         elif instruction == "RUN" and value.startswith("apt-get "):
-            # This machine is not to be changed; what the step would install must be there.
+            # The step must not change this machine, so its packages must be installed already.
             for package in re.findall(r"(\S+)=\S+", value):
                 yield f"dpkg --status {package} > /dev/null"
         elif instruction == "RUN":
             yield f"echo {shlex.quote('==> ' + value)} >&2"
-            # A shell of its own, whose failure ends the rehearsal whichever command failed.
+            # A separate shell, so that any failed command ends the rehearsal.
             yield f"( {value} )"
         else:
             sys.exit(f"the rehearsal knows no {instruction}")
@@ -129,14 +129,14 @@ def running(stage: list[tuple[str, str]], command: list[str]) -> Iterator[str]:
 
 
 def rehearse(dockerfile: Path, arguments: dict[str, str], command: list[str]) -> int:
-    """Builds and runs; returns the exit code of what ran."""
+    """Builds and runs; returns its exit code."""
     first, *_, last = steps(dockerfile, arguments)
     for directory in MADE:
         if directory.exists():
             sys.exit(f"{directory} is there: the rehearsal would hide it")
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir="/var/tmp") as temporary:
         context = Path(temporary)
-        # Others than us, whoever the image runs as, must be able to enter.
+        # The user of the image must be able to enter.
         context.chmod(0o755)
         mounts = []
         try:

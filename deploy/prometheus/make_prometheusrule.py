@@ -1,4 +1,4 @@
-"""Makes Kubernetes' PrometheusRule of rules.yml, or checks that it is of them."""
+"""Makes Kubernetes' PrometheusRule of rules.yml, or checks that they match."""
 
 import argparse
 import sys

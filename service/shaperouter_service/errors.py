@@ -9,6 +9,8 @@
     ├── ClientLimitError         RESOURCE_EXHAUSTED   the client is at its limit
     ├── TooManyCallsError        RESOURCE_EXHAUSTED   too many calls are in progress
     ├── UnknownModelError        NOT_FOUND            no model has this name
+    ├── UnknownVersionError      NOT_FOUND            the model has no such version
+    ├── FixedModelsError         FAILED_PRECONDITION  models are set when the service starts
     ├── ModelLoadingError        UNAVAILABLE          no worker has loaded the model yet
     ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
@@ -22,6 +24,7 @@
     ├── DeadlinePassedError      DEADLINE_EXCEEDED    the deadline passed on a worker
     ├── GraphFailedError         INTERNAL             a graph could not be compiled
     ├── GraphRefusedError        FAILED_PRECONDITION  a graph may not be compiled
+    ├── CallFailedError          INTERNAL             a function or encoder failed
     └── RelayedError             any                  a worker answered with it
     StartupError                 exit code 78         a model, an option or a port is unusable
 """
@@ -29,6 +32,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 # Minimum seconds before a caller should try again.
 SHORTEST_RETRY = 0.1
@@ -109,6 +113,11 @@ class InvalidRequestError(ServiceError):
         super().__init__("; ".join(shown))
         self.violations = violations
 
+    @classmethod
+    def of(cls, field: str, description: str) -> Self:
+        """The error about one field; see `Violation`."""
+        return cls(Violation(field=field, description=description))
+
 
 class UnauthenticatedError(ServiceError):
     """A call has no token, or an unknown one."""
@@ -175,6 +184,32 @@ class UnknownModelError(ServiceError):
         super().__init__(
             f"model: no model {shortened(name, 64)!r}; "
             f"this service has {', '.join(known) or 'none'}"
+        )
+
+
+class UnknownVersionError(ServiceError):
+    """A protocol with versions of models asks for one that does not exist."""
+
+    code = Code.NOT_FOUND
+    reason = "UNKNOWN_VERSION"
+
+    def __init__(self, model: str, version: str) -> None:
+        """Takes the model and the requested version."""
+        super().__init__(
+            f"version: {shortened(model, 64)} has only version 1, got {shortened(version, 64)!r}"
+        )
+
+
+class FixedModelsError(ServiceError):
+    """A caller wants to load or unload a model."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "FIXED_MODELS"
+
+    def __init__(self) -> None:
+        """Takes no arguments."""
+        super().__init__(
+            "models cannot be loaded or unloaded while the service runs: set --model and restart it"
         )
 
 
@@ -304,9 +339,9 @@ class DeadlyRequestError(ServiceError):
     def __init__(self, request_id: str, *, lost: int, isolated: int) -> None:
         """Takes the request's id, and how many workers were lost with it, in all and alone."""
         super().__init__(
-            f"request {request_id}: {lost} workers died or hung at the same token of this "
+            f"request {request_id}: {lost} workers died or hung at the same point of this "
             f"request, the last {isolated} while running nothing else; do not send it again, but "
-            "report it with its options and the log of the workers"
+            "report it with its input and the log of the workers"
         )
 
 
@@ -359,6 +394,17 @@ class GraphRefusedError(ServiceError):
     def __init__(self, signature: object, why: str) -> None:
         """Takes the signature and the reason."""
         super().__init__(f"no ready graph covers {signature}: {why}")
+
+
+class CallFailedError(ServiceError):
+    """A model that is called once failed while it computed a call."""
+
+    code = Code.INTERNAL
+    reason = "CALL_FAILED"
+
+    def __init__(self, model: str, error: str) -> None:
+        """Takes the model and TensorFlow's error."""
+        super().__init__(f"{model} failed: {shortened(error, 500)}")
 
 
 class RelayedError(ServiceError):

@@ -25,11 +25,11 @@ ROUNDS = 15
 
 
 class Case(NamedTuple):
-    """Rows, queries of each, positions of the cache, and positions up to the last query."""
+    """Rows, queries of each row, length of the cache, and positions up to the last query."""
 
     rows: int
     queries: int
-    places: int
+    length: int
     end: int
 
 
@@ -69,7 +69,7 @@ Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Case], tf.Tensor]
 
 def _by_xla(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, case: Case) -> tf.Tensor:
     ends = case.end - tf.range(case.queries)[::-1]
-    visible = tf.range(case.places) < ends[:, tf.newaxis]
+    visible = tf.range(case.length) < ends[:, tf.newaxis]
     return attention(query, keys, values, visible, SIZE**-0.5)
 
 
@@ -88,7 +88,7 @@ def _call(case: Case, attend: Attend) -> Callable[[], None]:
             x = query + attend(x, keys, values, case)
         return x
 
-    shape = [case.rows, HEADS, case.places, SIZE]
+    shape = [case.rows, HEADS, case.length, SIZE]
     caches = [tf.random.normal(shape) for _ in range(2 * LAYERS)]
     query = tf.random.normal([case.rows, HEADS, case.queries, SIZE])
     all_layers(query, caches)

@@ -28,7 +28,7 @@ BUILD = Path(__file__).parents[2] / "build" / "bench"
 MODEL = "gpt2-small"
 PROMPT, STREAM_TOKENS = [1, 2, 3], 100
 ALONE_SECONDS = 8.0
-# Rows and length of what is made meanwhile.
+# Rows and lengths of the graphs to compile.
 GRAPHS = ((2, 512), (8, 256))
 NICE = (0, 5, 10)
 STREAMS = (1, 4)
@@ -40,10 +40,10 @@ class Found:
     """The results of a measurement.
 
     Attributes:
-        alone: Tokens a second of all streams with nothing beside them.
-        beside: The same while graphs were made.
-        longest: Seconds for which no stream got anything meanwhile, at most.
-        seconds: That the graphs took, in all.
+        alone: Tokens per second of all streams without compilations.
+        beside: Tokens per second during compilations.
+        longest: Longest pause of all streams during compilations, in seconds.
+        seconds: Total compile time of the graphs.
     """
 
     alone: float
@@ -67,7 +67,7 @@ def main() -> None:
     if arguments.one:
         [streams], [nice] = arguments.streams, arguments.nice
         print(json.dumps(asdict(_measure(streams, nice))), flush=True)
-        # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+        # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
         os._exit(0)
     make_checkpoint(BUILD / MODEL)
     for streams in arguments.streams:
@@ -102,7 +102,7 @@ def _measured_apart(streams: int, nice: int) -> Found:
 
 def _measure(streams: int, nice: int) -> Found:
     """Runs streams alone and beside compilations."""
-    # They import TensorFlow, which the process that prints has no use for.
+    # Imported here: the process that prints does not need TensorFlow.
     from harness.engine import Bench
     from harness.tight import Case
     from harness.waiting import wait_until
@@ -136,7 +136,7 @@ def _measure(streams: int, nice: int) -> Found:
         longest = max((after - before for before, after in itertools.pairwise(ends)))
         return sum(tokens for _, tokens in seen) / seconds, longest, seconds
 
-    # The first tokens of each stream say nothing.
+    # Ignore the first tokens of each stream.
     rate(lambda: time.sleep(ALONE_SECONDS / 2))
     alone, _, _ = rate(lambda: time.sleep(ALONE_SECONDS))
     ladders, table = bench.parts.ladders[MODEL], bench.parts.graphs

@@ -99,7 +99,7 @@ def _batch(program: Program, prompt_tokens: int) -> Batch:
     rng = np.random.default_rng(0)
     for row in range(program.rows):
         prompt = rng.integers(model.family.vocab_size, size=prompt_tokens).tolist()
-        # Beams begin at a prompt's end; others go on from a token that needs no prefill's logits.
+        # Beams start at a prompt's end; other rows continue after a token.
         generated = [] if program.beams > 1 else [1]
         options = Options.of(max_new_tokens=STEPS + 2, num_beams=program.beams)
         batch.begin(row, prompt, options, generated)
@@ -109,5 +109,5 @@ def _batch(program: Program, prompt_tokens: int) -> Batch:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(0)

@@ -29,7 +29,7 @@ from harness.service import serving
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 
 ANSWERED, REFUSED = "answered", "refused, with RetryInfo"
-# Else all channels to an address share a connection.
+# Otherwise all channels to an address share one connection.
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 

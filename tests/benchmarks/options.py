@@ -36,8 +36,8 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.generation.preparation import prepare
 from shaperouter_service.wire.generation import generation_from_message
 from shaperouter_service.worker.config import HANG_TIMEOUT
-from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Event
+from shaperouter_service.worker.run_requests import check, make_run
 from shaperouter_service.worker.watchdog import Watchdog
 
 BUILTIN = Path(limits.__file__).parent / "builtin"
@@ -47,13 +47,13 @@ BEAMS = (1, 2, 4)
 INT32_MAX = 2**31 - 1
 
 SIZES = (0, 1, 2, 3, 5, 10, 100, 1000, 10**6, INT32_MAX)
-# The second matches itself wherever it is compared.
+# The second prompt repeats one token, so that all n-grams match.
 PROMPTS = {"of 8 tokens": list(range(40, 48)), "of one token, 400 times": [7] * 400}
 NEW_TOKENS, ROUNDS = 32, 15
 
-# Of the search. Requests make so many tokens that they meet in one batch.
+# Settings of the search. Requests generate enough tokens to share a batch.
 EXAMPLES, MAX_NEW_TOKENS = 300, 60
-# Seconds a call may take.
+# Maximum seconds of a call.
 LIMIT = HANG_TIMEOUT / 10
 
 Request = generation_pb2.GenerateRequest
@@ -87,6 +87,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     stopwatch = Stopwatch()
+    # Patched, to time each call.
     Watchdog.watching = lambda _, signature, __: stopwatch.watching(signature)  # type: ignore[method-assign]
     bench = Bench(MODELS, slots=SLOTS, ladders=few_rungs)
     _make_ready(bench)
@@ -112,7 +113,7 @@ def _make_ready(bench: Bench) -> None:
 def _print_sizes(bench: Bench, kind: str, prompt: Sequence[int], rounds: int) -> None:
     """Prints how `no_repeat_ngram_size` changes the time of a request."""
     found: dict[int, list[float]] = {size: [] for size in SIZES}
-    # A minimum that is the maximum: nothing ends one of them before the others.
+    # The minimum equals the maximum, so that no request ends early.
     usual = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
     for measured in range(rounds + 1):
         for size, times in found.items():
@@ -148,7 +149,7 @@ def _search(bench: Bench, stopwatch: Stopwatch, examples: int) -> int:
     @given(st.lists(_requests(), min_size=1, max_size=SLOTS))
     def search(requests: list[Request]) -> None:
         nonlocal refused
-        # The same without options, for what the shapes themselves take.
+        # The same requests without options, to measure the time of the shapes alone.
         for measured, kept in ((_plain(requests), None), (requests, longest)):
             stopwatch.longest.clear()
             try:
@@ -337,5 +338,5 @@ def _run(bench: Bench, requests: Sequence[Request]) -> None:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(status)

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of measurements")
     rounds = parser.parse_args().rounds
     make_checkpoint(BUILD / MODEL)
-    # Pieces of the whole length are none at all.
+    # A piece of the whole length means no pieces.
     benches = {piece: _bench(piece) for piece in (MAX_LENGTH, 256, 128, 64)}
     print(f"A prompt of {LONG_PROMPT} tokens beside a stream; milliseconds, medians of {rounds}:")
     print(f"{'piece':>6} {'token to token':>15} {'longest':>8} {'prompt to token':>16}")
@@ -108,7 +108,7 @@ def _together(model: Model, prompts: int, rounds: int) -> tuple[float, float]:
         for program, calls, found in ((one, prompts, times[0]), (all_, 1, times[1])):
             batch = Batch(model, rows=program.rows, beams=1, length=SHORT_PROMPT)
             for row in range(program.rows):
-                batch.begin(row, [row + 1] * SHORT_PROMPT, Options.nobody())
+                batch.begin(row, [row + 1] * SHORT_PROMPT, Options.neutral())
             started = time.perf_counter()
             for _ in range(calls):
                 program(batch, range(program.rows), 0)
@@ -126,5 +126,5 @@ def _program(model: Model, rows: int) -> PrefillProgram:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(0)

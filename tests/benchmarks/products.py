@@ -23,7 +23,7 @@ from shaperouter_service.models import DeviceKind, Weights
 from shaperouter_service.models.layers import linear, output_logits
 
 WIDTH, LAYERS, VOCABULARY = 768, 12, 50257
-# Of a layer: queries, keys and values; attention's output; the feed-forward layer in and out.
+# Matrices of a layer: queries, keys and values; output of attention; feed-forward in and out.
 SHAPES = {
     "qkv": (WIDTH, 3 * WIDTH),
     "out": (WIDTH, WIDTH),
@@ -79,7 +79,7 @@ def _contestants() -> dict[str, Weights]:
         for name, shape in SHAPES.items()
     }
     plain = {name: tf.Variable(matrix, trainable=False) for name, matrix in matrices.items()}
-    # Products for a GPU are whole.
+    # On a GPU, products are not split into blocks.
     found = {
         "XLA, whole": Weights(plain | biases, DeviceKind.GPU),
         "XLA, in blocks": Weights(plain | biases, DeviceKind.CPU),
@@ -107,7 +107,7 @@ def _step(weights: Weights, rows: int) -> Callable[[], None]:
             x += linear(values, f"{layer}.out", qkv[:, :WIDTH] * qkv[:, -WIDTH:])
             inner = tf.maximum(linear(values, f"{layer}.up", x), 0.0)
             x += linear(values, f"{layer}.down", inner)
-        # As in a model, of the last tokens alone where rows are many.
+        # As in a model, only the last tokens if there are many rows.
         return output_logits(values, "wte", x[:16])
 
     x = tf.random.normal([rows, WIDTH])

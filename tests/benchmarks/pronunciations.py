@@ -4,8 +4,8 @@
 
 Sends each word of the test split to the service, greedily and with beams, and compares the answers
 with the reference's for the same weights. Exits with 1 if a word error rate differs from the
-reference's by more than `MOST_APART`, or if beams do not lower it. `--publish` writes the figures
-for weights of fewer bits into the model card.
+reference's by more than `MAX_DIFFERENCE`, or if beams do not lower it. `--publish` writes the
+figures for weights of fewer bits into the model card.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from shaperouter import Client
 MODEL = "g2p"
 CARD = Path(shaperouter_service.__file__).parent / "builtin" / MODEL / "README.md"
 UNDER_WAY = 16
-MOST_APART = 0.02
+MAX_DIFFERENCE = 0.02
 
 console = Console()
 
@@ -37,9 +37,9 @@ class Word:
     """A word of the test split.
 
     Attributes:
-        word: It.
-        pronunciations: Those that are right.
-        answers: The reference's, by number of beams.
+        word: The word.
+        pronunciations: Its correct pronunciations.
+        answers: The reference's answers, by number of beams.
     """
 
     word: str
@@ -54,8 +54,8 @@ class Compared:
     Attributes:
         beams: 1 is greedy.
         reference: Its word error rate.
-        served: Ours.
-        different: Words of which the answers differ.
+        served: The service's word error rate.
+        different: Words whose answers differ.
     """
 
     beams: int
@@ -65,7 +65,7 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """The search in words."""
+        """The search as a phrase."""
         return _name(self.beams)
 
 
@@ -129,7 +129,7 @@ def main() -> int:
     with arguments.answers.open(encoding="utf-8") as lines:
         words = [Word(**json.loads(line)) for line in lines]
     found = []
-    # How long they wait matters to nobody.
+    # Their waiting time does not matter.
     patient = "--max-queue-seconds=3600"
     settings = (f"--model={MODEL}", f"--dtype={arguments.dtype}", patient)
     with serving(*settings) as service, Client(service.address) as client:
@@ -142,7 +142,7 @@ def main() -> int:
             found.append(each)
     if arguments.publish:
         publish(found, len(words), arguments.dtype)
-    close = all(abs(each.served - each.reference) <= MOST_APART for each in found)
+    close = all(abs(each.served - each.reference) <= MAX_DIFFERENCE for each in found)
     greedy, *beamed = found
     falls = all(each.served < greedy.served for each in beamed)
     return int(not (close and falls))

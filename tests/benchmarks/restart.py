@@ -27,7 +27,7 @@ BUILD = Path(__file__).parents[2] / "build" / "bench"
 MODEL = "gpt2-small"
 GRAPHS = 20
 OTHER_ORDER_SEED = 1
-# Of the step's graph, and calls of it in turn.
+# Shape of the step's graph, and the number of its calls in turn.
 ROWS, LENGTH, STEPS, ROUNDS = 8, 128, 4, 26
 
 
@@ -44,7 +44,7 @@ def main() -> None:
             set_flags()
         measure = {"ready": _ready, "steps": _steps}[arguments.child]
         print(json.dumps(measure(arguments)), flush=True)
-        # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+        # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
         os._exit(0)
     make_checkpoint(BUILD / MODEL)
     with tempfile.TemporaryDirectory() as directory:
@@ -106,7 +106,7 @@ def _ready(arguments: argparse.Namespace) -> dict[str, float]:
     )
     table = bench.parts.graphs
     signatures = list(bench.parts.ladders[MODEL].signatures(MODEL))
-    # Of all kinds and sizes alike.
+    # An equal number of each kind and size.
     wanted = [
         signatures[index * len(signatures) // arguments.graphs] for index in range(arguments.graphs)
     ]

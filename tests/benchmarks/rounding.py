@@ -90,7 +90,7 @@ def _perplexity(model: Model, tokens: np.ndarray) -> float:
     total = 0.0
     for start in range(0, len(tokens) - 1, length):
         window = tokens[start : start + length + 1]
-        # What the last one lacks comes behind all that counts.
+        # The padding of the last window comes after all counted tokens.
         padded = np.pad(window, [0, length + 1 - len(window)])
         total += float(compiled(tf.constant(padded)).numpy()[: len(window) - 1].sum())
     return math.exp(total / (len(tokens) - 1))

@@ -48,7 +48,7 @@ def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: i
                         return
             if received != deltas.result.usage.generated_tokens:
                 problems.append(f"{received} tokens of {deltas.result.usage.generated_tokens}")
-        # Whatever goes wrong is what this is here to find.
+        # The soak test reports any error.
         except Exception as error:
             problems.append(repr(error))
 

@@ -28,7 +28,7 @@ import tensorflow
 from safetensors.numpy import load_file
 load_file(sys.argv[1])
 """
-# What the log says of a start, in its order.
+# Events of a start in the log, in order.
 MILESTONES = (
     "worker started",
     "listening",

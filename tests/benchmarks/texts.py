@@ -61,7 +61,7 @@ class Found:
     """The times of small requests beside long texts.
 
     Attributes:
-        seconds: Of each small request.
+        seconds: Latency of each small request.
         peak_bytes: Largest resident memory of the router.
         ended: Requests with long texts that were refused.
     """

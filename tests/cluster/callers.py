@@ -41,13 +41,13 @@ LONGEST_REQUEST = Gauge("caller_longest_request_seconds", "Of all requests so fa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class SampleRequest:
     """Something that users ask for again and again.
 
     Attributes:
-        kind: Of generation.
+        kind: Kind of generation.
         prompt: Its token ids.
-        options: Of the client's methods.
+        options: Options of the client's methods.
         stream: Whether it is read token by token.
     """
 
@@ -68,13 +68,15 @@ class Wish:
 
 # Read by one rung of prompts, and decoded by two, so that there are few graphs to make.
 PROMPT, OTHER_PROMPT = tuple(range(1, 9)), tuple(range(20, 35))
-WISHES = [
-    Wish(kind="greedy", prompt=PROMPT, options={"max_new_tokens": 110}),
-    Wish(kind="greedy", prompt=OTHER_PROMPT, options={"max_new_tokens": 40}, stream=False),
-    Wish(kind="sampled", prompt=PROMPT, options={"max_new_tokens": 100, "top_k": 50, "seed": 7}),
-    Wish(kind="sampled", prompt=OTHER_PROMPT, options={"temperature": 1.2, "seed": 8}),
-    Wish(kind="beams", prompt=PROMPT, options={"max_new_tokens": 50, "num_beams": 4}),
-    Wish(kind="beams", prompt=OTHER_PROMPT, options={"num_beams": 3}, stream=False),
+SAMPLE_REQUESTS = [
+    SampleRequest(kind="greedy", prompt=PROMPT, options={"max_new_tokens": 110}),
+    SampleRequest(kind="greedy", prompt=OTHER_PROMPT, options={"max_new_tokens": 40}, stream=False),
+    SampleRequest(
+        kind="sampled", prompt=PROMPT, options={"max_new_tokens": 100, "top_k": 50, "seed": 7}
+    ),
+    SampleRequest(kind="sampled", prompt=OTHER_PROMPT, options={"temperature": 1.2, "seed": 8}),
+    SampleRequest(kind="beams", prompt=PROMPT, options={"max_new_tokens": 50, "num_beams": 4}),
+    SampleRequest(kind="beams", prompt=OTHER_PROMPT, options={"num_beams": 3}, stream=False),
 ]
 
 
@@ -83,48 +85,52 @@ class Day:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._expected: dict[Wish, tuple[int, ...]] = {}
+        self._expected: dict[SampleRequest, tuple[int, ...]] = {}
         self._longest = {LONGEST_STALL: 0.0, LONGEST_REQUEST: 0.0}
         self._lock = threading.Lock()
-        for kind in {wish.kind for wish in WISHES}:
+        for kind in {sample.kind for sample in SAMPLE_REQUESTS}:
             STALLED.labels(kind)
             for result in ("answered", "failed", "wrong"):
                 REQUESTS.labels(kind, result)
 
-    def call(self, wish: Wish, client: Client) -> None:
+    def call(self, sample: SampleRequest, client: Client) -> None:
         """Asks for something until it is answered, and looks at the answer."""
         began = time.monotonic()
         while True:
             try:
-                generation = wish.ask(client)
+                generation = sample.ask(client)
                 break
             except ShaperouterError as error:
                 code = error.code.name
                 tell(
-                    "call failed", wish=wish.kind, code=code, error=str(error), id=error.request_id
+                    "call failed",
+                    sample=sample.kind,
+                    code=code,
+                    error=str(error),
+                    id=error.request_id,
                 )
                 if not error.retriable or time.monotonic() - began > PATIENCE:
-                    REQUESTS.labels(wish.kind, "failed").inc()
+                    REQUESTS.labels(sample.kind, "failed").inc()
                     return
                 RETRIES.labels(code).inc()
                 # As the service asks its callers to.
                 time.sleep(error.retry_after or RETRY)
-        self._look_at(wish, generation, time.monotonic() - began)
+        self._look_at(sample, generation, time.monotonic() - began)
 
-    def _look_at(self, wish: Wish, generation: Generation, seconds: float) -> None:
+    def _look_at(self, sample: SampleRequest, generation: Generation, seconds: float) -> None:
         stall = generation.timings.stall_seconds
         with self._lock:
-            expected = self._expected.setdefault(wish, generation.token_ids)
+            expected = self._expected.setdefault(sample, generation.token_ids)
             self._note(LONGEST_REQUEST, seconds)
             self._note(LONGEST_STALL, stall)
         if stall:
-            STALLED.labels(wish.kind).inc()
-            tell("request stalled", wish=wish.kind, seconds=stall, worker=generation.worker)
+            STALLED.labels(sample.kind).inc()
+            tell("request stalled", sample=sample.kind, seconds=stall, worker=generation.worker)
         if generation.token_ids == expected:
-            REQUESTS.labels(wish.kind, "answered").inc()
+            REQUESTS.labels(sample.kind, "answered").inc()
         else:
-            REQUESTS.labels(wish.kind, "wrong").inc()
-            tell("wrong answer", wish=wish.kind, got=generation.token_ids, expected=expected)
+            REQUESTS.labels(sample.kind, "wrong").inc()
+            tell("wrong answer", sample=sample.kind, got=generation.token_ids, expected=expected)
 
     def _note(self, longest: Gauge, seconds: float) -> None:
         self._longest[longest] = max(seconds, self._longest[longest])
@@ -153,7 +159,7 @@ def main() -> None:
         token = tokens[number % len(tokens)]
         with Client(given.address, ca=given.ca, token=token) as client:
             while True:
-                day.call(source.choice(WISHES), client)
+                day.call(source.choice(SAMPLE_REQUESTS), client)
                 # Nobody asks again in the same moment.
                 time.sleep(source.uniform(0, PAUSE))
 

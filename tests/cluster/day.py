@@ -70,7 +70,7 @@ def first_start(production: Production, story: Story) -> None:
         with production.operator() as client:
             first, *_ = {graph.worker for graph in client.graphs()}
             warm(client, workers=[first])
-            story.say(f"the operator has had {len(GRAPHS)} graphs made on {first}")
+            story.say(f"the operator has warmed {len(GRAPHS)} graphs on {first}")
             warm(client, all_workers=True)
             story.say("the others have loaded them")
         # So it is on a first start.
@@ -127,7 +127,7 @@ def lost_worker(production: Production, story: Story) -> None:
             story.say(f"{lost.name} is gone")
             story.wait_for_alert(LOST)
             with contextlib.suppress(TimeoutError):
-                story.wait("its requests went on elsewhere", went_on, patience=SCRAPED)
+                story.wait("its requests continued elsewhere", went_on, patience=SCRAPED)
                 break
             story.say("but what ran on it had just ended")
             lost.restart()

@@ -32,7 +32,7 @@ class Template:
     """Containers of the manifests, run as processes of this machine.
 
     Attributes:
-        arguments: Of `shaperouterd`.
+        arguments: Arguments of `shaperouterd`.
         environment: Variables of the container.
         sleep: Seconds between the decision to end a pod and SIGTERM.
         grace: Seconds from that decision to SIGKILL.

@@ -33,7 +33,7 @@ class Pod:
     """A router or a worker.
 
     Attributes:
-        name: Of the pod, which is its host's name.
+        name: Name of the pod and of its host.
         address: Its IP address.
     """
 
@@ -41,7 +41,7 @@ class Pod:
         """Starts it.
 
         Args:
-            name: Of the pod.
+            name: Name of the pod.
             template: What it runs.
             network: Where it gets a host of its own.
             logs: Directory of logs; all processes of one name share a file.
@@ -129,7 +129,7 @@ class Pod:
         self._host.remove()
 
     def cut(self) -> None:
-        """Takes it off the network, which neither side is told."""
+        """Takes it off the network, without notice to either side."""
         self._host.cut()
 
     def mend(self) -> None:

@@ -33,7 +33,7 @@ from shaperouter import Client
 ROUTERS, WORKERS = "shaperouter-router", "shaperouter-worker"
 CALLERS = "callers"
 
-# Who has tokens; the operator's may have graphs made.
+# Clients with tokens; the operator may warm graphs.
 USERS, OPERATOR = ("web", "batch"), "operator"
 
 ROUTER_PORT, WORKER_PORT = 50051, 50052

@@ -14,13 +14,13 @@ from cluster.pods import Pod
 
 
 def at_once(*acts: Callable[[], None]) -> None:
-    """Does several things side by side, and raises what the first that failed has raised."""
+    """Calls functions in parallel, and raises the first exception of any of them."""
     failures: list[Exception] = []
 
     def run(act: Callable[[], None]) -> None:
         try:
             act()
-        # Whatever it is, it is raised where this was asked for.
+        # Raised again in the caller's thread.
         except Exception as error:
             failures.append(error)
 

@@ -1,6 +1,7 @@
 """Engines over the golden checkpoints, shared so that each graph is compiled once per session."""
 
 import random
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from harness.compiling import CACHE, CACHE_BYTES
 from harness.engine import CHECKPOINTS, TINY, Bench, Golden, few_rungs
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.kernels import KernelsUnavailableError
+from shaperouter_service.kernels.selfcheck import require
 
 # Tested on every graph there can be; the others on those their cases need. Families differ in
 # their forward pass alone: caches, padding, lanes and options are code that they share.
@@ -49,6 +52,18 @@ def benches(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
     yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
     assert not many_slots.defects
     assert not few_graphs.defects
+
+
+@pytest.fixture(scope="module")
+def native_kernels() -> None:
+    """Skips the tests if no kernels could be built here."""
+    try:
+        require()
+    except KernelsUnavailableError as error:
+        # With a compiler, they must be there.
+        if shutil.which("c++") is None:
+            pytest.skip(f"no C++ compiler, so no kernels: {error}")
+        raise
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_prompts_that_take_several_pieces_are_read_alone(piece: int) -> None:
     """The last call gives the first tokens of all rows, so it must contain all their ends."""
     ladders = Ladders.default(max_length=1024, slots=16, prefill_piece=piece)
     for length in ladders.prefill_lengths.rungs:
-        rows = ladders.prompts_together(length)
+        rows = ladders.rows(GraphKind.PREFILL, length)
         assert length <= piece or rows.maximum == 1
 
 

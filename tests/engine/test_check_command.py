@@ -6,9 +6,11 @@ import socket
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner, Result
 
 from harness.engine import GOLDENS
+from harness.functions import TestFunction
 from shaperouter_service.commands.group import cli
 from shaperouter_service.system.process import EXIT_CONFIG
 
@@ -33,6 +35,28 @@ def test_a_setup_that_starts() -> None:
     assert "error" not in result.output
     assert line(result, "model demo")[1].startswith("gpt2, 5,387,776 parameters")
     assert "no tokenizer" in line(result, "model speech")[1]
+
+
+def test_functions_and_encoders_are_checked_as_workers_load_them(tmp_path: Path) -> None:
+    sums = TestFunction(
+        call=lambda x: {"y": tf.reduce_mean(x, axis=1)}, inputs={"x": ([None, None], tf.float32)}
+    )
+    broken = Path(shutil.copytree(GOLDENS / "bert-embedder", tmp_path / "broken"))
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps(config | {"hidden_act": "mish"}))
+    result = check(
+        f"--model=function={sums.save(tmp_path / 'function')}",
+        f"--model=encoder={GOLDENS / 'bert-embedder'}",
+        f"--model=broken={broken}",
+    )
+    assert result.exit_code == EXIT_CONFIG
+    assert "padding changes answers along" in result.output
+    verdict, message = line(result, "model encoder")
+    assert verdict == "ok"
+    assert message.startswith("bert, 24,712 parameters")
+    verdict, message = line(result, "model broken")
+    assert verdict == "error"
+    assert "hidden_act must be one of" in message
 
 
 def test_every_problem_is_reported(tmp_path: Path) -> None:

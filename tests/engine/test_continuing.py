@@ -10,8 +10,9 @@ import pytest
 from harness.engine import Bench, Collected, Golden
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.worker.run import Ended
-from shaperouter_service.worker.server import Changes, WorkerServicer
+from shaperouter_service.worker.runner import Runner
 
 MODEL = "gpt2-untied"
 # Sampling whose every step depends on those before it; none ends before its last token.
@@ -143,8 +144,7 @@ def test_invalid_continuations_are_refused(
     benches: dict[str, Bench], generated: list[int], options: dict[str, Any], message: str
 ) -> None:
     async def run() -> None:
-        changes = Changes(asyncio.get_running_loop())
-        servicer = WorkerServicer(benches[MODEL].engine, changes, "worker-0")
+        runner = Runner(benches[MODEL].engine, asyncio.get_running_loop())
         request = worker_pb2.RunRequest(
             model=MODEL,
             token_ids=[3],
@@ -153,8 +153,7 @@ def test_invalid_continuations_are_refused(
                 **{"num_beams": 1, "num_return_sequences": 1, "temperature": 1.0} | options
             ),
         )
-        async for _ in servicer.Run(request, None):
-            pass
+        await runner.run(run_request_from_message(request), None, lambda _: None)
 
     with pytest.raises(InvalidRequestError, match=f"generated_token_ids: {message}"):
         asyncio.run(run())

@@ -14,7 +14,7 @@ from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.worker.reader import EncodedSources
+from shaperouter_service.worker.input_reader import EncodedSources
 from shaperouter_service.worker.run import Ended
 
 NAME = "whisper-uneven"

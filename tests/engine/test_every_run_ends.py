@@ -13,7 +13,7 @@ from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import QueueFullError
 from shaperouter_service.worker.run import Ended
 
-MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
+MODEL = "gpt2-untied"  # It has no end token, so runs reach their maximum length.
 MAX_LENGTH = 128
 QUEUE = 6
 

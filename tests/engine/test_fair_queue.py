@@ -127,7 +127,7 @@ def test_unused_tokens_are_refunded_when_a_run_ends() -> None:
 
 def test_used_tokens_are_not_refunded() -> None:
     queue = filled()
-    # Time goes on with the others.
+    # The runs of others advance the virtual time.
     started(queue, run("other", tokens=10))
     ended(queue, started(queue, run("a", tokens=1000)), generated=500)
     assert turns(queue, "a", "b") == ["b", "a"]

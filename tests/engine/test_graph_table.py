@@ -13,6 +13,7 @@ from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs import (
     CompileBudget,
     Graph,
+    GraphBuilder,
     GraphState,
     GraphTable,
     NoCover,
@@ -78,6 +79,7 @@ class Table:
             ),
             threads=1,
             on_change=self._changed,
+            make_builder=lambda program, _: GraphBuilder(program),
         )
 
     def _changed(self) -> None:
@@ -85,7 +87,7 @@ class Table:
 
     def _build(self, signature: Signature) -> Program:
         self.programs[signature] = FakeProgram(self.error)
-        return self.programs[signature]  # type: ignore[return-value]
+        return self.programs[signature]  # type: ignore[return-value]  # a fake
 
 
 def test_a_signature_requested_several_times_is_compiled_once() -> None:
@@ -182,8 +184,8 @@ def test_the_graph_that_would_save_most_goes_first() -> None:
     little, much = (
         fake.table.request_compile(_signature(length), urgent=False) for length in (128, 256)
     )
-    fake.table.would_save(little.signature, 1.0)
-    fake.table.would_save(much.signature, 2.0)
+    fake.table.record_possible_savings(little.signature, 1.0)
+    fake.table.record_possible_savings(much.signature, 2.0)
     for signature in (other, _signature(256)):
         fake.programs[signature].go_on.set()
     wait_until(lambda: much.state is GraphState.READY)
@@ -196,7 +198,7 @@ def test_a_ready_graph_resets_the_savings_of_similar_graphs() -> None:
     fake = Table()
     like, unlike = _signature(128), dataclasses.replace(_signature(64), beams=2)
     for signature in (like, unlike):
-        fake.table.would_save(signature, 1.0)
+        fake.table.record_possible_savings(signature, 1.0)
     made = fake.table.request_compile(_signature(64), urgent=True)
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: made.state is GraphState.READY)

@@ -27,7 +27,7 @@ class Compiled:
     """The module that XLA compiled for a graph.
 
     Attributes:
-        cache_elements: Of one layer's keys, R * H * T * D.
+        cache_elements: Number of elements of one layer's keys, R * H * T * D.
     """
 
     def __init__(self, program: Program) -> None:
@@ -192,6 +192,7 @@ def deepened(model: Model, layers: int) -> Model:
     spec, stacks = model.spec, tuple(f"{stack}." for stack in model.family.stacks)
     fields = {
         field.name: layers
+        # All families are dataclasses.
         for field in dataclasses.fields(model.family)  # type: ignore[arg-type]
         if field.name in LAYER_FIELDS
     }
@@ -199,7 +200,7 @@ def deepened(model: Model, layers: int) -> Model:
         name: tf.TensorSpec([layers, *one.shape[1:]] if name.startswith(stacks) else one.shape)
         for name, one in spec.weights.items()
     }
-    family = dataclasses.replace(model.family, **fields)  # type: ignore[type-var]
+    family = dataclasses.replace(model.family, **fields)  # type: ignore[type-var]  # likewise
     return weightless_model(dataclasses.replace(spec, family=family, weights=weights))
 
 

@@ -21,8 +21,8 @@ from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.models import load_model
-from shaperouter_service.routing.views import GraphState
-from shaperouter_service.worker.requests import check
+from shaperouter_service.routing.snapshots import GraphState
+from shaperouter_service.worker.run_requests import check
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 BEAMS = (1, 2, 4, 8)

@@ -22,7 +22,7 @@ from shaperouter_service.graphs import GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import LaneReport
 
-MODEL = "gpt2-untied"  # It has no end token: runs last as long as they are told to.
+MODEL = "gpt2-untied"  # It has no end token, so runs reach their maximum length.
 MODELS = {MODEL: GOLDENS / MODEL}
 LONG = 120
 

@@ -34,7 +34,7 @@ def rules(rows: Sequence[tuple[int, int, list[int]]]) -> TranscriptRules:
         begin_suppressed=tf.constant(suppressed),
         first_token=tf.fill([len(rows), 2], NO_TOKEN),
         no_speech_token=tf.fill([len(rows)], NO_TOKEN),
-        no_speech_place=tf.zeros([len(rows)], tf.int32),
+        no_speech_position=tf.zeros([len(rows)], tf.int32),
     )
 
 

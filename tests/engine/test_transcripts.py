@@ -18,8 +18,8 @@ from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.resolution import neutral_options
 from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.worker.requests import check, make_run
 from shaperouter_service.worker.run import Ended
+from shaperouter_service.worker.run_requests import check, make_run
 
 NAMES = ("whisper-uneven", "whisper-english")
 TEXT = "t5-gated"
@@ -113,7 +113,7 @@ def test_the_first_token_can_be_held_to_a_range(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "place", "generated"),
+    ("prompt", "position", "generated"),
     [
         (1, 0, 0),  # read by the first step
         (4, 3, 0),
@@ -123,7 +123,7 @@ def test_the_first_token_can_be_held_to_a_range(
     ],
 )
 def test_the_no_speech_probability_is_read_at_any_position_of_the_prompt(
-    bench: Bench, uneven: GoldenSounds, prompt: int, place: int, generated: int
+    bench: Bench, uneven: GoldenSounds, prompt: int, position: int, generated: int
 ) -> None:
     token_ids = uneven.arrays["token_ids"].tolist()
     token = uneven.rules["no_timestamps_token_id"] - 1
@@ -134,15 +134,15 @@ def test_the_no_speech_probability_is_read_at_any_position_of_the_prompt(
             token_ids[:prompt],
             generated_token_ids=token_ids[prompt : prompt + generated],
             max_new_tokens=8,
-            transcript=TranscriptRules.of(no_speech_token=token, no_speech_place=place),
+            transcript=TranscriptRules.of(no_speech_token=token, no_speech_position=position),
         )
     )
-    assert end.no_speech == pytest.approx(probabilities(uneven, place + 1)[token], abs=1e-5)
+    assert end.no_speech == pytest.approx(probabilities(uneven, position + 1)[token], abs=1e-5)
 
 
 def test_beam_search_reports_the_no_speech_probability(bench: Bench, golden: GoldenSounds) -> None:
     token = golden.rules["no_timestamps_token_id"] - 1
-    rules = {"no_speech_token": token, "no_speech_place": 0}
+    rules = {"no_speech_token": token, "no_speech_position": 0}
     beams = next(case for case in golden.cases if "num_beams" in case["options"])
     greedy = {
         "num_beams": 1,
@@ -185,7 +185,7 @@ def test_align_graphs_are_compiled_at_the_first_alignment(bench: Bench) -> None:
         if graph.signature.model == TEXT
     }
     assert GraphKind.ALIGN not in states
-    aligns = bench.parts.ladders[NAMES[0]].first_align(NAMES[0])
+    aligns = bench.parts.ladders[NAMES[0]].first_of(NAMES[0], GraphKind.ALIGN)
     assert aligns in bench.parts.ladders[NAMES[0]].first(NAMES[0])
     assert aligns not in bench.parts.warm_up.signatures
 
@@ -209,7 +209,7 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     ended(collected)
     served = {s.kind: s for _, s in collected.run.uses}
     encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]
-    assert lane.reader.encode_padding_tokens - before[0] == encode.rows * uneven.places - 20
+    assert lane.reader.encode_padding_tokens - before[0] == encode.rows * uneven.positions - 20
     assert lane.reader.align_padding_tokens - before[1] == align.length - len(tokens)
 
 
@@ -225,7 +225,7 @@ def request(golden: GoldenSounds, **changes: Any) -> RunRequest:
 
 
 def sound(golden: GoldenSounds) -> Sound:
-    return Sound(samples=golden.sound(0).tobytes(), positions=golden.places)
+    return Sound(samples=golden.sound(0).tobytes(), positions=golden.positions)
 
 
 def test_a_router_request_becomes_a_run(bench: Bench, uneven: GoldenSounds) -> None:
@@ -237,7 +237,7 @@ def test_a_router_request_becomes_a_run(bench: Bench, uneven: GoldenSounds) -> N
     check(asked, model)
     run = make_run(asked, model, lambda _: None)
     np.testing.assert_array_equal(run.source, uneven.sound(0))
-    assert (run.source_length, run.valid_length) == (uneven.places, uneven.places)
+    assert (run.source_length, run.valid_length) == (uneven.positions, uneven.positions)
     assert run.options.transcript.first_timestamp.tolist() == [103]
     assert run.options.transcript.first_token.tolist() == [[-1, -1]]
     assert run.options.transcript.no_speech_token.tolist() == [101]

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,8 @@ from harness.waiting import wait_until
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import DeadlinePassedError
-from shaperouter_service.worker.server import Changes, WorkerServicer
+from shaperouter_service.wire.run_requests import run_request_from_message
+from shaperouter_service.worker.runner import Runner
 
 MODEL = "gpt2-untied"
 MODELS = {MODEL: GOLDENS / MODEL}
@@ -21,14 +21,12 @@ def error_of_a_deadline(bench: Bench, *, seconds: float) -> str:
     """The error of a run that does not end within a deadline."""
 
     async def run() -> None:
-        servicer = WorkerServicer(bench.engine, Changes(asyncio.get_running_loop()), "worker-0")
+        runner = Runner(bench.engine, asyncio.get_running_loop())
         options = worker_pb2.RunOptions(
             max_new_tokens=9, num_beams=1, num_return_sequences=1, temperature=1.0
         )
         request = worker_pb2.RunRequest(model=MODEL, token_ids=[3], options=options)
-        context = SimpleNamespace(time_remaining=lambda: seconds)
-        async for _ in servicer.Run(request, context):
-            pass
+        await runner.run(run_request_from_message(request), seconds, lambda _: None)
 
     with pytest.raises(DeadlinePassedError) as error:
         asyncio.run(run())

@@ -9,7 +9,7 @@ from harness.engine import GOLDENS, TIMEOUT, Bench
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.worker import warm_up
 
 MODEL = "gpt2-untied"

@@ -31,7 +31,7 @@ def _compiled() -> Any:
 def _warp(
     scores: np.ndarray,
     options: Sequence[dict[str, Any]],
-    least: Sequence[int] = (1,) * ROWS,
+    min_kept: Sequence[int] = (1,) * ROWS,
     active: Sequence[bool] = (True,) * ROWS,
 ) -> np.ndarray:
     records = [Options.of(max_new_tokens=1, **row) for row in options]
@@ -39,18 +39,18 @@ def _warp(
         _compiled()(
             tf.constant(scores, tf.float32),
             tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
-            tf.constant(least, tf.int32),
+            tf.constant(min_kept, tf.int32),
             tf.constant(active),
         )
     ).numpy()
 
 
-def _one(scores: Sequence[float], least: int = 1, **options: Any) -> list[float]:
+def _one(scores: Sequence[float], min_kept: int = 1, **options: Any) -> list[float]:
     """Warps a short row, padded with tokens that cannot be chosen."""
     row = [*scores, *[NEVER] * (VOCAB_SIZES[0] - len(scores))]
     table = np.zeros([ROWS, VOCAB_SIZES[0]])
     table[0] = row
-    found = _warp(table, [options, *[{}] * (ROWS - 1)], [least] * ROWS)[0]
+    found = _warp(table, [options, *[{}] * (ROWS - 1)], [min_kept] * ROWS)[0]
     return found[: len(scores)].tolist()
 
 
@@ -75,26 +75,26 @@ def _with_ties(values: np.ndarray, left: np.ndarray) -> np.ndarray:
     return values >= values[left].min()
 
 
-def _top_k(scores: np.ndarray, k: int, least: int, slack: float) -> np.ndarray:
-    k = min(max(k, least), len(scores))
+def _top_k(scores: np.ndarray, k: int, min_kept: int, slack: float) -> np.ndarray:
+    k = min(max(k, min_kept), len(scores))
     return scores >= np.sort(scores)[-k]
 
 
-def _top_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+def _top_p(scores: np.ndarray, p: float, min_kept: int, slack: float) -> np.ndarray:
     order = np.argsort(scores)
     removed = np.cumsum(_softmax(scores)[order]) <= 1 - (p + slack)
-    removed[-least:] = False
+    removed[-min_kept:] = False
     return _with_ties(scores, order[~removed])
 
 
-def _min_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+def _min_p(scores: np.ndarray, p: float, min_kept: int, slack: float) -> np.ndarray:
     with np.errstate(divide="ignore"):
         left = np.log(_softmax(scores)) >= np.log(_softmax(scores).max() * p) - slack
-    left[np.argsort(scores)[-least:]] = True
+    left[np.argsort(scores)[-min_kept:]] = True
     return _with_ties(scores, left)
 
 
-def _typical_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+def _typical_p(scores: np.ndarray, p: float, min_kept: int, slack: float) -> np.ndarray:
     probabilities = _softmax(scores)
     with np.errstate(divide="ignore"):
         surprise = -np.log(probabilities)
@@ -102,21 +102,21 @@ def _typical_p(scores: np.ndarray, p: float, least: int, slack: float) -> np.nda
     distance = np.abs(surprise - entropy)
     order = np.argsort(distance)
     last = (np.cumsum(probabilities[order]) < p + slack).sum()
-    last = max(min(last, len(scores) - 1), least - 1)
+    last = max(min(last, len(scores) - 1), min_kept - 1)
     return distance <= distance[order[last]] + slack
 
 
-def _epsilon_cutoff(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+def _epsilon_cutoff(scores: np.ndarray, p: float, min_kept: int, slack: float) -> np.ndarray:
     with np.errstate(divide="ignore"):
         left = np.log(_softmax(scores)) >= np.log(p) - slack
-    left[np.argsort(scores)[-least:]] = True
+    left[np.argsort(scores)[-min_kept:]] = True
     return _with_ties(scores, left)
 
 
-def _eta_cutoff(scores: np.ndarray, p: float, least: int, slack: float) -> np.ndarray:
+def _eta_cutoff(scores: np.ndarray, p: float, min_kept: int, slack: float) -> np.ndarray:
     probabilities = _softmax(scores)
     surprise = [-p * np.log(p) for p in probabilities if p > 0]
-    return _epsilon_cutoff(scores, min(p, np.sqrt(p) * np.exp(-sum(surprise))), least, slack)
+    return _epsilon_cutoff(scores, min(p, np.sqrt(p) * np.exp(-sum(surprise))), min_kept, slack)
 
 
 KINDS: list[tuple[str, list[Any], Callable[..., np.ndarray]]] = [
@@ -144,16 +144,18 @@ def test_warpers_keep_the_same_tokens_as_the_reference(
         options = [
             {name: rng.choice(values), "temperature": rng.choice([0.5, 1.0, 2.0])} for _ in scores
         ]
-        leasts = [rng.choice([1, 1, 2, 3, 9]) for _ in scores]
-        found = _warp(scores, options, leasts)
-        for row, option, least, left in zip(scores, options, leasts, found, strict=True):
+        min_kept_counts = [rng.choice([1, 1, 2, 3, 9]) for _ in scores]
+        found = _warp(scores, options, min_kept_counts)
+        for row, option, min_kept, left in zip(
+            scores, options, min_kept_counts, found, strict=True
+        ):
             tempered = row.astype(np.float64) / option["temperature"]
             possible = tempered > NEVER
-            surely = reference(tempered, option[name], least, -SLACK) & possible
-            perhaps = reference(tempered, option[name], least, SLACK) & possible
+            surely = reference(tempered, option[name], min_kept, -SLACK) & possible
+            perhaps = reference(tempered, option[name], min_kept, SLACK) & possible
             kept = left > NEVER
-            assert (kept >= surely).all(), (option, least)
-            assert (kept <= perhaps).all(), (option, least)
+            assert (kept >= surely).all(), (option, min_kept)
+            assert (kept <= perhaps).all(), (option, min_kept)
             np.testing.assert_array_equal(left[kept], tempered[kept].astype(np.float32))
 
 
@@ -165,12 +167,12 @@ def _mixed(rng: random.Random) -> dict[str, Any]:
 def test_warpers_apply_in_order(rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
     options = [_mixed(rng) for _ in scores]
-    least = [rng.choice([1, 2, 9]) for _ in scores]
+    min_kept = [rng.choice([1, 2, 9]) for _ in scores]
     expected = scores
     for name in ("temperature", *(kind[0] for kind in KINDS)):
         only = [{name: row[name]} if name in row else {} for row in options]
-        expected = _warp(expected, only, least)
-    np.testing.assert_array_equal(_warp(scores, options, least), expected)
+        expected = _warp(expected, only, min_kept)
+    np.testing.assert_array_equal(_warp(scores, options, min_kept), expected)
 
 
 def test_each_row_is_independent_of_the_others(rng: random.Random) -> None:
@@ -243,12 +245,12 @@ def test_a_small_distribution(options: dict[str, Any], left: list[int]) -> None:
 )
 def test_the_minimum_number_of_tokens_is_kept(option: dict[str, Any]) -> None:
     assert _left(HALVES, **option) == [0]
-    assert _left(HALVES, least=2, **option) == [0, 1]
-    assert _left(HALVES, least=3, **option) == [0, 1, 2, 3]
+    assert _left(HALVES, min_kept=2, **option) == [0, 1]
+    assert _left(HALVES, min_kept=3, **option) == [0, 1, 2, 3]
 
 
 def test_typical_sampling_keeps_at_least_the_most_typical_tokens() -> None:
-    assert _left(HALVES, least=2, typical_p=1e-9) == [0, 1]
+    assert _left(HALVES, min_kept=2, typical_p=1e-9) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,7 @@ def test_tied_tokens_are_kept_together(option: dict[str, Any]) -> None:
     "option", [{"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}, {"typical_p": 0.9}]
 )
 def test_the_only_possible_token_is_kept(option: dict[str, Any]) -> None:
-    assert _left([NEVER, -1.0, NEVER], least=2, **option) == [1]
+    assert _left([NEVER, -1.0, NEVER], min_kept=2, **option) == [1]
 
 
 @pytest.mark.parametrize("scores", [[0.0, -0.0, 2e-38, -2e-38], [1e30, -1e30, 3e38, -3e38]])

@@ -88,7 +88,7 @@ def test_a_source_has_the_static_shape(loaded: Loaded) -> None:
 
 
 def test_the_encoder_gives_the_references_hidden_states(loaded: Loaded) -> None:
-    hidden = loaded.family.hear(loaded.weights, loaded.source)
+    hidden = loaded.family.encode_audio(loaded.weights, loaded.source)
     np.testing.assert_allclose(hidden[0], loaded.arrays["encoded"], atol=1e-4, rtol=1e-4)
 
 

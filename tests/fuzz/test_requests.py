@@ -19,6 +19,7 @@ from harness.fake_worker import FakeWorker
 from harness.mutation import mutated
 from harness.service import LOCAL, Service
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
+from shaperouter_service.edge.inference.stubs import grpc_service_pb2
 from shaperouter_service.generation import table
 from shaperouter_service.generation.option import Kind, Needs
 
@@ -53,10 +54,27 @@ STREAM = generation_pb2.GenerateStreamRequest
 _WARM = graph_pb2.WarmGraphsRequest()
 _WARM.signatures.add(model="demo", kind=2, rows=1, length=64, beams=1)
 
-# Method, whether it answers with a stream, and requests that are well.
+
+def _infer(*, raw: bool) -> grpc_service_pb2.ModelInferRequest:
+    """A generation over Open Inference, as bytes or as lists of values."""
+    request = grpc_service_pb2.ModelInferRequest(model_name="demo", id="7")
+    options = b'{"top_k": 3, "stop": ["###"], "logit_bias": {"1": 0.5}}'
+    for name, value in (("text_input", CANARY.encode()), ("sampling_parameters", options)):
+        tensor = request.inputs.add(name=name, datatype="BYTES", shape=[1])
+        if raw:
+            request.raw_input_contents.append(len(value).to_bytes(4, "little") + value)
+        else:
+            tensor.contents.bytes_contents.append(value)
+    request.parameters["max_tokens"].int64_param = 3
+    request.outputs.add(name="text_output")
+    return request
+
+
+# Method, whether it answers with a stream, and requests that are well. A stream of requests has one
+# of them.
 SEEDS: list[tuple[str, bool, list[Message]]] = [
     (
-        "GenerationService/Generate",
+        "shaperouter.v1.GenerationService/Generate",
         False,
         [
             GENERATE(model="demo", text=CANARY, options=OPTIONS),
@@ -64,11 +82,22 @@ SEEDS: list[tuple[str, bool, list[Message]]] = [
             GENERATE(decoder_text=CANARY, text=CANARY),
         ],
     ),
-    ("GenerationService/GenerateStream", True, [STREAM(text=CANARY, options=OPTIONS)]),
-    ("ModelService/GetModel", False, [model_pb2.GetModelRequest(name="demo")]),
-    ("ModelService/ListModels", False, [model_pb2.ListModelsRequest()]),
-    ("GraphService/ListGraphs", False, [graph_pb2.ListGraphsRequest(model="demo")]),
-    ("GraphService/WarmGraphs", True, [_WARM]),
+    (
+        "shaperouter.v1.GenerationService/GenerateStream",
+        True,
+        [STREAM(text=CANARY, options=OPTIONS)],
+    ),
+    ("shaperouter.v1.ModelService/GetModel", False, [model_pb2.GetModelRequest(name="demo")]),
+    ("shaperouter.v1.ModelService/ListModels", False, [model_pb2.ListModelsRequest()]),
+    ("shaperouter.v1.GraphService/ListGraphs", False, [graph_pb2.ListGraphsRequest(model="demo")]),
+    ("shaperouter.v1.GraphService/WarmGraphs", True, [_WARM]),
+    ("inference.GRPCInferenceService/ModelInfer", False, [_infer(raw=True), _infer(raw=False)]),
+    ("inference.GRPCInferenceService/ModelStreamInfer", True, [_infer(raw=True)]),
+    (
+        "inference.GRPCInferenceService/ModelConfig",
+        False,
+        [grpc_service_pb2.ModelConfigRequest(name="demo", version="1")],
+    ),
 ]
 
 # What a request can deserve. INTERNAL and UNKNOWN would be our defects.
@@ -96,7 +125,7 @@ async def send(channel: aio.Channel, source: random.Random) -> StatusCode:
         ("x-client-id", str(source.randrange(3))),
         ("traceparent", source.randbytes(9).hex()),
     )
-    path = f"/shaperouter.v1.{method}"
+    path = f"/{method}"
     if streams:
         stream = channel.unary_stream(path)(data, metadata=metadata, timeout=5)
         try:
@@ -160,8 +189,8 @@ def test_mutated_requests_are_answered_or_refused(directory: Path) -> None:
                 with pytest.raises(aio.AioRpcError, match="larger than max"):
                     await generate(GENERATE(text="x" * 5_000_000).SerializeToString())
                 await generate(GENERATE(token_ids=IDS).SerializeToString())
-            assert not service.events("defect")
-            # What cannot be parsed is told with the field's name, never with what stood there.
+            assert not service.events("unexpected exception")
+            # An error of parsing names the field, never its content.
             assert CANARY not in str(service.log)
             assert worker.running == 0
         finally:

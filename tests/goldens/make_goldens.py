@@ -7,6 +7,8 @@ Commands, run from anywhere::
 
     python tests/goldens/make_goldens.py checkpoints       # 1. draw the tiny checkpoints
     python tests/goldens/make_goldens.py expect DIRECTORY  # 2. write DIRECTORY's goldens
+    python tests/goldens/make_goldens.py encoders          # both for the tiny text encoders
+    python tests/goldens/make_goldens.py minilm DIRECTORY  # embeddings by all-MiniLM-L6-v2
     python tests/goldens/make_goldens.py all               # 1., then 2. for each tiny checkpoint
     python tests/goldens/make_goldens.py add DIRECTORY     # only the cases with new names
 
@@ -23,7 +25,9 @@ from pathlib import Path
 import torch
 import transformers
 from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
+from reference.encoders import TINY_ENCODERS, expect_encoder, write_encoder
 from reference.files import add, expect
+from reference.minilm import expect_minilm
 from reference.model import GoldenError
 from reference.pickles import write_pickles
 from reference.transcript_rules import expect_rules
@@ -44,13 +48,16 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("--seed", type=int, default=0, help="of random prompts (default: 0)")
     more = commands.add_parser("add", help="add the cases that the goldens of a tiny one lack")
     more.add_argument("directory", type=Path, help="a tiny checkpoint")
+    commands.add_parser("encoders", help="the tiny text encoders and their goldens")
+    real = commands.add_parser("minilm", help="embeddings of texts by all-MiniLM-L6-v2")
+    real.add_argument("directory", type=Path, help="the model")
     commands.add_parser("all", help="the tiny checkpoints and their goldens")
     options = parser.parse_args(arguments)
 
     # One thread adds in one order: two runs give the same bits.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    # Its warnings and progress bars tell nothing here.
+    # Its warnings and progress bars are of no use here.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
@@ -61,6 +68,12 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "add":
             add(options.directory, GOLDENS / f"{options.directory.resolve().name}.json")
             return 0
+        if options.command == "minilm":
+            expect_minilm(options.directory, GOLDENS)
+            return 0
+        if options.command == "encoders":
+            write_encoders()
+            return 0
         for checkpoint in TINY_CHECKPOINTS:
             directory = write_checkpoint(checkpoint, GOLDENS)
             if options.command == "all":
@@ -70,12 +83,20 @@ def main(arguments: list[str] | None = None) -> int:
             if options.command == "all":
                 expect_whisper(whisper, GOLDENS)
         if options.command == "all":
+            write_encoders()
             expect_rules(GOLDENS / "transcript-rules.json")
             write_pickles(GOLDENS / "pickles")
     except GoldenError as error:
         print(f"make_goldens: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def write_encoders() -> None:
+    """Create the tiny text encoders again, and write their goldens."""
+    for encoder in TINY_ENCODERS:
+        write_encoder(encoder, GOLDENS)
+        expect_encoder(encoder, GOLDENS)
 
 
 if __name__ == "__main__":

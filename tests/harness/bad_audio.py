@@ -12,7 +12,7 @@ import soundfile
 from harness.whispers import RATE, noise, wav
 
 HEARD = noise(1.0)
-# Where a FLAC says how long it is: in the low 36 bits of 8 bytes.
+# Offset of a FLAC's length: the low 36 bits of these 8 bytes.
 FLAC_LENGTH_AT, FLAC_LENGTH_BITS = 18, 36
 
 
@@ -42,7 +42,7 @@ BAD_AUDIO: list[tuple[bytes, dict[str, Any], str]] = [
         {},
         "audio.content: must be in one of the formats WAV, FLAC, OGG, MP3, got a file",
     ),
-    # What `openssl enc` writes.
+    # A file in the format of `openssl enc`.
     (
         b"Salted__" + bytes(range(200)),
         {},

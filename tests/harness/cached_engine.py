@@ -16,7 +16,7 @@ from shaperouter_service.compile_cache.flags import set_flags
 
 MODEL = "gpt2-odd-heads"
 
-# Of the graphs' ladders: what is read of the cases has more tokens than the rung below has.
+# Rungs of the ladders: the cases have more tokens than the rung below.
 PROMPT_RUNG, LOWER_RUNG = 48, 16
 
 
@@ -26,13 +26,13 @@ def run(
     """Runs this module.
 
     Args:
-        directory: Of the cache.
-        order: Graphs to make ready, e.g. `prefill` and `decode2`, of two beams.
-        name: What to call the model.
-        checkpoint: Of the golden ones, which it is.
+        directory: Directory of the cache.
+        order: Graphs to make ready, e.g. `prefill` and `decode2` (two beams).
+        name: Name of the model.
+        checkpoint: Name of the golden checkpoint.
 
     Returns:
-        The report, and what the process wrote to standard error.
+        The report, and the standard error of the process.
     """
     root = Path(__file__).parents[1]
     ended = subprocess.run(
@@ -40,7 +40,7 @@ def run(
         env={
             name: value
             for name, value in os.environ.items()
-            # Set for this process; a worker's command sets its own.
+            # A worker's command sets these flags for its own process.
             if name != "TF_CPP_MIN_LOG_LEVEL"
         }
         | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
@@ -54,7 +54,7 @@ def run(
 
 
 def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> dict[str, Any]:
-    # After the flags are set: TensorFlow reads them now.
+    # Imported after the flags are set, because TensorFlow reads them at import.
     from harness.engine import CHECKPOINTS, Bench, Golden, assert_equals, few_rungs
     from harness.waiting import wait_until
     from shaperouter_service.graphs import GraphState
@@ -63,7 +63,7 @@ def _report(directory: Path, name: str, checkpoint: str, order: list[str]) -> di
 
     golden = Golden.read(checkpoint)
     # Graphs are compiled only in the given order.
-    WarmUp.start = lambda *_, **__: None  # type: ignore[method-assign]
+    WarmUp.start = lambda *_, **__: None  # type: ignore[method-assign]  # patched
     bench = Bench(
         {name: CHECKPOINTS[checkpoint]},
         slots=1,
@@ -133,7 +133,7 @@ def _stays(program: Any) -> bool:
         ]
 
     batch = program._new_batch()
-    # The first call gives each cache memory of its own: TensorFlow's zeros may share theirs.
+    # The first call gives each cache its own memory, because zeros of TensorFlow may share memory.
     program._run(batch, *program._idle_arguments(batch))
     before = addresses()
     program._run(batch, *program._idle_arguments(batch))
@@ -150,7 +150,7 @@ def main() -> None:
     set_flags()
     report = _report(arguments.directory, arguments.model, arguments.checkpoint, arguments.graphs)
     print(json.dumps(report), flush=True)
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(0)
 
 

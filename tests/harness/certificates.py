@@ -1,4 +1,4 @@
-"""Certificates of a test authority, in files as operators have them."""
+"""Certificates of a test authority, in files like those of operators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How engine tests compile, which takes most of their time.
+"""Settings of compilation in engine tests, which takes most of their time.
 
-TensorFlow reads what is set here when it is imported, so this module comes before it.
+TensorFlow reads these settings when it is imported, so this module must be imported first.
 """
 
 import os
@@ -8,13 +8,12 @@ from pathlib import Path
 
 from shaperouter_service.compile_cache.flags import set_flags
 
-# LLVM's optimizations are a third of compiling. The services of tests/integration have them: what
-# they run inherits no XLA_FLAGS.
+# LLVM's optimizations take a third of the compile time. Services of tests/integration use them,
+# because they do not inherit XLA_FLAGS.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-# What has been compiled for tests that are not about compiling is kept for the next session, as a
-# service keeps it for its next start: under a key of everything that graphs depend on, their code
-# among it. Any number of sessions and processes may use it at a time.
+# The compile cache of tests that are not about compiling. Like a service's, its key includes all
+# that graphs depend on, also their code. Any number of sessions may use it at the same time.
 CACHE = Path(__file__).parents[2] / "build" / "test-cache"
 CACHE_BYTES = 2 * 10**9
 set_flags()

@@ -1,4 +1,4 @@
-"""Debian packages whose programs checks need."""
+"""Installs programs that checks need, from Debian packages."""
 
 import os
 import shutil
@@ -11,8 +11,8 @@ def have_programs(packages: Mapping[str, str], purpose: str) -> None:
     """Installs missing programs; exits with a message if that fails.
 
     Args:
-        packages: Of each program, the name of its package.
-        purpose: What they are needed for, for the message.
+        packages: Names of packages by program.
+        purpose: Purpose of the programs, for the message.
     """
     missing = {name: package for name, package in packages.items() if not shutil.which(name)}
     if not missing:

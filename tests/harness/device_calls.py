@@ -18,7 +18,7 @@ class Call:
     Attributes:
         signature: The signature of the graph.
         runs: The runs that it served.
-        generated: How many tokens each of them had before.
+        generated: Number of tokens that each run had before.
     """
 
     signature: Signature

@@ -273,13 +273,13 @@ def few_rungs(*, max_length: int, slots: int, prefill_piece: int, **settings: An
 class Bench:
     """An engine, and runs on it.
 
-    Graphs are chosen by estimates of what they cost, never by what was measured: so that a test
-    meets the same choices on every machine.
+    Graphs are chosen by estimated costs, never by measured ones, so that every machine chooses the
+    same graphs.
 
     Attributes:
         engine: The engine.
         parts: Its parts; see `EngineParts`.
-        all: Every one that has ever started.
+        all: All benches that were started in this process.
     """
 
     all: ClassVar[list["Bench"]] = []
@@ -292,11 +292,11 @@ class Bench:
         ladders: Callable[..., Ladders] = Ladders.default,
         **options: Any,
     ) -> None:
-        # What an engine is given beside its configuration.
+        # Arguments of the engine besides its configuration.
         given = {name: options.pop(name) for name in ("compile_cache", "record") if name in options}
         settings = {
             "dtype": "float32",
-            # A client alone, as all runs here are of, can fill half of it.
+            # All runs are of one client, which may fill half of it.
             "queue_limit": 4000,
             "compile_threads": 3,
             "max_graphs": 1000,
@@ -312,7 +312,7 @@ class Bench:
                 **given,
             )
         self.parts = self.engine.parts
-        self.parts.graphs._costs.measured = lambda *_: None
+        self.parts.costs.measured = lambda *_: None
         Bench.all.append(self)
 
     @contextmanager
@@ -344,8 +344,7 @@ class Bench:
         An interpreter that ends during a compilation of TensorFlow aborts.
         """
         table = self.parts.graphs
-        with table._lock:
-            table._queued.clear()
+        table.clear_queue()
         under_way = (GraphState.TRACING, GraphState.COMPILING)
         wait_until(lambda: all(graph.state not in under_way for graph in table.graphs()))
 
@@ -430,7 +429,7 @@ class Bench:
             for signature in self.parts.ladders[model].signatures(model)
             if signature.beams in beams
         ]
-        # Some fifty compilations, on a machine that may have more to do.
+        # About fifty compilations, on a machine that may be busy.
         wait_until(
             lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=2 * TIMEOUT
         )

@@ -1,7 +1,7 @@
 """The model that fake workers serve."""
 
 from harness.default_options import default_options
-from shaperouter.v1 import model_pb2
+from shaperouter.v1 import inference_pb2, model_pb2
 
 VOCAB_SIZE = 320
 MAX_LENGTH, SLOTS = 64, 4
@@ -33,5 +33,64 @@ def describe_model(name: str) -> model_pb2.Model:
             prefill_rows=[1, 2],
             prefill_batch_tokens=MAX_LENGTH,
             prefill_piece=MAX_LENGTH,
+        ),
+    )
+
+
+def describe_function(name: str) -> model_pb2.Model:
+    """A function `y = f(x)` of 32-bit numbers in rows of any length, with a name."""
+    axes = [
+        model_pb2.Axis(name=axis, inputs={"x": index}, outputs={"y": index}, ladder=ladder)
+        for index, (axis, ladder) in enumerate({"batch": [1, 2, 4], "length": [16, 64]}.items())
+    ]
+    tensors = [
+        model_pb2.TensorSpec(name=name, dtype=inference_pb2.DATA_TYPE_FP32, shape=[-1, -1])
+        for name in ("x", "y")
+    ]
+    return model_pb2.Model(
+        name=name,
+        family="function",
+        kind=model_pb2.MODEL_KIND_FUNCTION,
+        dtype="float32",
+        weight_bytes=1_000_000,
+        call=model_pb2.CallSpec(
+            inputs=tensors[:1], outputs=tensors[1:], batch=axes[0], axes=axes[1:], compiled=True
+        ),
+    )
+
+
+def describe_encoder(name: str) -> model_pb2.Model:
+    """A text encoder that knows `VOCAB_SIZE` tokens and reads up to `MAX_LENGTH`, with a name."""
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    tensors = [
+        model_pb2.TensorSpec(name=tensor, dtype=inference_pb2.DATA_TYPE_INT32, shape=[-1, -1])
+        for tensor in inputs
+    ]
+    embedding = model_pb2.TensorSpec(
+        name="embedding", dtype=inference_pb2.DATA_TYPE_FP32, shape=[-1, 2]
+    )
+    return model_pb2.Model(
+        name=name,
+        family="bert",
+        kind=model_pb2.MODEL_KIND_EMBEDDER,
+        vocab_size=VOCAB_SIZE,
+        max_length=MAX_LENGTH,
+        dtype="float32",
+        weight_bytes=1_000_000,
+        call=model_pb2.CallSpec(
+            inputs=tensors,
+            outputs=[embedding],
+            batch=model_pb2.Axis(
+                name="batch",
+                inputs=dict.fromkeys(inputs, 0),
+                outputs={"embedding": 0},
+                ladder=[1, 2, 4],
+            ),
+            axes=[
+                model_pb2.Axis(
+                    name="length", inputs=dict.fromkeys(inputs, 1), ladder=[16, MAX_LENGTH]
+                )
+            ],
+            compiled=True,
         ),
     )

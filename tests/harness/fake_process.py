@@ -16,7 +16,7 @@ from shaperouter_service.supervision import WorkerProcess
 class FakeProcess:
     """The process of a fake worker.
 
-    Asked to end, it drains: it ends once its runs have. Killed, it ends at once.
+    SIGTERM makes it drain and end after its runs. SIGKILL ends it at once.
     """
 
     _pids = itertools.count(1)
@@ -59,7 +59,8 @@ class FakeProcess:
 class FakeProcesses:
     """Starts fake processes instead of real ones, and keeps them.
 
-    `at_birth` is told each before it serves; an error that it raises is the system's.
+    `at_birth` is called with each process before it serves. An error that it raises stands for the
+    system's error of a failed start.
     """
 
     def __init__(self) -> None:

@@ -20,11 +20,23 @@ from shaperouter.v1 import (
     worker_pb2_grpc,
 )
 from shaperouter_service.errors import StoppingError, UnknownModelError
+from shaperouter_service.generation.run_events import GraphUse
+from shaperouter_service.inference.calls import CallTimings, Tensors, WorkerResult
+from shaperouter_service.routing.call_decision import CallShape
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
-from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.system.drain import Drain
+from shaperouter_service.tensors.checking import sizes_of
+from shaperouter_service.wire.calls import (
+    ISOLATED_KEY,
+    served_call_from_message,
+    worker_call_from_message,
+    worker_result_to_message,
+)
+from shaperouter_service.wire.models import ladders_from_message
 from shaperouter_service.wire.signatures import signature_to_message
+from shaperouter_service.worker.run_stream import RunStreams, Send
 
 Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
 
@@ -32,14 +44,14 @@ Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
 class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     """A worker that plays a script for every run, behind a socket whose connections can be cut.
 
-    The script is what `script_of` says, which is `script` unless a test says otherwise, and
-    `hypotheses` for beam search, and then `after_completion`. A step of it is an event to send, an
-    error to raise, or a function to await. What the real worker promises is kept: its state at
-    once, after each change and at each heartbeat, a completion after which nothing follows,
-    log-probabilities for those who ask, errors as statuses, runs that go on after the tokens that
-    they come with, and runs that end when they are cancelled. A graph that is wanted is traced,
-    compiled once the test sets `compiling_ends`, and then ready, unless `refusals` or `failures`
-    have its length; a process that is killed leaves none.
+    By default `script_of` returns `script`, or with beam search `hypotheses`; `after_completion`
+    follows. A step is an event to send, an error to raise, or a function to await.
+
+    The fake keeps the promises of the real worker: it sends its state at once, after each change
+    and at each heartbeat; nothing follows a completion; log-probabilities are sent on request;
+    errors are statuses; a run continues after the tokens of its request, and ends when it is
+    cancelled. A requested graph is traced, compiled once the test sets `compiling_ends`, and then
+    ready, unless its length is in `refusals` or `failures`. A killed process has no graphs.
     """
 
     def __init__(
@@ -54,11 +66,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.hypotheses = [self.hypothesis(-0.5, 5, 7, 8), self.hypothesis(-1.25, 9)]
         self.script_of: Callable[[worker_pb2.RunRequest], list[Step]] = self._script_of
         self.requests: list[worker_pb2.RunRequest] = []
+        self.calls: list[worker_pb2.CallRequest] = []
+        self.call_script: list[Step] = []  # before a call's answer
+        self.answer: Callable[[Tensors], Tensors] = lambda inputs: {"y": 2 * inputs["x"]}
         self.metadata: list[dict[str, Any]] = []  # of each run
         self.seconds_left: list[float | None] = []  # until each run's deadline
         self.running = 0
         self.cancelled = 0  # runs that ended before their script
-        self.released = asyncio.Event()  # lets runs that hold go on
+        self.released = asyncio.Event()  # lets paused runs continue
         self.draining = False
         self.isolates = True  # suspects; they never get that far otherwise
         self.warm = True
@@ -70,10 +85,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
         self.wanted: list[worker_pb2.WantRequest] = []
         self.refusals: dict[int, str] = {}  # reasons, by the signature's length
-        self.late_refusals: dict[int, str] = {}  # reasons that are told when a graph's turn comes
-        self.failures: dict[int, str] = {}  # what goes wrong, likewise
-        self.before_wish: Step | None = None  # an error, or a function to await
-        self.takes_up_wishes = True
+        self.late_refusals: dict[
+            int, str
+        ] = {}  # reasons that are reported when a graph's turn comes
+        self.failures: dict[int, str] = {}  # errors, likewise
+        self.before_compile_request: Step | None = None  # an error, or a function to await
+        self.accepts_compile_requests = True
         self.compiling_ends = asyncio.Event()
         self.compiling_ends.set()
         self._making: set[asyncio.Task[None]] = set()
@@ -82,6 +99,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._server: aio.Server | None = None
         self._wire: Wire | None = None
         self._stack = contextlib.AsyncExitStack()
+        self._streams = RunStreams(self._run, Drain())
 
     # The script.
 
@@ -158,11 +176,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def make_first_graphs(self) -> None:
         """Adds the graphs of a warm worker, which cover every request without beam search."""
         for model in self.models:
-            ladders = ladders_from_message(model.ladders)
-            for signature in (
-                ladders.first_prefill(model.name),
-                ladders.first_decode(model.name, 1),
-            ):
+            if model.HasField("call"):
+                first = served_call_from_message(model.call).ladders.first(model.name)
+                signatures = [first] if first else []
+            else:
+                ladders = ladders_from_message(model.ladders)
+                signatures = [ladders.first_prefill(model.name)]
+                signatures.append(ladders.first_decode(model.name, 1))
+            for signature in signatures:
                 self.graphs.append(self.graph(signature_to_message(signature)))
         await self.change()
 
@@ -252,6 +273,11 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                     graphs=self.graphs,
                     warm=self.warm,
                     budget=self.budget,
+                    call_queues=[
+                        worker_pb2.CallQueue(model=model.name)
+                        for model in self.models
+                        if model.HasField("call")
+                    ],
                     lanes=[
                         worker_pb2.Lane(
                             model=model.name,
@@ -267,23 +293,30 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), HEARTBEAT)
 
-    async def Run(  # noqa: N802 (gRPC's name)
-        self, request: worker_pb2.RunRequest, context: Any
-    ) -> AsyncIterator[worker_pb2.RunResponse]:
-        """Plays the script."""
+    async def Runs(  # noqa: N802 (gRPC's name)
+        self, request_iterator: AsyncIterator[worker_pb2.RunsRequest], context: Any
+    ) -> AsyncIterator[worker_pb2.RunsResponse]:
+        """Plays the script for each run, over streams like the real worker's."""
+        async with contextlib.aclosing(self._streams.responses(request_iterator)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _run(self, start: worker_pb2.RunStart, send: Send) -> None:
         if self.draining:
             raise StoppingError
+        request = start.request
         self.requests.append(request)
-        self.metadata.append(dict(context.invocation_metadata() or ()))
+        self.metadata.append(dict(start.trace_context))
         known = len(request.generated_token_ids)
-        self.seconds_left.append(context.time_remaining())
+        has_deadline = start.HasField("timeout_seconds")
+        self.seconds_left.append(start.timeout_seconds if has_deadline else None)
         if request.model not in [model.name for model in self.models]:
             raise UnknownModelError(request.model, [])
         self.running += 1
         ended = False
         try:
             if request.suspect and self.isolates:
-                yield worker_pb2.RunResponse(isolated=worker_pb2.Isolated())
+                send(worker_pb2.RunResponse(isolated=worker_pb2.Isolated()))
             for step in list(self.script_of(request)):
                 if isinstance(step, Exception):
                     ended = True
@@ -292,10 +325,47 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                     new = step.tokens.token_ids[known:]
                     known -= len(step.tokens.token_ids) - len(new)
                     if new or not step.tokens.token_ids:
-                        yield self._with_logprobs(_with_tokens(step, new), request.options)
+                        send(self._with_logprobs(_with_tokens(step, new), request.options))
                 else:
                     await step()
             ended = True
+        finally:
+            self.running -= 1
+            self.cancelled += not ended
+
+    async def Call(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.CallRequest, context: Any
+    ) -> worker_pb2.CallResponse:
+        """Plays the script of calls, and answers with the requested outputs."""
+        if self.draining:
+            raise StoppingError
+        self.calls.append(request)
+        self.metadata.append(dict(context.invocation_metadata() or ()))
+        self.seconds_left.append(context.time_remaining())
+        (model,) = (model for model in self.models if model.name == request.model)
+        self.running += 1
+        ended = False
+        try:
+            if request.suspect and self.isolates:
+                await context.send_initial_metadata(((ISOLATED_KEY, "1"),))
+            for step in list(self.call_script):
+                if isinstance(step, Exception):
+                    ended = True
+                    raise step
+                assert callable(step)
+                await step()
+            call, served = worker_call_from_message(request), served_call_from_message(model.call)
+            sizes = sizes_of(call.inputs, served.spec)
+            outputs = self.answer(call.inputs)
+            ended = True
+            shape = CallShape(model=model.name, rows=sizes.rows, sizes=sizes.axes)
+            graph = shape.tight(served.ladders)
+            result = WorkerResult(
+                outputs={name: outputs[name] for name in call.outputs},
+                timings=CallTimings(queue_seconds=0.125, stall_seconds=2.5, device_seconds=0.25),
+                graphs=[GraphUse(asked=graph, served=graph, calls=1, device_seconds=0.0625)],
+            )
+            return worker_result_to_message(result)
         finally:
             self.running -= 1
             self.cancelled += not ended
@@ -305,15 +375,15 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.WantResponse:
         """Starts to compile the graphs that it does not refuse."""
         self.wanted.append(request)
-        if isinstance(self.before_wish, Exception):
-            raise self.before_wish
-        if callable(self.before_wish):
-            await self.before_wish()
+        if isinstance(self.before_compile_request, Exception):
+            raise self.before_compile_request
+        if callable(self.before_compile_request):
+            await self.before_compile_request()
         refused = []
         for signature in request.signatures:
             if reason := self.refusals.get(signature.length):
                 refused.append(worker_pb2.RefusedGraph(signature=signature, reason=reason))
-            elif self.takes_up_wishes:
+            elif self.accepts_compile_requests:
                 task = asyncio.create_task(self._make(signature))
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)

@@ -1,6 +1,6 @@
 """Reads mutated checkpoints in a separate process, to detect crashes and bound memory.
 
-Run as `python -m harness.hostile_checkpoints SEED COUNT`; prints what became of them as JSON.
+Run as `python -m harness.hostile_checkpoints SEED COUNT`; prints the outcomes as JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 CHECKPOINTS = ("gpt2-odd-heads", "gpt2-bare", "opt-post", "t5-gated", "t5-tied")
 FILES = ("config.json", "generation_config.json", "model.safetensors")
 
-# Address space beyond what the process has when it begins: the checkpoints have half a megabyte.
+# Address space that reading may add; the checkpoints have half a megabyte.
 ROOM = 2**29
 
 

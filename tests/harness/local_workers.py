@@ -158,4 +158,4 @@ def cold_and_slow_successors(process: FakeProcess) -> None:
 def never_answering_successors(process: FakeProcess) -> None:
     """Makes successors block on requests for graphs until they die."""
     if process.options:
-        process.worker.before_wish = process.worker.hold
+        process.worker.before_compile_request = process.worker.hold

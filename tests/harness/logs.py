@@ -1,4 +1,4 @@
-"""The log lines of a test, without those of engines that still compile for other tests."""
+"""The log lines of a test, without those of engines that are still compiling for other tests."""
 
 import logging
 import sys

@@ -33,13 +33,13 @@ def kustomize(directory: Path) -> list[Manifest]:
     """Builds a kustomization.
 
     Raises:
-        BuildError: With what kustomize says.
+        BuildError: The message is kustomize's.
     """
     command = [tool("kubectl"), "kustomize", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(done.stderr)
-    # The loader that is not written in Python: ten times as fast.
+    # The loader written in C is ten times as fast.
     return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
@@ -51,7 +51,7 @@ def combined(base: Path, components: Sequence[str]) -> list[Manifest]:
         components: Names.
 
     Raises:
-        BuildError: They don't go together.
+        BuildError: The components do not fit together.
     """
     with tempfile.TemporaryDirectory() as directory:
 
@@ -86,7 +86,7 @@ class Workload:
         self.spec: Manifest = manifest["spec"]
         self.pod: Manifest = manifest["spec"]["template"]["spec"]
         self.labels: dict[str, str] = manifest["spec"]["template"]["metadata"]["labels"]
-        # A patch for a container of another name would have added one.
+        # A patch for a container of another name adds a second one.
         [self.container] = self.pod["containers"]
         self.command, *self.arguments = self.container["args"]
         self._manifests = manifests

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-# What lengths, counts and tags are at their most dangerous: as varints, and as 8 bytes.
+# The most dangerous values of lengths, counts and tags: as varints, and as 8 bytes.
 _EXTREMES = [
     b"\x00",
     b"\x7f",
@@ -18,12 +18,12 @@ _EXTREMES = [
     (2**31).to_bytes(8, "little"),
 ]
 
-# Values that are none where they stand.
+# Values that are wrong wherever they are put.
 _HOSTILE: list[Any] = [
     -1, 0, 1, 3, 2**31, 2**63, 10**30, 1e308, -1e308, 0.5, True, None, "", "x" * 1000, "../../etc",
     [], {}, [[]], [1] * 1000, {"a": 1}, [-1], [2**40], ["x"],
 ]  # fmt: skip
-# Keys that mean something somewhere.
+# Keys that some file has.
 _KEYS = (
     "n_embd", "n_layer", "n_head", "n_positions", "vocab_size", "d_model", "d_kv", "num_layers",
     "num_heads", "relative_attention_num_buckets", "relative_attention_max_distance",

@@ -9,8 +9,8 @@ from pathlib import Path
 class Proxy:
     """Forwards a TCP port of this machine to a Unix socket.
 
-    While it is `cut`, nothing that is sent arrives, and no connection breaks or is refused; what
-    was sent meanwhile arrives when it is `mend`ed, as TCP would have it.
+    While it is `cut`, no data arrives, and no connection breaks or is refused. After `mend`, the
+    data arrives that was sent meanwhile, as with TCP.
     """
 
     def __init__(self, target: Path) -> None:
@@ -42,7 +42,7 @@ class Proxy:
 
     def _forward(self, outer: socket.socket) -> None:
         with outer, socket.socket(socket.AF_UNIX) as inner, contextlib.suppress(OSError):
-            # Fails while nobody is there.
+            # Fails while nobody listens.
             inner.connect(str(self._target))
             back = threading.Thread(target=self._pump, args=(inner, outer), daemon=True)
             back.start()
@@ -54,7 +54,7 @@ class Proxy:
             while data := source.recv(65536):
                 self._open.wait()
                 target.sendall(data)
-        # An end is news, too.
+        # Forward the end of a stream, too.
         self._open.wait()
         for end in (source, target):
             with contextlib.suppress(OSError):

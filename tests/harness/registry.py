@@ -17,20 +17,21 @@ from shaperouter_service import telemetry
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import (
+    CallQueueReport,
     GraphReport,
+    GraphState,
     Histogram,
     LaneReport,
     Snapshot,
     StartTimes,
 )
-from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.metrics_server import make_registry
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
-# Whose calls are counted.
+# The classes whose calls are counted.
 _SERVICES = list(generation_pb2.DESCRIPTOR.services_by_name.values())
 
-# What is added to a metric's name for each of its series.
+# Suffixes of a metric's name, by the kind of metric.
 SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "info": ["_info"]}
 
 
@@ -103,7 +104,7 @@ def _owners() -> Iterator[type[object]]:
 
 
 def _snapshot() -> Snapshot:
-    """A worker's state with one of everything that has labels."""
+    """A snapshot of a worker with a value for each label."""
     histogram = Histogram(bounds=[1], counts=[1, 0], sum=1)
     return Snapshot(
         worker="worker-0",
@@ -124,4 +125,5 @@ def _snapshot() -> Snapshot:
             )
         ],
         lanes=[LaneReport(model="demo", beams=1, total_slots=1)],
+        call_queues=[CallQueueReport(model="demo")],
     )

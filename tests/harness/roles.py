@@ -8,7 +8,7 @@ from click.testing import Result
 
 from shaperouter_service.commands.group import cli
 
-# What the command line of a role must have.
+# Required options of each role.
 NEEDED = {"serve": [], "router": ["--worker=unix:/w"], "worker": []}
 
 Run = Callable[..., Result]
@@ -16,7 +16,7 @@ Run = Callable[..., Result]
 
 def options_of(role: str, arguments: Sequence[str]) -> dict[str, Any]:
     """The values of a role's options as read by `shaperouterd`."""
-    # Below the group, as there: a command remembers the options of its first context.
+    # Within a group, like `shaperouterd`, because a command keeps the options of its first context.
     with click.Context(cli, info_name="shaperouterd", **cli.context_settings) as parent:
         context = cli.commands[role].make_context(role, list(arguments), parent=parent)
     return dict(context.params)

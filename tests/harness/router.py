@@ -16,8 +16,11 @@ from shaperouter.v1 import (
     generation_pb2,
     generation_pb2_grpc,
     graph_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
     model_pb2_grpc,
 )
+from shaperouter_service.wire.tensors import tensor_to_message
 
 PATIENCE = 10.0  # seconds; longest wait for a condition
 
@@ -34,6 +37,7 @@ class Router:
         self.channel = channel
         self.stop = stop
         self.generation = generation_pb2_grpc.GenerationServiceStub(channel)
+        self.inference = inference_pb2_grpc.InferenceServiceStub(channel)
         self.models = model_pb2_grpc.ModelServiceStub(channel)
         self.graphs = graph_pb2_grpc.GraphServiceStub(channel)
         self.health = health_pb2_grpc.HealthStub(channel)
@@ -50,6 +54,18 @@ class Router:
         return self.generation.GenerateStream(
             generation_pb2.GenerateStreamRequest(**_with_prompt(fields)), timeout=timeout
         )
+
+    async def infer(
+        self,
+        *,
+        timeout: float | None = PATIENCE,  # noqa: ASYNC109 (the call's deadline)
+        **fields: Any,
+    ) -> inference_pb2.InferResponse:
+        """Calls Infer; `inputs` are arrays by name."""
+        fields["inputs"] = [tensor_to_message(*item) for item in fields["inputs"].items()]
+        request = inference_pb2.InferRequest(**fields)
+        response: inference_pb2.InferResponse = await self.inference.Infer(request, timeout=timeout)
+        return response
 
     async def error(self, call: Awaitable[object]) -> aio.AioRpcError:
         """The error of a unary call or of reading a stream."""

@@ -7,14 +7,15 @@ from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import Option, RequestShape
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+from shaperouter_service.routing.snapshots import GraphState, LaneReport
+from shaperouter_service.routing.views import GraphView, WorkerView
 
 MODEL = "m"
 SLOTS = 4
 LADDERS = Ladders.default(max_length=1024, slots=SLOTS)
-# Of GPT-2 small.
+# Dimensions of GPT-2 small.
 DIMENSIONS = Dimensions(weight_bytes=497_759_232, cache_bytes_per_token=73_728, prefill_piece=128)
-# The same with half of its layers as an encoder.
+# Likewise, with half of the layers in an encoder.
 SOURCE_LADDERS = Ladders.default(
     max_length=512, slots=SLOTS, prefill_piece=8, max_source_length=512
 )
@@ -104,18 +105,20 @@ def worker(
     `unread` are the lengths of prompts that are still to be read.
     """
     lanes = {
-        (MODEL, lane.beams): LaneView(
-            active=0, slots=lane.decode_rows.maximum, queued=0, tokens=0, prompts=0, prompt_tokens=0
+        (MODEL, lane.beams): LaneReport(
+            model=MODEL, beams=lane.beams, total_slots=lane.decode_rows.maximum
         )
         for lane in LADDERS.lanes
     }
-    lanes[MODEL, 1] = LaneView(
-        active=active,
-        slots=SLOTS,
+    lanes[MODEL, 1] = LaneReport(
+        model=MODEL,
+        beams=1,
+        active_slots=active,
+        total_slots=SLOTS,
         queued=queued,
-        tokens=30 * (active + queued) if tokens is None else tokens,
-        prompts=len(unread),
-        prompt_tokens=sum(unread),
+        backlog_tokens=30 * (active + queued) if tokens is None else tokens,
+        backlog_prompts=len(unread),
+        backlog_prompt_tokens=sum(unread),
     )
     there = [GraphView(signature=signature, state=GraphState.READY) for signature in ready]
     return WorkerView(
@@ -136,7 +139,9 @@ def encoding_worker(
     """A worker of one model with an encoder; `sources` are those that are still to be read."""
     view = worker("a", ready=ready, active=active)
     load = view.lanes[MODEL, 1]
-    unread = dataclasses.replace(load, sources=len(sources), source_tokens=sum(sources))
+    unread = dataclasses.replace(
+        load, backlog_sources=len(sources), backlog_source_tokens=sum(sources)
+    )
     return dataclasses.replace(
         view,
         ladders={MODEL: SOURCE_LADDERS},

@@ -13,7 +13,7 @@ from harness.manifests import Manifest
 
 SCHEMA_FILES = (Path(__file__).parents[1] / "unit" / "deploy" / "schemas").glob("*.json")
 
-# The oldest that has all we use: the sleep before a stop without a program for it.
+# The oldest version that has all we use. The newest feature is the `sleep` action before a stop.
 OLDEST = "1.30"
 NEWEST = "1.35"
 

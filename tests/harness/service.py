@@ -18,16 +18,16 @@ from harness.waiting import TIMEOUT, wait_until
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
-# Apart from what the engines of tests keep: services are compiled as they are for their users.
+# Not shared with the engines of tests: services compile with a user's settings.
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
 
 
 def kept_compilations() -> dict[str, str]:
     """The environment of a service for tests that are not about compiling.
 
-    It loads what services of earlier tests have compiled, and keeps what it compiles. But it has no
-    record of traffic, as there is a file in the place of its directory: no service makes a graph
-    because another needed it.
+    It loads graphs that services of earlier tests have compiled, and keeps those that it compiles.
+    A file in place of the directory disables the record of traffic, so that no service compiles a
+    graph because an earlier one needed it.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "traffic").touch()
@@ -39,8 +39,7 @@ def daemon(
 ) -> "subprocess.Popen[str]":
     """Starts `shaperouterd`, which logs to its standard error.
 
-    Unless a test says otherwise, nothing comes from a compile cache, and nothing is made that
-    nobody asks for.
+    By default it has no compile cache, and compiles only requested graphs.
     """
     return subprocess.Popen(
         [sys.executable, "-m", "shaperouter_service", *arguments],
@@ -56,7 +55,7 @@ class Daemon:
     """A running `shaperouterd` of any role, and its log."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        # Tests of the engine set these; a service is compiled, and logs, as it does for its users.
+        # Tests of the engine set these; a service must compile and log with a user's settings.
         set_by_tests = {"XLA_FLAGS", "TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
         inherited = {name: os.environ[name] for name in os.environ.keys() - set_by_tests}
         self.process = daemon(*arguments, "--log-format=json", env=inherited | (env or {}))

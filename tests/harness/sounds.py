@@ -23,15 +23,15 @@ class GoldenSounds:
     """The reference implementation's transcripts with one checkpoint.
 
     Attributes:
-        name: Of the checkpoint.
-        places: Of a window.
+        name: Name of the checkpoint.
+        positions: Number of positions of a window.
         rules: The content of its generation_config.json.
         cases: Transcripts.
-        arrays: Sounds, and what the model makes of the first.
+        arrays: Sounds, and the model's outputs for the first one.
     """
 
     name: str
-    places: int
+    positions: int
     rules: dict[str, Any]
     cases: list[Case]
     arrays: dict[str, np.ndarray]
@@ -41,7 +41,7 @@ class GoldenSounds:
         directory = GOLDENS / name
         return cls(
             name=name,
-            places=json.loads((directory / "config.json").read_text())["max_source_positions"],
+            positions=json.loads((directory / "config.json").read_text())["max_source_positions"],
             rules=json.loads((directory / "generation_config.json").read_text()),
             cases=json.loads((GOLDENS / f"{name}.json").read_text())["cases"],
             arrays=load_file(GOLDENS / f"{name}.arrays.safetensors"),
@@ -50,7 +50,7 @@ class GoldenSounds:
     def sound(self, number: int) -> np.ndarray:
         """A source."""
         drawn = self.arrays["sounds"][number].astype(np.float32) / 2**15
-        frames = 2 * self.places
+        frames = 2 * self.positions
         return window_source(drawn, 0, frames * HOP_SAMPLES, peak=-np.inf, frames=frames)
 
     def submit(self, bench: Bench, sound: int, prompt: list[int], **options: Any) -> Collected:
@@ -59,8 +59,8 @@ class GoldenSounds:
         return bench.submit(
             self.name,
             prompt,
-            source=self.sound(sound),  # type: ignore[arg-type]
-            source_length=self.places,
+            source=self.sound(sound),  # type: ignore[arg-type]  # an array serves as a sequence
+            source_length=self.positions,
             **options,
         )
 

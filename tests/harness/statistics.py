@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-# Of the chi-square distribution: a right sampler fails a check once in ten thousand seeds, and the
-# seeds are fixed.
+# Quantile of the chi-square distribution: a correct sampler fails a check with one of ten thousand
+# seeds, and the seeds are fixed.
 P_VALUE_FLOOR = 1e-4
 
 

@@ -1,10 +1,10 @@
-"""The tight covers of requests, which workers do not compile before they have missed them."""
+"""The tight covers of requests, which workers compile only after requests have missed them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ def tight_signatures(model: str, ladders: Ladders, together: Sequence[Case]) -> 
         yield ladders.encode(model, rows=len(together), source_tokens=source_tokens)
     if read := max(ladders.read_tokens(case.prompt_tokens) for case in together):
         # Long prompts are read in several calls.
-        most = ladders.prompts_together(ladders.prefill_lengths.cover(read)).maximum
+        most = ladders.rows(GraphKind.PREFILL, ladders.prefill_lengths.cover(read)).maximum
         yield ladders.prefill(model, rows=min(len(together), most), prompt_tokens=read)
     places = [
         ladders.positions(

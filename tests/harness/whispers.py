@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, decoders, models
 from harness.service import GOLDENS
 
 NAME = "whisper-uneven"
-# Ids below it are of text.
+# Ids below it are text.
 TEXT_TOKENS = 90
 RATE = 16_000
-# Of a window of this model.
+# Length of a window of this model.
 WINDOW_SAMPLES = 60 * 160
 
 

@@ -24,3 +24,10 @@ def service() -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     with Client(service.address) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Service]:
+    """The embedded model, which generates text."""
+    with serving("--model=demo", env=kept_compilations()) as service:
+        yield service

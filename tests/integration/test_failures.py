@@ -34,7 +34,7 @@ from shaperouter import (
     UnavailableError,
 )
 
-# What the log of a service says when it is told to stop, in this order.
+# Events in the log of a service that stops, in order.
 ENDS = ("stopping: waiting for running requests", "worker draining", "stopped")
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 

@@ -39,8 +39,8 @@ KINDS: list[dict[str, Any]] = [
     {"max_new_tokens": LONG, "do_sample": True, "temperature": 1.2, "logprobs": 1},
     {"max_new_tokens": LONG // 2, "num_beams": 4},
 ]
-# What a worker that nobody hears is told by, whichever is noticed first: that it says nothing, or
-# that nothing confirms what is sent to it.
+# Reasons for which a router may drop a silent worker, whichever it notices first: no messages, or
+# no acknowledgement of what it sends.
 UNHEARD = ("hung", "lost")
 # Seconds. Every worker compiles what it needs, all on the same few cores.
 PATIENCE = 500.0

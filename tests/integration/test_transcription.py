@@ -135,7 +135,7 @@ def test_invalid_recordings_are_refused_by_name(
 
 
 def test_a_transcribing_model_refuses_text(client: Client) -> None:
-    with pytest.raises(InvalidArgumentError, match="model: must be a model that takes text, got"):
+    with pytest.raises(InvalidArgumentError, match="must be a model that generates from text"):
         client.generate([5, 6], model="hearing")
 
 

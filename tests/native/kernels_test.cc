@@ -21,11 +21,14 @@
 
 #include "attend.h"
 #include "multiply.h"
+#include "tokens.h"
 
 namespace {
 
 using shaperouter::Activation;
+using shaperouter::AddNorm;
 using shaperouter::Attention;
+using shaperouter::Embedding;
 using shaperouter::kGroup;
 using shaperouter::kPanelColumns;
 using shaperouter::kQuad;
@@ -36,6 +39,8 @@ using shaperouter::Product;
 using shaperouter::QuadCount;
 using shaperouter::RowSize;
 using shaperouter::Task;
+using shaperouter::TextAttention;
+using shaperouter::TextSums;
 using shaperouter::WeightType;
 
 #define CHECK(condition)                                                      \
@@ -232,31 +237,31 @@ class Case {
 // Attention of random numbers, and what it should come to.
 class AttentionCase {
  public:
-  AttentionCase(size_t rows, size_t heads, size_t queries, size_t places, size_t size, bool causal,
+  AttentionCase(size_t rows, size_t heads, size_t queries, size_t length, size_t size, bool causal,
                 unsigned seed)
       : query_(rows * heads * queries * size),
-        keys_(kLayers * rows * heads * places * size),
+        keys_(kLayers * rows * heads * length * size),
         values_(keys_.size()),
-        bias_(rows * heads * queries * places),
-        shares_(rows * heads * queries * places),
+        bias_(rows * heads * queries * length),
+        shares_(rows * heads * queries * length),
         out_(query_.size()),
         ends_(rows),
-        visible_(new bool[rows * queries * places]) {
+        visible_(new bool[rows * queries * length]) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1, 1);
     for (Floats* floats : {&query_, &keys_, &values_, &bias_}) {
       for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
     }
-    // Before the first place, in the middle, and beyond the last.
+    // Before the first position, in the middle, and beyond the last.
     for (int32_t& end : ends_) {
-      end = static_cast<int32_t>(random() % (places + 4)) - 2;
+      end = static_cast<int32_t>(random() % (length + 4)) - 2;
     }
-    for (size_t at = 0; at < rows * queries * places; ++at) visible_[at] = random() % 3 > 0;
-    const size_t of_layer = heads * places * size;
+    for (size_t at = 0; at < rows * queries * length; ++at) visible_[at] = random() % 3 > 0;
+    const size_t of_layer = heads * length * size;
     attention_ = {rows,
                   heads,
                   queries,
-                  places,
+                  length,
                   size,
                   query_.data(),
                   keys_.data() + kLayer * of_layer,
@@ -275,27 +280,27 @@ class AttentionCase {
 
   void Check() {
     const auto& a = attention_;
-    std::vector<double> weights(a.places), expected(a.size);
+    std::vector<double> weights(a.length), expected(a.size);
     for (size_t at = 0; at < a.rows * a.heads * a.queries; ++at) {
       const size_t head = at / a.queries, query = at % a.queries, row = head / a.heads;
-      const auto seen = [&](size_t place) {
+      const auto seen = [&](size_t position) {
         const auto end = static_cast<int64_t>(ends_[row]) -
                          static_cast<int64_t>(a.causal ? a.queries - 1 - query : 0);
-        return static_cast<int64_t>(place) < end &&
-               (a.visible == nullptr || a.visible[(row * a.queries + query) * a.places + place]);
+        return static_cast<int64_t>(position) < end &&
+               (a.visible == nullptr || a.visible[(row * a.queries + query) * a.length + position]);
       };
       double total = 0;
       expected.assign(a.size, 0);
-      for (size_t place = 0; place < a.places; ++place) {
+      for (size_t position = 0; position < a.length; ++position) {
         const size_t cached =
-            row * a.row_stride + (head % a.heads * a.places + place) * a.size;
+            row * a.row_stride + (head % a.heads * a.length + position) * a.size;
         double score = 0;
         for (size_t d = 0; d < a.size; ++d) {
           score += static_cast<double>(query_[at * a.size + d]) * a.keys[cached + d];
         }
         score *= a.scale;
-        if (a.bias != nullptr) score += a.bias[at * a.places + place];
-        const double weight = seen(place) ? std::exp(score) : 0;
+        if (a.bias != nullptr) score += a.bias[at * a.length + position];
+        const double weight = seen(position) ? std::exp(score) : 0;
         total += weight;
         for (size_t d = 0; d < a.size; ++d) expected[d] += weight * a.values[cached + d];
       }
@@ -345,9 +350,9 @@ void ManyRows(const Kernels& kernels, const Pool& pool) {
 void EveryNumberOfQueries(const Kernels& kernels, const Pool& pool) {
   constexpr size_t kShapes[][2] = {{1, 1}, {5, 3}, {33, 16}, {64, 64}, {100, 83}};
   for (size_t queries = 1; queries <= 19; ++queries) {
-    for (const auto [places, size] : kShapes) {
+    for (const auto [length, size] : kShapes) {
       for (const bool causal : {false, true}) {
-        AttentionCase one(3, 2, queries, places, size, causal, static_cast<unsigned>(queries));
+        AttentionCase one(3, 2, queries, length, size, causal, static_cast<unsigned>(queries));
         Attend(one.attention(), kernels, pool);
         one.Check();
       }
@@ -495,6 +500,122 @@ void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
   for (auto& caller : callers) caller.join();
 }
 
+// Texts of random numbers, among them one without tokens, attend to themselves.
+void TextsOfEveryLength(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kHeads = 2, kReach = 7;
+  for (const size_t size : {1, 3, 16, 37, 64, 300}) {
+    for (const size_t longest : {1, 12, 25, 40}) {
+      const int32_t lengths[] = {static_cast<int32_t>(longest), 0, 1,
+                                 static_cast<int32_t>(longest / 2 + 1)};
+      std::vector<int32_t> starts = {0}, positions;
+      for (const int32_t length : lengths) {
+        starts.push_back(starts.back() + length);
+        for (int32_t at = 0; at < length; ++at) positions.push_back(at);
+      }
+      const size_t tokens = static_cast<size_t>(starts.back()), width = kHeads * size;
+      Floats projected(tokens * 3 * width), biases(kHeads * (2 * kReach + 1));
+      Floats sums(2 * kHeads * tokens), out(tokens * width);
+      std::mt19937 random(static_cast<unsigned>(longest));
+      std::uniform_real_distribution<float> number(-1, 1);
+      for (Floats* floats : {&projected, &biases}) {
+        for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
+      }
+      const bool biased = longest % 5 != 0;
+      const TextAttention attention = {std::size(lengths),
+                                       tokens,
+                                       kHeads,
+                                       size,
+                                       projected.data(),
+                                       starts.data(),
+                                       biased ? positions.data() : nullptr,
+                                       biased ? biases.data() : nullptr,
+                                       kReach,
+                                       0.25f,
+                                       sums.data(),
+                                       out.data()};
+      AttendTexts(attention, kernels, pool);
+      for (size_t text = 0; text < std::size(lengths); ++text) {
+        for (size_t head = 0; head < kHeads; ++head) {
+          for (int32_t query = starts[text]; query < starts[text + 1]; ++query) {
+            std::vector<double> expected(size);
+            double total = 0;
+            for (int32_t key = starts[text]; key < starts[text + 1]; ++key) {
+              const float* q = &projected[static_cast<size_t>(query) * 3 * width + head * size];
+              const float* k =
+                  &projected[static_cast<size_t>(key) * 3 * width + width + head * size];
+              double score = 0;
+              for (size_t at = 0; at < size; ++at) score += static_cast<double>(q[at]) * k[at];
+              score *= attention.scale;
+              if (biased) {
+                const int64_t reach = kReach;
+                const int64_t ahead = std::clamp<int64_t>(key - query, -reach, reach);
+                score += biases[head * (2 * kReach + 1) + static_cast<size_t>(ahead + reach)];
+              }
+              total += std::exp(score);
+              for (size_t at = 0; at < size; ++at) expected[at] += std::exp(score) * k[width + at];
+            }
+            for (size_t at = 0; at < size; ++at) {
+              const float found = out[static_cast<size_t>(query) * width + head * size + at];
+              CHECK(std::abs(found - expected[at] / total) <= 1e-5);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void NormsOfEveryWidth(const Kernels& kernels, const Pool& pool) {
+  constexpr size_t kRows = 9;
+  for (size_t width = 1; width <= 70; ++width) {
+    Floats x(kRows * width), y(kRows * width), gain(width), bias(width), out(kRows * width);
+    std::mt19937 random(static_cast<unsigned>(width));
+    std::uniform_real_distribution<float> number(-1, 1);
+    for (Floats* floats : {&x, &y, &gain, &bias}) {
+      for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
+    }
+    const AddNorm norm = {kRows,       width,       x.data(), y.data(),
+                          gain.data(), bias.data(), 0.01f,    out.data()};
+    AddAndNorm(norm, kernels, pool);
+    // The same from tables: one has the rows of x, the other those of y.
+    std::vector<int32_t> ids;
+    for (int32_t row = 0; row < static_cast<int32_t>(kRows); ++row) ids.push_back(row);
+    Floats embedded(kRows * width), total(width);
+    const Embedding embedding = {kRows,
+                                 width,
+                                 {x.data(), y.data(), nullptr},
+                                 {kRows, kRows, 0},
+                                 {ids.data(), ids.data(), nullptr},
+                                 gain.data(),
+                                 bias.data(),
+                                 0.01f,
+                                 embedded.data()};
+    EmbedTokens(embedding, kernels, pool);
+    CHECK(std::memcmp(embedded.data(), out.data(), kRows * width * sizeof(float)) == 0);
+    const int32_t starts[] = {0, kRows};
+    SumTokens(TextSums{1, width, x.data(), starts, total.data()}, kernels, pool);
+    for (size_t at = 0; at < width; ++at) {
+      float sum = 0;
+      for (size_t row = 0; row < kRows; ++row) sum += x[row * width + at];
+      CHECK(sum == total[at]);
+    }
+    for (size_t row = 0; row < kRows; ++row) {
+      double mean = 0, variance = 0;
+      const auto sum = [&](size_t at) {
+        return static_cast<double>(x[row * width + at]) + y[row * width + at];
+      };
+      for (size_t at = 0; at < width; ++at) mean += sum(at) / static_cast<double>(width);
+      for (size_t at = 0; at < width; ++at) {
+        variance += (sum(at) - mean) * (sum(at) - mean) / static_cast<double>(width);
+      }
+      for (size_t at = 0; at < width; ++at) {
+        const double normed = (sum(at) - mean) / std::sqrt(variance + norm.epsilon);
+        CHECK(std::abs(out[row * width + at] - (normed * gain[at] + bias[at])) <= 2e-5);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -506,6 +627,8 @@ int main() {
     ManyRows(kernels, two.pool());
     ManyRows(kernels, kNoThreads);
     EveryNumberOfQueries(kernels, two.pool());
+    TextsOfEveryLength(kernels, two.pool());
+    NormsOfEveryWidth(kernels, two.pool());
     RowsDoNotDependOnOthers(kernels, two.pool());
     QueriesDoNotDependOnOthers(kernels, two.pool());
     ActivationsAreExact(kernels, two.pool());

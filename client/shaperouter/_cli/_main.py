@@ -7,8 +7,10 @@ import sys
 import click
 
 from shaperouter._cli._command import shared_options
+from shaperouter._cli._embed import embed
 from shaperouter._cli._generate import generate
 from shaperouter._cli._graphs import graphs
+from shaperouter._cli._infer import infer
 from shaperouter._cli._interruption import EXIT_INTERRUPTED, exit_with, interrupt_once
 from shaperouter._cli._models import models
 from shaperouter._cli._ready import ready
@@ -18,10 +20,10 @@ from shaperouter._version import __version__
 
 cli = click.Group(
     "shaperouter",
-    help="Call a Shaperouter service: generate text, transcribe speech, list models, and show and "
-    "warm compiled graphs.",
+    help="Call a Shaperouter service: generate text, transcribe speech, call functions and text "
+    "encoders, list models, and show and warm compiled graphs.",
     params=shared_options(),
-    commands=[generate, transcribe, models, graphs, warm, ready],
+    commands=[generate, transcribe, infer, embed, models, graphs, warm, ready],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="shaperouter")(cli)

@@ -20,7 +20,8 @@ def models(ctx: click.Context) -> None:
 
     Lengths are in tokens; max source is the limit of sources, for models with an encoder. Memory
     is that of one device, in megabytes (10^6 bytes). The kv cache column has the current size of
-    the caches and their size when every slot runs a request of full length.
+    the caches and their size when every slot runs a request of full length. Functions and text
+    encoders have no slots and no caches.
     """
     with connect(ctx) as client:
         listed = client.models()
@@ -39,14 +40,18 @@ def _row(model: Model) -> tuple[str, ...]:
         model.weight_dtype or model.dtype,
         human_count(model.parameters),
         str(model.max_source_length) if model.max_source_length else "",
-        str(model.max_length),
-        str(model.slots),
+        str(model.max_length) if model.max_length else "",
+        str(model.slots) if model.slots else "",
         megabytes(model.weight_bytes),
-        f"{megabytes(model.kv_cache_bytes)} of {megabytes(_max_cache_bytes(model))}",
+        _cache(model),
         str(model.ready_workers),
     )
 
 
-def _max_cache_bytes(model: Model) -> int:
+def _cache(model: Model) -> str:
+    """The size of the caches now and at most; empty for a model that answers once."""
+    if not model.slots:
+        return ""
     positions = model.max_length + model.max_source_length
-    return model.slots * positions * model.kv_cache_bytes_per_token
+    maximum = model.slots * positions * model.kv_cache_bytes_per_token
+    return f"{megabytes(model.kv_cache_bytes)} of {megabytes(maximum)}"

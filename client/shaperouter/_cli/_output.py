@@ -29,7 +29,10 @@ _NO_TEXT = (
 class Output(ABC):
     """Prints the events of a stream, in order."""
 
-    cursor_is_in_text = False  # whether the cursor is in a line of text on a terminal
+    @property
+    def cursor_is_in_text(self) -> bool:
+        """Whether the cursor is in a line of text on a terminal."""
+        return False
 
     def stall(self, signature: Signature) -> None:
         """The request starts to wait for a compilation."""
@@ -141,7 +144,7 @@ class _StreamedText(_Text):
         self._started = False
 
     @property
-    def cursor_is_in_text(self) -> bool:  # type: ignore[override]
+    def cursor_is_in_text(self) -> bool:
         return self._started and self._terminal
 
     def delta(self, delta: Delta) -> None:

@@ -8,7 +8,8 @@ from shaperouter._cli._tables import print_table
 from shaperouter._generation import Route, RouteOption
 from shaperouter._signature import Signature
 
-_NUMBERS = ("queue s", "stall s", "prefill s", "decode s", "total s")
+_RUN = ("queue s", "stall s", "prefill s", "decode s", "total s")
+_CALL = ("queue s", "stall s", "call s", "total s")
 
 
 def print_routes(routes: Sequence[Route]) -> None:
@@ -20,23 +21,23 @@ def print_routes(routes: Sequence[Route]) -> None:
             click.echo(f"Run {number} of {len(routes)}:", err=True)
         kinds = [
             kind
-            for kind in ("encode", "prefill", "decode")
+            for kind in ("encode", "prefill", "decode", "call")
             if any(getattr(option, kind) for option in route.options)
         ]
         words = ("", "worker", *kinds)
         rows = [_row(option, kinds, taken=not index) for index, option in enumerate(route.options)]
-        print_table((*words, *_NUMBERS), rows, words=len(words), err=True)
+        seconds = _CALL if "call" in kinds else _RUN
+        print_table((*words, *seconds), rows, words=len(words), err=True)
 
 
 def _row(option: RouteOption, kinds: Sequence[str], *, taken: bool) -> tuple[str, ...]:
     graphs: list[Signature | None] = [getattr(option, kind) for kind in kinds]
-    seconds = (
-        option.queue_seconds,
-        option.stall_seconds,
-        option.prefill_seconds,
-        option.decode_seconds,
-        option.total_seconds,
+    own = (
+        [option.call_seconds]
+        if option.call is not None
+        else [option.prefill_seconds, option.decode_seconds]
     )
+    seconds = (option.queue_seconds, option.stall_seconds, *own, option.total_seconds)
     return (
         ">" if taken else "",
         option.worker,

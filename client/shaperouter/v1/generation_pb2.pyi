@@ -243,7 +243,7 @@ class Route(_message.Message):
     def __init__(self, options: _Optional[_Iterable[_Union[RouteOption, _Mapping]]] = ...) -> None: ...
 
 class RouteOption(_message.Message):
-    __slots__ = ("worker", "prefill", "decode", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "total_seconds", "encode")
+    __slots__ = ("worker", "prefill", "decode", "queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "total_seconds", "encode", "call", "call_seconds")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,8 @@ class RouteOption(_message.Message):
     DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENCODE_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    CALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     prefill: _signature_pb2.Signature
     decode: _signature_pb2.Signature
@@ -262,7 +264,9 @@ class RouteOption(_message.Message):
     decode_seconds: float
     total_seconds: float
     encode: _signature_pb2.Signature
-    def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., encode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ...) -> None: ...
+    call: _signature_pb2.Signature
+    call_seconds: float
+    def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., encode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., call: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., call_seconds: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("sequences", "completion")

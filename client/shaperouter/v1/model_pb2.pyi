@@ -1,4 +1,5 @@
 from shaperouter.v1 import generation_pb2 as _generation_pb2
+from shaperouter.v1 import inference_pb2 as _inference_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -14,10 +15,16 @@ class ModelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_KIND_DECODER: _ClassVar[ModelKind]
     MODEL_KIND_ENCODER_DECODER: _ClassVar[ModelKind]
     MODEL_KIND_TRANSCRIBER: _ClassVar[ModelKind]
+    MODEL_KIND_EMBEDDER: _ClassVar[ModelKind]
+    MODEL_KIND_CLASSIFIER: _ClassVar[ModelKind]
+    MODEL_KIND_FUNCTION: _ClassVar[ModelKind]
 MODEL_KIND_UNSPECIFIED: ModelKind
 MODEL_KIND_DECODER: ModelKind
 MODEL_KIND_ENCODER_DECODER: ModelKind
 MODEL_KIND_TRANSCRIBER: ModelKind
+MODEL_KIND_EMBEDDER: ModelKind
+MODEL_KIND_CLASSIFIER: ModelKind
+MODEL_KIND_FUNCTION: ModelKind
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()
@@ -117,8 +124,60 @@ class TranscriptSettings(_message.Message):
     begin_suppressed_token_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, window_seconds: _Optional[float] = ..., mel_bands: _Optional[int] = ..., language_token_ids: _Optional[_Mapping[str, int]] = ..., task_token_ids: _Optional[_Mapping[str, int]] = ..., end_token_id: _Optional[int] = ..., start_token_id: _Optional[int] = ..., previous_token_id: _Optional[int] = ..., no_speech_token_id: _Optional[int] = ..., no_timestamps_token_id: _Optional[int] = ..., last_initial_timestamp_token_id: _Optional[int] = ..., suppressed_token_ids: _Optional[_Iterable[int]] = ..., begin_suppressed_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class TensorSpec(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: _inference_pb2.DataType
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[_inference_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Axis(_message.Message):
+    __slots__ = ("name", "inputs", "outputs", "ladder")
+    class InputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class OutputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    LADDER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    inputs: _containers.ScalarMap[str, int]
+    outputs: _containers.ScalarMap[str, int]
+    ladder: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., inputs: _Optional[_Mapping[str, int]] = ..., outputs: _Optional[_Mapping[str, int]] = ..., ladder: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CallSpec(_message.Message):
+    __slots__ = ("inputs", "outputs", "batch", "axes", "compiled", "labels")
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    AXES_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    outputs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    batch: Axis
+    axes: _containers.RepeatedCompositeFieldContainer[Axis]
+    compiled: bool
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, inputs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., batch: _Optional[_Union[Axis, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiled: bool = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "characters_per_token", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels")
+    __slots__ = ("name", "family", "tokenizer", "characters_per_token", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels", "call")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +200,7 @@ class Model(_message.Message):
     TRANSCRIPTS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DTYPE_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     name: str
     family: str
     tokenizer: str
@@ -163,4 +223,5 @@ class Model(_message.Message):
     transcripts: TranscriptSettings
     weight_dtype: str
     kernels: str
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., characters_per_token: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ...) -> None: ...
+    call: CallSpec
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., characters_per_token: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., call: _Optional[_Union[CallSpec, _Mapping]] = ...) -> None: ...

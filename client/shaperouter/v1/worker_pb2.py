@@ -24,59 +24,80 @@ _sym_db = _symbol_database.Default()
 
 from shaperouter.v1 import generation_pb2 as shaperouter_dot_v1_dot_generation__pb2
 from shaperouter.v1 import graph_pb2 as shaperouter_dot_v1_dot_graph__pb2
+from shaperouter.v1 import inference_pb2 as shaperouter_dot_v1_dot_inference__pb2
 from shaperouter.v1 import model_pb2 as shaperouter_dot_v1_dot_model__pb2
 from shaperouter.v1 import signature_pb2 as shaperouter_dot_v1_dot_signature__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshaperouter/v1/worker.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\x1a\x1ashaperouter/v1/graph.proto\x1a\x1ashaperouter/v1/model.proto\x1a\x1eshaperouter/v1/signature.proto\"\xf4\x02\n\nRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12+\n\x07options\x18\x04 \x01(\x0b\x32\x1a.shaperouter.v1.RunOptions\x12\x1b\n\x13generated_token_ids\x18\x05 \x03(\x05\x12\x0e\n\x06\x63lient\x18\x06 \x01(\t\x12\x12\n\nlane_beams\x18\x07 \x01(\x05\x12\x1f\n\x17tokens_interval_seconds\x18\x08 \x01(\x01\x12\x0f\n\x07resumed\x18\t \x01(\x08\x12\x18\n\x10source_token_ids\x18\n \x03(\x05\x12$\n\x05sound\x18\x0b \x01(\x0b\x32\x15.shaperouter.v1.Sound\x12\x31\n\talignment\x18\x0c \x01(\x0b\x32\x19.shaperouter.v1.AlignmentH\x00\x88\x01\x01\x12\x0f\n\x07suspect\x18\r \x01(\x08\x42\x0c\n\n_alignment\"(\n\x05Sound\x12\x0f\n\x07numbers\x18\x01 \x01(\x0c\x12\x0e\n\x06places\x18\x02 \x01(\x05\"\"\n\tAlignment\x12\x15\n\rprefix_tokens\x18\x01 \x01(\x05\"\xfd\x01\n\x0fTranscriptRules\x12\x1c\n\x0f\x66irst_timestamp\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x16last_initial_timestamp\x18\x02 \x01(\x05\x12\x18\n\x10\x62\x65gin_suppressed\x18\x03 \x03(\x05\x12\x18\n\x0bleast_first\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x15\n\rlargest_first\x18\x05 \x01(\x05\x12\x16\n\tno_speech\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12\x17\n\x0fno_speech_place\x18\x07 \x01(\x05\x42\x12\n\x10_first_timestampB\x0e\n\x0c_least_firstB\x0c\n\n_no_speech\"\xcc\x04\n\nRunOptions\x12\x16\n\x0emax_new_tokens\x18\x01 \x01(\x05\x12\x11\n\tdo_sample\x18\x02 \x01(\x08\x12\x13\n\x0btemperature\x18\x03 \x01(\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x12\r\n\x05top_k\x18\x06 \x01(\x05\x12\r\n\x05top_p\x18\x07 \x01(\x01\x12\r\n\x05min_p\x18\x08 \x01(\x01\x12\x11\n\ttypical_p\x18\t \x01(\x01\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x01\x12\x1c\n\x14no_repeat_ngram_size\x18\x0b \x01(\x05\x12\x16\n\x0emin_new_tokens\x18\x0c \x01(\x05\x12\x11\n\tnum_beams\x18\r \x01(\x05\x12\x1c\n\x14num_return_sequences\x18\x0e \x01(\x05\x12\x16\n\x0elength_penalty\x18\x0f \x01(\x01\x12\x35\n\x0e\x65\x61rly_stopping\x18\x10 \x01(\x0e\x32\x1d.shaperouter.v1.EarlyStopping\x12,\n\x06\x62iases\x18\x11 \x03(\x0b\x32\x1c.shaperouter.v1.SequenceBias\x12\x15\n\x08logprobs\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x33\n\ntranscript\x18\x13 \x01(\x0b\x32\x1f.shaperouter.v1.TranscriptRules\x12\x0c\n\x04stop\x18\x14 \x03(\t\x12\x32\n\x07\x66urther\x18\x15 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x0b\n\t_logprobs\"/\n\x0cSequenceBias\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"\xce\x01\n\x0bRunResponse\x12&\n\x05stall\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.StallH\x00\x12+\n\x06tokens\x18\x02 \x01(\x0b\x32\x19.shaperouter.v1.RunTokensH\x00\x12\x33\n\ncompletion\x18\x03 \x01(\x0b\x32\x1d.shaperouter.v1.RunCompletionH\x00\x12,\n\x08isolated\x18\x04 \x01(\x0b\x32\x18.shaperouter.v1.IsolatedH\x00\x42\x07\n\x05\x65vent\"\n\n\x08Isolated\"O\n\tRunTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12/\n\x08logprobs\x18\x02 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobs\"\x94\x01\n\nHypothesis\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x33\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\r\n\x05score\x18\x03 \x01(\x01\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobs\"\xa7\x03\n\rRunCompletion\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\x1c\n\x14padded_prompt_tokens\x18\x02 \x01(\x05\x12\x15\n\rqueue_seconds\x18\x03 \x01(\x01\x12\x15\n\rstall_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x05 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x06 \x01(\x01\x12(\n\x06graphs\x18\x07 \x03(\x0b\x32\x18.shaperouter.v1.GraphUse\x12.\n\nhypotheses\x18\x08 \x03(\x0b\x32\x1a.shaperouter.v1.Hypothesis\x12\x1c\n\x14padded_source_tokens\x18\t \x01(\x05\x12\"\n\x15no_speech_probability\x18\n \x01(\x01H\x00\x88\x01\x01\x12.\n\x07\x61ligned\x18\x0b \x01(\x0b\x32\x1d.shaperouter.v1.AlignedTokensB\x18\n\x16_no_speech_probability\"1\n\rAlignedTokens\x12\x0e\n\x06places\x18\x01 \x03(\x05\x12\x10\n\x08logprobs\x18\x02 \x03(\x01\"\x0e\n\x0cWatchRequest\"\xbc\x02\n\rWatchResponse\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12%\n\x06models\x18\x04 \x03(\x0b\x32\x15.shaperouter.v1.Model\x12%\n\x06graphs\x18\x05 \x03(\x0b\x32\x15.shaperouter.v1.Graph\x12#\n\x05lanes\x18\x06 \x03(\x0b\x32\x14.shaperouter.v1.Lane\x12\x1b\n\x13\x63ompile_queue_depth\x18\x07 \x01(\x05\x12\x0c\n\x04warm\x18\x08 \x01(\x08\x12-\n\x06\x62udget\x18\t \x01(\x0b\x32\x1d.shaperouter.v1.CompileBudget\x12)\n\x05start\x18\n \x01(\x0b\x32\x1a.shaperouter.v1.StartTimes\"\xd4\x01\n\nStartTimes\x12\x1b\n\x0eimport_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0fweights_seconds\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x66irst_cover_seconds\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x19\n\x0cwarm_seconds\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\x11\n\x0f_import_secondsB\x12\n\x10_weights_secondsB\x16\n\x14_first_cover_secondsB\x0f\n\r_warm_seconds\"\xb0\x01\n\rCompileBudget\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.shaperouter.v1.CompileMode\x12\x0c\n\x04room\x18\x02 \x01(\x05\x12\x12\n\nmax_graphs\x18\x03 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x18\n\x10max_memory_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07threads\x18\x06 \x01(\x05\x12\x11\n\texhausted\x18\x07 \x01(\x08\"<\n\x0bWantRequest\x12-\n\nsignatures\x18\x01 \x03(\x0b\x32\x19.shaperouter.v1.Signature\"=\n\x0cWantResponse\x12-\n\x07refused\x18\x01 \x03(\x0b\x32\x1c.shaperouter.v1.RefusedGraph\"L\n\x0cRefusedGraph\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xe3\x02\n\x04Lane\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x62\x65\x61ms\x18\x02 \x01(\x05\x12\x14\n\x0c\x61\x63tive_slots\x18\x03 \x01(\x05\x12\x13\n\x0btotal_slots\x18\x04 \x01(\x05\x12\x0e\n\x06queued\x18\x05 \x01(\x05\x12\x16\n\x0e\x62\x61\x63klog_tokens\x18\x08 \x01(\x03\x12\x1d\n\x15\x62\x61\x63klog_prompt_tokens\x18\t \x01(\x03\x12\x17\n\x0f\x62\x61\x63klog_prompts\x18\n \x01(\x03\x12\x1d\n\x15\x62\x61\x63klog_source_tokens\x18\x0b \x01(\x03\x12\x17\n\x0f\x62\x61\x63klog_sources\x18\x0c \x01(\x03\x12\x1e\n\x16prefill_padding_tokens\x18\x06 \x01(\x03\x12\x1d\n\x15\x65ncode_padding_tokens\x18\r \x01(\x03\x12\x1d\n\x15\x64\x65\x63ode_padding_tokens\x18\x07 \x01(\x03\x12\x1c\n\x14\x61lign_padding_tokens\x18\x0e \x01(\x03*r\n\x0b\x43ompileMode\x12\x1c\n\x18\x43OMPILE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43OMPILE_MODE_LAZY\x10\x01\x12\x15\n\x11\x43OMPILE_MODE_WARM\x10\x02\x12\x17\n\x13\x43OMPILE_MODE_FROZEN\x10\x03\x32\xdc\x01\n\rWorkerService\x12@\n\x03Run\x12\x1a.shaperouter.v1.RunRequest\x1a\x1b.shaperouter.v1.RunResponse0\x01\x12\x46\n\x05Watch\x12\x1c.shaperouter.v1.WatchRequest\x1a\x1d.shaperouter.v1.WatchResponse0\x01\x12\x41\n\x04Want\x12\x1b.shaperouter.v1.WantRequest\x1a\x1c.shaperouter.v1.WantResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshaperouter/v1/worker.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\x1a\x1ashaperouter/v1/graph.proto\x1a\x1eshaperouter/v1/inference.proto\x1a\x1ashaperouter/v1/model.proto\x1a\x1eshaperouter/v1/signature.proto\"\x84\x01\n\x0bRunsRequest\x12)\n\x07started\x18\x01 \x03(\x0b\x32\x18.shaperouter.v1.RunStart\x12\x19\n\x11\x63\x61ncelled_run_ids\x18\x02 \x03(\x03\x12/\n\x0b\x65vents_used\x18\x03 \x03(\x0b\x32\x1a.shaperouter.v1.EventsUsed\"\xf1\x01\n\x08RunStart\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12+\n\x07request\x18\x02 \x01(\x0b\x32\x1a.shaperouter.v1.RunRequest\x12\x1c\n\x0ftimeout_seconds\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x41\n\rtrace_context\x18\x04 \x03(\x0b\x32*.shaperouter.v1.RunStart.TraceContextEntry\x1a\x33\n\x11TraceContextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10_timeout_seconds\",\n\nEventsUsed\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x05\":\n\x0cRunsResponse\x12*\n\x07updates\x18\x01 \x03(\x0b\x32\x19.shaperouter.v1.RunUpdate\"k\n\tRunUpdate\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12,\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1b.shaperouter.v1.RunResponseH\x00\x12\x16\n\x0c\x65rror_status\x18\x03 \x01(\x0cH\x00\x42\x08\n\x06update\"\xf4\x02\n\nRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12+\n\x07options\x18\x04 \x01(\x0b\x32\x1a.shaperouter.v1.RunOptions\x12\x1b\n\x13generated_token_ids\x18\x05 \x03(\x05\x12\x0e\n\x06\x63lient\x18\x06 \x01(\t\x12\x12\n\nlane_beams\x18\x07 \x01(\x05\x12\x1f\n\x17tokens_interval_seconds\x18\x08 \x01(\x01\x12\x0f\n\x07resumed\x18\t \x01(\x08\x12\x18\n\x10source_token_ids\x18\n \x03(\x05\x12$\n\x05sound\x18\x0b \x01(\x0b\x32\x15.shaperouter.v1.Sound\x12\x31\n\talignment\x18\x0c \x01(\x0b\x32\x19.shaperouter.v1.AlignmentH\x00\x88\x01\x01\x12\x0f\n\x07suspect\x18\r \x01(\x08\x42\x0c\n\n_alignment\"(\n\x05Sound\x12\x0f\n\x07numbers\x18\x01 \x01(\x0c\x12\x0e\n\x06places\x18\x02 \x01(\x05\"\"\n\tAlignment\x12\x15\n\rprefix_tokens\x18\x01 \x01(\x05\"\xfd\x01\n\x0fTranscriptRules\x12\x1c\n\x0f\x66irst_timestamp\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x16last_initial_timestamp\x18\x02 \x01(\x05\x12\x18\n\x10\x62\x65gin_suppressed\x18\x03 \x03(\x05\x12\x18\n\x0bleast_first\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x15\n\rlargest_first\x18\x05 \x01(\x05\x12\x16\n\tno_speech\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12\x17\n\x0fno_speech_place\x18\x07 \x01(\x05\x42\x12\n\x10_first_timestampB\x0e\n\x0c_least_firstB\x0c\n\n_no_speech\"\xcc\x04\n\nRunOptions\x12\x16\n\x0emax_new_tokens\x18\x01 \x01(\x05\x12\x11\n\tdo_sample\x18\x02 \x01(\x08\x12\x13\n\x0btemperature\x18\x03 \x01(\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x12\r\n\x05top_k\x18\x06 \x01(\x05\x12\r\n\x05top_p\x18\x07 \x01(\x01\x12\r\n\x05min_p\x18\x08 \x01(\x01\x12\x11\n\ttypical_p\x18\t \x01(\x01\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x01\x12\x1c\n\x14no_repeat_ngram_size\x18\x0b \x01(\x05\x12\x16\n\x0emin_new_tokens\x18\x0c \x01(\x05\x12\x11\n\tnum_beams\x18\r \x01(\x05\x12\x1c\n\x14num_return_sequences\x18\x0e \x01(\x05\x12\x16\n\x0elength_penalty\x18\x0f \x01(\x01\x12\x35\n\x0e\x65\x61rly_stopping\x18\x10 \x01(\x0e\x32\x1d.shaperouter.v1.EarlyStopping\x12,\n\x06\x62iases\x18\x11 \x03(\x0b\x32\x1c.shaperouter.v1.SequenceBias\x12\x15\n\x08logprobs\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x33\n\ntranscript\x18\x13 \x01(\x0b\x32\x1f.shaperouter.v1.TranscriptRules\x12\x0c\n\x04stop\x18\x14 \x03(\t\x12\x32\n\x07\x66urther\x18\x15 \x01(\x0b\x32!.shaperouter.v1.GenerationOptionsB\x0b\n\t_logprobs\"/\n\x0cSequenceBias\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"\xce\x01\n\x0bRunResponse\x12&\n\x05stall\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.StallH\x00\x12+\n\x06tokens\x18\x02 \x01(\x0b\x32\x19.shaperouter.v1.RunTokensH\x00\x12\x33\n\ncompletion\x18\x03 \x01(\x0b\x32\x1d.shaperouter.v1.RunCompletionH\x00\x12,\n\x08isolated\x18\x04 \x01(\x0b\x32\x18.shaperouter.v1.IsolatedH\x00\x42\x07\n\x05\x65vent\"\n\n\x08Isolated\"O\n\tRunTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12/\n\x08logprobs\x18\x02 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobs\"\x94\x01\n\nHypothesis\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x33\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\r\n\x05score\x18\x03 \x01(\x01\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.shaperouter.v1.TokenLogprobs\"\xa7\x03\n\rRunCompletion\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.shaperouter.v1.FinishReason\x12\x1c\n\x14padded_prompt_tokens\x18\x02 \x01(\x05\x12\x15\n\rqueue_seconds\x18\x03 \x01(\x01\x12\x15\n\rstall_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x05 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x06 \x01(\x01\x12(\n\x06graphs\x18\x07 \x03(\x0b\x32\x18.shaperouter.v1.GraphUse\x12.\n\nhypotheses\x18\x08 \x03(\x0b\x32\x1a.shaperouter.v1.Hypothesis\x12\x1c\n\x14padded_source_tokens\x18\t \x01(\x05\x12\"\n\x15no_speech_probability\x18\n \x01(\x01H\x00\x88\x01\x01\x12.\n\x07\x61ligned\x18\x0b \x01(\x0b\x32\x1d.shaperouter.v1.AlignedTokensB\x18\n\x16_no_speech_probability\"1\n\rAlignedTokens\x12\x0e\n\x06places\x18\x01 \x03(\x05\x12\x10\n\x08logprobs\x18\x02 \x03(\x01\"\x8a\x01\n\x0b\x43\x61llRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12&\n\x06inputs\x18\x04 \x03(\x0b\x32\x16.shaperouter.v1.Tensor\x12\x0f\n\x07outputs\x18\x05 \x03(\t\x12\x0f\n\x07suspect\x18\x06 \x01(\x08\"\xa7\x01\n\x0c\x43\x61llResponse\x12\'\n\x07outputs\x18\x01 \x03(\x0b\x32\x16.shaperouter.v1.Tensor\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x15\n\rstall_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65vice_seconds\x18\x04 \x01(\x01\x12(\n\x06graphs\x18\x05 \x03(\x0b\x32\x18.shaperouter.v1.GraphUse\"\x0e\n\x0cWatchRequest\"\xec\x02\n\rWatchResponse\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12%\n\x06models\x18\x04 \x03(\x0b\x32\x15.shaperouter.v1.Model\x12%\n\x06graphs\x18\x05 \x03(\x0b\x32\x15.shaperouter.v1.Graph\x12#\n\x05lanes\x18\x06 \x03(\x0b\x32\x14.shaperouter.v1.Lane\x12\x1b\n\x13\x63ompile_queue_depth\x18\x07 \x01(\x05\x12\x0c\n\x04warm\x18\x08 \x01(\x08\x12-\n\x06\x62udget\x18\t \x01(\x0b\x32\x1d.shaperouter.v1.CompileBudget\x12)\n\x05start\x18\n \x01(\x0b\x32\x1a.shaperouter.v1.StartTimes\x12.\n\x0b\x63\x61ll_queues\x18\x0b \x03(\x0b\x32\x19.shaperouter.v1.CallQueue\"\xd4\x01\n\nStartTimes\x12\x1b\n\x0eimport_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0fweights_seconds\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x66irst_cover_seconds\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x19\n\x0cwarm_seconds\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\x11\n\x0f_import_secondsB\x12\n\x10_weights_secondsB\x16\n\x14_first_cover_secondsB\x0f\n\r_warm_seconds\"\xb0\x01\n\rCompileBudget\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.shaperouter.v1.CompileMode\x12\x0c\n\x04room\x18\x02 \x01(\x05\x12\x12\n\nmax_graphs\x18\x03 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x18\n\x10max_memory_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07threads\x18\x06 \x01(\x05\x12\x11\n\texhausted\x18\x07 \x01(\x08\"<\n\x0bWantRequest\x12-\n\nsignatures\x18\x01 \x03(\x0b\x32\x19.shaperouter.v1.Signature\"=\n\x0cWantResponse\x12-\n\x07refused\x18\x01 \x03(\x0b\x32\x1c.shaperouter.v1.RefusedGraph\"L\n\x0cRefusedGraph\x12,\n\tsignature\x18\x01 \x01(\x0b\x32\x19.shaperouter.v1.Signature\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xe3\x02\n\x04Lane\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x62\x65\x61ms\x18\x02 \x01(\x05\x12\x14\n\x0c\x61\x63tive_slots\x18\x03 \x01(\x05\x12\x13\n\x0btotal_slots\x18\x04 \x01(\x05\x12\x0e\n\x06queued\x18\x05 \x01(\x05\x12\x16\n\x0e\x62\x61\x63klog_tokens\x18\x08 \x01(\x03\x12\x1d\n\x15\x62\x61\x63klog_prompt_tokens\x18\t \x01(\x03\x12\x17\n\x0f\x62\x61\x63klog_prompts\x18\n \x01(\x03\x12\x1d\n\x15\x62\x61\x63klog_source_tokens\x18\x0b \x01(\x03\x12\x17\n\x0f\x62\x61\x63klog_sources\x18\x0c \x01(\x03\x12\x1e\n\x16prefill_padding_tokens\x18\x06 \x01(\x03\x12\x1d\n\x15\x65ncode_padding_tokens\x18\r \x01(\x03\x12\x1d\n\x15\x64\x65\x63ode_padding_tokens\x18\x07 \x01(\x03\x12\x1c\n\x14\x61lign_padding_tokens\x18\x0e \x01(\x03\"\x98\x01\n\tCallQueue\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x10\n\x08\x65lements\x18\x04 \x01(\x03\x12\x18\n\x10padding_elements\x18\x05 \x01(\x03\x12\x16\n\x0epadding_checks\x18\x06 \x01(\x03\x12\x1b\n\x13padding_differences\x18\x07 \x01(\x03*r\n\x0b\x43ompileMode\x12\x1c\n\x18\x43OMPILE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43OMPILE_MODE_LAZY\x10\x01\x12\x15\n\x11\x43OMPILE_MODE_WARM\x10\x02\x12\x17\n\x13\x43OMPILE_MODE_FROZEN\x10\x03\x32\xa4\x02\n\rWorkerService\x12\x45\n\x04Runs\x12\x1b.shaperouter.v1.RunsRequest\x1a\x1c.shaperouter.v1.RunsResponse(\x01\x30\x01\x12\x41\n\x04\x43\x61ll\x12\x1b.shaperouter.v1.CallRequest\x1a\x1c.shaperouter.v1.CallResponse\x12\x46\n\x05Watch\x12\x1c.shaperouter.v1.WatchRequest\x1a\x1d.shaperouter.v1.WatchResponse0\x01\x12\x41\n\x04Want\x12\x1b.shaperouter.v1.WantRequest\x1a\x1c.shaperouter.v1.WantResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shaperouter.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMPILEMODE']._serialized_start=3737
-  _globals['_COMPILEMODE']._serialized_end=3851
-  _globals['_RUNREQUEST']._serialized_start=169
-  _globals['_RUNREQUEST']._serialized_end=541
-  _globals['_SOUND']._serialized_start=543
-  _globals['_SOUND']._serialized_end=583
-  _globals['_ALIGNMENT']._serialized_start=585
-  _globals['_ALIGNMENT']._serialized_end=619
-  _globals['_TRANSCRIPTRULES']._serialized_start=622
-  _globals['_TRANSCRIPTRULES']._serialized_end=875
-  _globals['_RUNOPTIONS']._serialized_start=878
-  _globals['_RUNOPTIONS']._serialized_end=1466
-  _globals['_SEQUENCEBIAS']._serialized_start=1468
-  _globals['_SEQUENCEBIAS']._serialized_end=1515
-  _globals['_RUNRESPONSE']._serialized_start=1518
-  _globals['_RUNRESPONSE']._serialized_end=1724
-  _globals['_ISOLATED']._serialized_start=1726
-  _globals['_ISOLATED']._serialized_end=1736
-  _globals['_RUNTOKENS']._serialized_start=1738
-  _globals['_RUNTOKENS']._serialized_end=1817
-  _globals['_HYPOTHESIS']._serialized_start=1820
-  _globals['_HYPOTHESIS']._serialized_end=1968
-  _globals['_RUNCOMPLETION']._serialized_start=1971
-  _globals['_RUNCOMPLETION']._serialized_end=2394
-  _globals['_ALIGNEDTOKENS']._serialized_start=2396
-  _globals['_ALIGNEDTOKENS']._serialized_end=2445
-  _globals['_WATCHREQUEST']._serialized_start=2447
-  _globals['_WATCHREQUEST']._serialized_end=2461
-  _globals['_WATCHRESPONSE']._serialized_start=2464
-  _globals['_WATCHRESPONSE']._serialized_end=2780
-  _globals['_STARTTIMES']._serialized_start=2783
-  _globals['_STARTTIMES']._serialized_end=2995
-  _globals['_COMPILEBUDGET']._serialized_start=2998
-  _globals['_COMPILEBUDGET']._serialized_end=3174
-  _globals['_WANTREQUEST']._serialized_start=3176
-  _globals['_WANTREQUEST']._serialized_end=3236
-  _globals['_WANTRESPONSE']._serialized_start=3238
-  _globals['_WANTRESPONSE']._serialized_end=3299
-  _globals['_REFUSEDGRAPH']._serialized_start=3301
-  _globals['_REFUSEDGRAPH']._serialized_end=3377
-  _globals['_LANE']._serialized_start=3380
-  _globals['_LANE']._serialized_end=3735
-  _globals['_WORKERSERVICE']._serialized_start=3854
-  _globals['_WORKERSERVICE']._serialized_end=4074
+  _globals['_RUNSTART_TRACECONTEXTENTRY']._loaded_options = None
+  _globals['_RUNSTART_TRACECONTEXTENTRY']._serialized_options = b'8\001'
+  _globals['_COMPILEMODE']._serialized_start=4877
+  _globals['_COMPILEMODE']._serialized_end=4991
+  _globals['_RUNSREQUEST']._serialized_start=201
+  _globals['_RUNSREQUEST']._serialized_end=333
+  _globals['_RUNSTART']._serialized_start=336
+  _globals['_RUNSTART']._serialized_end=577
+  _globals['_RUNSTART_TRACECONTEXTENTRY']._serialized_start=506
+  _globals['_RUNSTART_TRACECONTEXTENTRY']._serialized_end=557
+  _globals['_EVENTSUSED']._serialized_start=579
+  _globals['_EVENTSUSED']._serialized_end=623
+  _globals['_RUNSRESPONSE']._serialized_start=625
+  _globals['_RUNSRESPONSE']._serialized_end=683
+  _globals['_RUNUPDATE']._serialized_start=685
+  _globals['_RUNUPDATE']._serialized_end=792
+  _globals['_RUNREQUEST']._serialized_start=795
+  _globals['_RUNREQUEST']._serialized_end=1167
+  _globals['_SOUND']._serialized_start=1169
+  _globals['_SOUND']._serialized_end=1209
+  _globals['_ALIGNMENT']._serialized_start=1211
+  _globals['_ALIGNMENT']._serialized_end=1245
+  _globals['_TRANSCRIPTRULES']._serialized_start=1248
+  _globals['_TRANSCRIPTRULES']._serialized_end=1501
+  _globals['_RUNOPTIONS']._serialized_start=1504
+  _globals['_RUNOPTIONS']._serialized_end=2092
+  _globals['_SEQUENCEBIAS']._serialized_start=2094
+  _globals['_SEQUENCEBIAS']._serialized_end=2141
+  _globals['_RUNRESPONSE']._serialized_start=2144
+  _globals['_RUNRESPONSE']._serialized_end=2350
+  _globals['_ISOLATED']._serialized_start=2352
+  _globals['_ISOLATED']._serialized_end=2362
+  _globals['_RUNTOKENS']._serialized_start=2364
+  _globals['_RUNTOKENS']._serialized_end=2443
+  _globals['_HYPOTHESIS']._serialized_start=2446
+  _globals['_HYPOTHESIS']._serialized_end=2594
+  _globals['_RUNCOMPLETION']._serialized_start=2597
+  _globals['_RUNCOMPLETION']._serialized_end=3020
+  _globals['_ALIGNEDTOKENS']._serialized_start=3022
+  _globals['_ALIGNEDTOKENS']._serialized_end=3071
+  _globals['_CALLREQUEST']._serialized_start=3074
+  _globals['_CALLREQUEST']._serialized_end=3212
+  _globals['_CALLRESPONSE']._serialized_start=3215
+  _globals['_CALLRESPONSE']._serialized_end=3382
+  _globals['_WATCHREQUEST']._serialized_start=3384
+  _globals['_WATCHREQUEST']._serialized_end=3398
+  _globals['_WATCHRESPONSE']._serialized_start=3401
+  _globals['_WATCHRESPONSE']._serialized_end=3765
+  _globals['_STARTTIMES']._serialized_start=3768
+  _globals['_STARTTIMES']._serialized_end=3980
+  _globals['_COMPILEBUDGET']._serialized_start=3983
+  _globals['_COMPILEBUDGET']._serialized_end=4159
+  _globals['_WANTREQUEST']._serialized_start=4161
+  _globals['_WANTREQUEST']._serialized_end=4221
+  _globals['_WANTRESPONSE']._serialized_start=4223
+  _globals['_WANTRESPONSE']._serialized_end=4284
+  _globals['_REFUSEDGRAPH']._serialized_start=4286
+  _globals['_REFUSEDGRAPH']._serialized_end=4362
+  _globals['_LANE']._serialized_start=4365
+  _globals['_LANE']._serialized_end=4720
+  _globals['_CALLQUEUE']._serialized_start=4723
+  _globals['_CALLQUEUE']._serialized_end=4875
+  _globals['_WORKERSERVICE']._serialized_start=4994
+  _globals['_WORKERSERVICE']._serialized_end=5286
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,6 @@
 from shaperouter.v1 import generation_pb2 as _generation_pb2
 from shaperouter.v1 import graph_pb2 as _graph_pb2
+from shaperouter.v1 import inference_pb2 as _inference_pb2
 from shaperouter.v1 import model_pb2 as _model_pb2
 from shaperouter.v1 import signature_pb2 as _signature_pb2
 from google.protobuf.internal import containers as _containers
@@ -21,6 +22,59 @@ COMPILE_MODE_UNSPECIFIED: CompileMode
 COMPILE_MODE_LAZY: CompileMode
 COMPILE_MODE_WARM: CompileMode
 COMPILE_MODE_FROZEN: CompileMode
+
+class RunsRequest(_message.Message):
+    __slots__ = ("started", "cancelled_run_ids", "events_used")
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_USED_FIELD_NUMBER: _ClassVar[int]
+    started: _containers.RepeatedCompositeFieldContainer[RunStart]
+    cancelled_run_ids: _containers.RepeatedScalarFieldContainer[int]
+    events_used: _containers.RepeatedCompositeFieldContainer[EventsUsed]
+    def __init__(self, started: _Optional[_Iterable[_Union[RunStart, _Mapping]]] = ..., cancelled_run_ids: _Optional[_Iterable[int]] = ..., events_used: _Optional[_Iterable[_Union[EventsUsed, _Mapping]]] = ...) -> None: ...
+
+class RunStart(_message.Message):
+    __slots__ = ("run_id", "request", "timeout_seconds", "trace_context")
+    class TraceContextEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    run_id: int
+    request: RunRequest
+    timeout_seconds: float
+    trace_context: _containers.ScalarMap[str, str]
+    def __init__(self, run_id: _Optional[int] = ..., request: _Optional[_Union[RunRequest, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., trace_context: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class EventsUsed(_message.Message):
+    __slots__ = ("run_id", "events")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    run_id: int
+    events: int
+    def __init__(self, run_id: _Optional[int] = ..., events: _Optional[int] = ...) -> None: ...
+
+class RunsResponse(_message.Message):
+    __slots__ = ("updates",)
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    updates: _containers.RepeatedCompositeFieldContainer[RunUpdate]
+    def __init__(self, updates: _Optional[_Iterable[_Union[RunUpdate, _Mapping]]] = ...) -> None: ...
+
+class RunUpdate(_message.Message):
+    __slots__ = ("run_id", "event", "error_status")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_STATUS_FIELD_NUMBER: _ClassVar[int]
+    run_id: int
+    event: RunResponse
+    error_status: bytes
+    def __init__(self, run_id: _Optional[int] = ..., event: _Optional[_Union[RunResponse, _Mapping]] = ..., error_status: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
     __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect")
@@ -208,12 +262,42 @@ class AlignedTokens(_message.Message):
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, places: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class CallRequest(_message.Message):
+    __slots__ = ("request_id", "client", "model", "inputs", "outputs", "suspect")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    client: str
+    model: str
+    inputs: _containers.RepeatedCompositeFieldContainer[_inference_pb2.Tensor]
+    outputs: _containers.RepeatedScalarFieldContainer[str]
+    suspect: bool
+    def __init__(self, request_id: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_inference_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., suspect: bool = ...) -> None: ...
+
+class CallResponse(_message.Message):
+    __slots__ = ("outputs", "queue_seconds", "stall_seconds", "device_seconds", "graphs")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[_inference_pb2.Tensor]
+    queue_seconds: float
+    stall_seconds: float
+    device_seconds: float
+    graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
+    def __init__(self, outputs: _Optional[_Iterable[_Union[_inference_pb2.Tensor, _Mapping]]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ...) -> None: ...
+
 class WatchRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget", "start")
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget", "start", "call_queues")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +308,7 @@ class WatchResponse(_message.Message):
     WARM_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    CALL_QUEUES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     device: str
@@ -234,7 +319,8 @@ class WatchResponse(_message.Message):
     warm: bool
     budget: CompileBudget
     start: StartTimes
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ...) -> None: ...
+    call_queues: _containers.RepeatedCompositeFieldContainer[CallQueue]
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ..., call_queues: _Optional[_Iterable[_Union[CallQueue, _Mapping]]] = ...) -> None: ...
 
 class StartTimes(_message.Message):
     __slots__ = ("import_seconds", "weights_seconds", "first_cover_seconds", "warm_seconds")
@@ -317,3 +403,21 @@ class Lane(_message.Message):
     decode_padding_tokens: int
     align_padding_tokens: int
     def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ...) -> None: ...
+
+class CallQueue(_message.Message):
+    __slots__ = ("model", "calls", "rows", "elements", "padding_elements", "padding_checks", "padding_differences")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_CHECKS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    calls: int
+    rows: int
+    elements: int
+    padding_elements: int
+    padding_checks: int
+    padding_differences: int
+    def __init__(self, model: _Optional[str] = ..., calls: _Optional[int] = ..., rows: _Optional[int] = ..., elements: _Optional[int] = ..., padding_elements: _Optional[int] = ..., padding_checks: _Optional[int] = ..., padding_differences: _Optional[int] = ...) -> None: ...

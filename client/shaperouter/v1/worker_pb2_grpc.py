@@ -35,10 +35,15 @@ class WorkerServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Run = channel.unary_stream(
-                '/shaperouter.v1.WorkerService/Run',
-                request_serializer=shaperouter_dot_v1_dot_worker__pb2.RunRequest.SerializeToString,
-                response_deserializer=shaperouter_dot_v1_dot_worker__pb2.RunResponse.FromString,
+        self.Runs = channel.stream_stream(
+                '/shaperouter.v1.WorkerService/Runs',
+                request_serializer=shaperouter_dot_v1_dot_worker__pb2.RunsRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_worker__pb2.RunsResponse.FromString,
+                _registered_method=True)
+        self.Call = channel.unary_unary(
+                '/shaperouter.v1.WorkerService/Call',
+                request_serializer=shaperouter_dot_v1_dot_worker__pb2.CallRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_worker__pb2.CallResponse.FromString,
                 _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/shaperouter.v1.WorkerService/Watch',
@@ -56,11 +61,22 @@ class WorkerServiceServicer(object):
     """The router's calls to a worker. Internal: not for clients, and not stable.
     """
 
-    def Run(self, request, context):
-        """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
-        UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
-        for a slot.
+    def Runs(self, request_iterator, context):
+        """Carries a router's runs. A router keeps one call open for all of its runs on the worker, so that
+        a run costs neither side a call of its own. Messages that are ready together travel together.
+        Cancelling the call cancels its runs. The call ends with OK when the worker drains and no run of
+        the call is left; a run that was started but not answered then must be started elsewhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Call(self, request, context):
+        """Calls a model that answers once, together with other calls that wait for it. The worker sends a
+        header with `isolated` right before it computes a suspect. Cancelling the call drops it unless it is being
+        computed. Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the model's queue is full,
+        and with UNAVAILABLE and the reason STOPPING if the worker drains, which also ends calls that
+        still wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,10 +102,15 @@ class WorkerServiceServicer(object):
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Run': grpc.unary_stream_rpc_method_handler(
-                    servicer.Run,
-                    request_deserializer=shaperouter_dot_v1_dot_worker__pb2.RunRequest.FromString,
-                    response_serializer=shaperouter_dot_v1_dot_worker__pb2.RunResponse.SerializeToString,
+            'Runs': grpc.stream_stream_rpc_method_handler(
+                    servicer.Runs,
+                    request_deserializer=shaperouter_dot_v1_dot_worker__pb2.RunsRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_worker__pb2.RunsResponse.SerializeToString,
+            ),
+            'Call': grpc.unary_unary_rpc_method_handler(
+                    servicer.Call,
+                    request_deserializer=shaperouter_dot_v1_dot_worker__pb2.CallRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_worker__pb2.CallResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -114,7 +135,7 @@ class WorkerService(object):
     """
 
     @staticmethod
-    def Run(request,
+    def Runs(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -124,12 +145,39 @@ class WorkerService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/shaperouter.v1.WorkerService/Runs',
+            shaperouter_dot_v1_dot_worker__pb2.RunsRequest.SerializeToString,
+            shaperouter_dot_v1_dot_worker__pb2.RunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Call(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
             request,
             target,
-            '/shaperouter.v1.WorkerService/Run',
-            shaperouter_dot_v1_dot_worker__pb2.RunRequest.SerializeToString,
-            shaperouter_dot_v1_dot_worker__pb2.RunResponse.FromString,
+            '/shaperouter.v1.WorkerService/Call',
+            shaperouter_dot_v1_dot_worker__pb2.CallRequest.SerializeToString,
+            shaperouter_dot_v1_dot_worker__pb2.CallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,11 +33,18 @@ class WorkerServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
-    Run: _grpc.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]
-    """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
-    UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
-    for a slot.
+    Runs: _grpc.StreamStreamMultiCallable[_worker_pb2.RunsRequest, _worker_pb2.RunsResponse]
+    """Carries a router's runs. A router keeps one call open for all of its runs on the worker, so that
+    a run costs neither side a call of its own. Messages that are ready together travel together.
+    Cancelling the call cancels its runs. The call ends with OK when the worker drains and no run of
+    the call is left; a run that was started but not answered then must be started elsewhere.
+    """
+    Call: _grpc.UnaryUnaryMultiCallable[_worker_pb2.CallRequest, _worker_pb2.CallResponse]
+    """Calls a model that answers once, together with other calls that wait for it. The worker sends a
+    header with `isolated` right before it computes a suspect. Cancelling the call drops it unless it is being
+    computed. Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the model's queue is full,
+    and with UNAVAILABLE and the reason STOPPING if the worker drains, which also ends calls that
+    still wait.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]
     """Sends the worker's whole state at once, after each change, and every two seconds. The stream
@@ -54,11 +61,18 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """The router's calls to a worker. Internal: not for clients, and not stable."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Run: _aio.UnaryStreamMultiCallable[_worker_pb2.RunRequest, _worker_pb2.RunResponse]  # type: ignore[assignment]
-    """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-    Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
-    UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
-    for a slot.
+    Runs: _aio.StreamStreamMultiCallable[_worker_pb2.RunsRequest, _worker_pb2.RunsResponse]  # type: ignore[assignment]
+    """Carries a router's runs. A router keeps one call open for all of its runs on the worker, so that
+    a run costs neither side a call of its own. Messages that are ready together travel together.
+    Cancelling the call cancels its runs. The call ends with OK when the worker drains and no run of
+    the call is left; a run that was started but not answered then must be started elsewhere.
+    """
+    Call: _aio.UnaryUnaryMultiCallable[_worker_pb2.CallRequest, _worker_pb2.CallResponse]  # type: ignore[assignment]
+    """Calls a model that answers once, together with other calls that wait for it. The worker sends a
+    header with `isolated` right before it computes a suspect. Cancelling the call drops it unless it is being
+    computed. Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the model's queue is full,
+    and with UNAVAILABLE and the reason STOPPING if the worker drains, which also ends calls that
+    still wait.
     """
     Watch: _aio.UnaryStreamMultiCallable[_worker_pb2.WatchRequest, _worker_pb2.WatchResponse]  # type: ignore[assignment]
     """Sends the worker's whole state at once, after each change, and every two seconds. The stream
@@ -74,15 +88,28 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The router's calls to a worker. Internal: not for clients, and not stable."""
 
     @_abc_1.abstractmethod
-    def Run(
+    def Runs(
         self,
-        request: _worker_pb2.RunRequest,
+        request_iterator: _MaybeAsyncIterator[_worker_pb2.RunsRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_worker_pb2.RunResponse], _abc.AsyncIterator[_worker_pb2.RunResponse]]:
-        """Runs one request in a lane. Cancelling the call frees its slot at the next chunk boundary.
-        Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the lane's queue is full, and with
-        UNAVAILABLE and the reason STOPPING if the worker drains, which also ends runs that still wait
-        for a slot.
+    ) -> _typing.Union[_abc.Iterator[_worker_pb2.RunsResponse], _abc.AsyncIterator[_worker_pb2.RunsResponse]]:
+        """Carries a router's runs. A router keeps one call open for all of its runs on the worker, so that
+        a run costs neither side a call of its own. Messages that are ready together travel together.
+        Cancelling the call cancels its runs. The call ends with OK when the worker drains and no run of
+        the call is left; a run that was started but not answered then must be started elsewhere.
+        """
+
+    @_abc_1.abstractmethod
+    def Call(
+        self,
+        request: _worker_pb2.CallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.CallResponse, _abc.Awaitable[_worker_pb2.CallResponse]]:
+        """Calls a model that answers once, together with other calls that wait for it. The worker sends a
+        header with `isolated` right before it computes a suspect. Cancelling the call drops it unless it is being
+        computed. Fails with RESOURCE_EXHAUSTED and google.rpc.RetryInfo if the model's queue is full,
+        and with UNAVAILABLE and the reason STOPPING if the worker drains, which also ends calls that
+        still wait.
         """
 
     @_abc_1.abstractmethod

@@ -120,7 +120,7 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
     """Yields a client with each of its digests. Errors do not quote values that may be secret."""
     check_client_name(name)
     if not isinstance(table, dict):
-        raise ValueError("must be a table")  # noqa: TRY004 (reported with the file)
+        raise ValueError("must be a table")  # noqa: TRY004 (a fault of the file)
     if unknown := table.keys() - {"sha256", *_LIMITS, "operator"}:
         known = f"sha256, {', '.join(_LIMITS)} and operator"
         raise ValueError(f"unknown keys {', '.join(sorted(unknown))}; known are {known}")
@@ -137,6 +137,7 @@ def _client(name: str, table: Any) -> Iterator[tuple[str, Client]]:
             raise ValueError(f"{limit} must be an integer from 1 to {_MAX_LIMIT}, got {value!r}")
     operator = table.get("operator", False)
     if not isinstance(operator, bool):
-        raise ValueError(f"operator must be true or false, got {operator!r}")  # noqa: TRY004
+        fault = f"operator must be true or false, got {operator!r}"
+        raise ValueError(fault)  # noqa: TRY004 (a fault of the file)
     client = Client(name=name, operator=operator, **limits)
     return ((each, client) for each in digests)

@@ -60,6 +60,11 @@ def check_model_directory(directory: Path) -> None:
             raise StartupError(f"{path}: must have at most {limit} bytes, got {status.st_size}")
 
 
+def is_checkpoint(directory: Path) -> bool:
+    """Whether a model is a Hugging Face checkpoint; others are functions."""
+    return (directory / _CONFIG).exists()
+
+
 def may_transcribe(directory: Path) -> bool:
     """Whether a model may transcribe recordings, judged by its directory without loading it.
 
@@ -76,15 +81,21 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         StartupError: The file is missing, is not JSON, or contains no object.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
-    # Python raises the second error for thousands of nested brackets.
-    except (ValueError, RecursionError) as error:
-        raise StartupError(f"{path}: is not valid JSON: {error}") from error
+    content = _json(path)
     if not isinstance(content, dict):
         raise StartupError(f"{path}: must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """Reads a JSON array.
+
+    Raises:
+        StartupError: The file is missing, is not JSON, or contains no array.
+    """
+    content = _json(path)
+    if not isinstance(content, list):
+        raise StartupError(f"{path}: must hold a JSON array, got {type(content).__name__}")
     return content
 
 
@@ -119,6 +130,16 @@ def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
         if shard not in present:
             raise StartupError(f"{directory / index}: shard {shard!r} is missing")
     return [directory / shard for shard in shards]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read: {error.strerror}") from error
+    # Python raises the second error for thousands of nested brackets.
+    except (ValueError, RecursionError) as error:
+        raise StartupError(f"{path}: is not valid JSON: {error}") from error
 
 
 def _root(directory: Path) -> Path:

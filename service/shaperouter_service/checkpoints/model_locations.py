@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from shaperouter_service.checkpoints.functions import KERAS_SUFFIX
 from shaperouter_service.checkpoints.model_files import check_model_directory
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry.logs import adopt_loggers
@@ -20,7 +21,7 @@ class ModelLocation:
 
     Attributes:
         name: Name that requests use.
-        directory: Directory of its checkpoint.
+        directory: Directory of its checkpoint or SavedModel, or its `.keras` file.
     """
 
     name: str
@@ -44,7 +45,8 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
         if name in located:
             raise StartupError(f"model: {name} is given twice")
         directory = _locate(location) if equals else _built_in(name)
-        check_model_directory(directory)
+        if directory.is_dir():
+            check_model_directory(directory)
         located[name] = ModelLocation(name=name, directory=directory)
     return list(located.values())
 
@@ -64,6 +66,10 @@ def _built_in(name: str) -> Path:
 def _locate(location: str) -> Path:
     path = Path(location).expanduser()
     if location and path.is_dir():
+        return path.resolve()
+    if path.suffix == KERAS_SUFFIX:
+        if not path.is_file():
+            raise StartupError(f"model: {location!r} is not a file")
         return path.resolve()
     # A hub id is `name` or `owner/name`; anything else must be a path.
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", location) or location.startswith("."):

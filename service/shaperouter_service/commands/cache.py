@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from shaperouter_service.commands.aligned import aligned
 from shaperouter_service.commands.options.numbers import Number
 from shaperouter_service.compile_cache.cache import CompileCache, Entry, least_valuable
 from shaperouter_service.compile_cache.directory import default_directory
@@ -130,16 +131,7 @@ def _as_table(cache: CompileCache, entries: Sequence[Entry]) -> str:
         )
         for entry in entries
     ]
-    lines = []
-    if entries:
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [
-                # Names are left-aligned, numbers right-aligned.
-                cell.ljust(width) if index < 2 else cell.rjust(width)
-                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append("  ".join(cells).rstrip())
+    lines = aligned(rows, texts=(0, 1)) if entries else []
     total = (
         f"{len(entries)} graphs, {format_size(sum(entry.bytes for entry in entries))}, "
         f"{sum(entry.seconds for entry in entries):.0f} s of compiling in {cache.directory}"

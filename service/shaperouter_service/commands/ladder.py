@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from shaperouter_service.commands.aligned import aligned
 from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.compile_cache.cache import CompileCache
 from shaperouter_service.compile_cache.directory import default_directory, record_directory
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
-from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
+from shaperouter_service.routing.demand import demands
 from shaperouter_service.routing.fitting import Demand, fit_ladder
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.signatures import GraphKind
@@ -23,7 +25,6 @@ from shaperouter_service.traffic_record import read_record
 # Requests below which a fitted ladder is unreliable: about ten for each of about ten rungs.
 ENOUGH_REQUESTS = 100
 
-# The first two and the last are words, the others numbers.
 COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "lengths")
 
 
@@ -147,7 +148,12 @@ def fit(
     them with the current lengths of the models.
     """
     configure_logs(LogSettings(level="warning"))
-    record = read_record(directory)
+    record = {
+        name: traffic
+        for name, traffic in read_record(directory).items()
+        # Ladders of models that are called once are chosen beside the model.
+        if not isinstance(traffic.ladders, CallLadders)
+    }
     if not record:
         raise click.BadParameter(f"{directory} has no recorded traffic", param_hint="--record")
     if model is not None and model not in record:
@@ -172,37 +178,29 @@ def fit(
 
 
 def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: float | None) -> Fit:
-    ladders = traffic.ladders
+    ladders = traffic.of_generation
     # The counts cover `traffic.seconds` seconds.
     factor = horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
     chosen: dict[GraphKind, ChosenLengths | None] = {}
     comparisons = []
-    read = {GraphKind.PREFILL: (prefill_demand(traffic), ladders.prefill_lengths)}
-    if ladders.encoder is not None:
-        lengths = ladders.encoder.lengths
-        read = {GraphKind.ENCODE: (encode_demand(traffic), lengths), **read}
-    for kind, (demand, today) in read.items():
-        chosen[kind] = None
-        if demand is None:
+    for kind in (GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE):
+        if (kind, 1) not in ladders.kinds:
             continue
-        demand = demand.times(factor)
-        fitted = fit_ladder([demand], maximum=today.maximum, max_rungs=max_rungs[kind])
-        chosen[kind] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
-        comparisons.append(Comparison(title=kind, demand=demand, today=today, fitted=fitted))
-    chosen[GraphKind.DECODE] = None
-    lanes = {beams: demand.times(factor) for beams, demand in decode_demands(traffic).items()}
-    if lanes:
+        lanes = {beams: each.times(factor) for beams, each in demands(traffic, kind).items()}
+        chosen[kind] = None
+        if not lanes:
+            continue
         fitted = fit_ladder(
             list(lanes.values()),
-            maximum=ladders.prefill_lengths.maximum,
-            max_rungs=max_rungs[GraphKind.DECODE],
+            maximum=ladders.lengths(kind).maximum,
+            max_rungs=max_rungs[kind],
         )
-        chosen[GraphKind.DECODE] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        chosen[kind] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
         comparisons += [
             Comparison(
-                title="decode" if beams == 1 else f"decode, {beams} beams",
+                title=kind if beams == 1 else f"{kind}, {beams} beams",
                 demand=demand,
-                today=ladders.lane(beams).decode_lengths,
+                today=ladders.lengths(kind, beams),
                 fitted=Ladder(tuple(beams * rung for rung in fitted.rungs)),
             )
             for beams, demand in lanes.items()
@@ -247,7 +245,7 @@ def _recorded(traffic: Traffic) -> str:
 
 def _is_thin(traffic: Traffic) -> bool:
     # With an encoder, most prompts have one token: they need no prefill and are not recorded.
-    inputs = traffic.prompts if traffic.ladders.encoder is None else traffic.sources
+    inputs = traffic.prompts if traffic.of_generation.encoder is None else traffic.sources
     return min(sum(inputs.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
 
 
@@ -268,14 +266,7 @@ def _table(fit: Fit) -> list[str]:
                     " ".join(map(str, ladder.rungs)),
                 )
             )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    return [
-        "  ".join(
-            cell.rjust(width) if 2 <= column < len(COLUMNS) - 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows, texts=(0, 1, len(COLUMNS) - 1))
 
 
 def _saving(fit: Fit) -> str:

@@ -70,8 +70,9 @@ def worker(
     # oneDNN speeds up only what XLA does not compile, which is copies here, and logs a line at any
     # level.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    # TensorFlow imports Keras, which workers do not use. If told to use its predecessor, which is
-    # not installed, it imports neither and saves a sixth of its time.
+    # TensorFlow imports Keras, which only workers with a .keras file use, and they import it. If
+    # told to use its predecessor, which is not installed, TensorFlow imports neither and saves a
+    # sixth of its time.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     try:
         from shaperouter_service.roles.worker import WorkerConfig, run_worker
@@ -99,6 +100,7 @@ def worker(
             encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),
             threads=engine.threads,
             hang_timeout=engine.hang_timeout,
+            check_padding=engine.check_padding,
             # A successor gets its list of graphs from the worker that it replaces.
             make_recorded=not successor,
             trace_apart=True,

@@ -18,7 +18,12 @@ from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.compile_cache.section import KEY_FILE, Part, Section, remove
 from shaperouter_service.routing.decay import share_left
-from shaperouter_service.system.files import open_regular, read_regular
+from shaperouter_service.system.files import (
+    UNFINISHED,
+    open_regular,
+    read_regular,
+    write_atomically,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +116,7 @@ class CompileCache:
             log.warning(
                 "no compile cache: others may have put code into its directory",
                 reason=reason,
-                remedy="make it ours alone (chown, chmod go-w), or name a new directory within",
+                fix="make it ours alone (chown, chmod go-w), or name a new directory within",
                 **about,
             )
             return None
@@ -120,7 +125,7 @@ class CompileCache:
                 "a group can write to the compile cache, and workers run the code in it", **about
             )
         try:
-            checksummed_file.write_atomically(directory / TAG_FILE, _TAG)
+            write_atomically(directory / TAG_FILE, _TAG)
         except OSError as error:
             log.warning(
                 "the compile cache is read-only: its directory can't be written", reason=str(error)
@@ -226,7 +231,7 @@ class CompileCache:
         with self._evicting:
             now = time.time()
             for section in self._sections():
-                for path in section.glob(checksummed_file.UNFINISHED):
+                for path in section.glob(UNFINISHED):
                     with contextlib.suppress(OSError):
                         if now - path.stat().st_mtime > UNFINISHED_SECONDS:
                             path.unlink()

@@ -8,29 +8,24 @@ The header has the size and the digest of the payload. Readers detect a truncate
 foreign file before they use it.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import struct
 import time
-import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from shaperouter_service.system.files import open_regular
+from shaperouter_service.system.files import open_regular, write_atomically
 
 MAGIC = b"shaperouter\x00\x01"
 _PREFIX = struct.Struct(f"<{len(MAGIC)}s32sI")
 
 # zlib's fastest level shrinks executables to a quarter, in a hundredth of their compile time.
 _COMPRESSION = 1
-
-# Pattern of the names that files have while they are being written.
-UNFINISHED = "*.unfinished"
 
 
 class DamagedFileError(Exception):
@@ -142,22 +137,6 @@ def write(
         }
     ).encode()
     write_atomically(path, _PREFIX.pack(MAGIC, _digest(header), len(header)) + header + compressed)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes bytes to a file, which has either all of them or its previous content.
-
-    Raises:
-        OSError: The file cannot be written; the previous one stays.
-    """
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED.removeprefix('*')}")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 def _opened(path: Path) -> BinaryIO:

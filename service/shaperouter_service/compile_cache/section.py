@@ -15,7 +15,7 @@ from shaperouter_service.compile_cache import checksummed_file
 from shaperouter_service.compile_cache.checksummed_file import Contents, DamagedFileError
 from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
-from shaperouter_service.system.files import read_regular
+from shaperouter_service.system.files import read_regular, write_atomically
 
 log = structlog.get_logger(__name__)
 
@@ -146,7 +146,7 @@ class Section:
         with contextlib.suppress(OSError):
             if read_regular(path) == text:
                 return
-        checksummed_file.write_atomically(path, text)
+        write_atomically(path, text)
 
 
 def remove(path: Path) -> None:

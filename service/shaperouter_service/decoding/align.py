@@ -139,9 +139,11 @@ class AlignProgram(Program):
             return index + 1, Aligned(scores=scores, logprobs=logprobs)
 
         # A loop of at most one iteration, for the same reason as in prefill.
-        rounds = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
+        iterations = tf.cast(tf.reduce_any(lengths > 0), tf.int32)
         nothing = tf.nest.map_structure(
             lambda spec: tf.zeros(spec.shape, spec.dtype), self._results
         )
-        _, aligned = tf.while_loop(lambda index, _: index < rounds, read, (tf.constant(0), nothing))
+        _, aligned = tf.while_loop(
+            lambda index, _: index < iterations, read, (tf.constant(0), nothing)
+        )
         return Aligned(*aligned)

@@ -154,9 +154,9 @@ class Batch:
         return self.logits
 
     def _no_options(self) -> Options:
-        nobody = Options.nobody(has_transcript=self.model.family.has_transcript)
+        neutral = Options.neutral(has_transcript=self.model.family.has_transcript)
         options: Options = tf.nest.map_structure(
-            lambda field: np.repeat(field, self.rows, axis=0), nobody
+            lambda field: np.repeat(field, self.rows, axis=0), neutral
         )
         return options
 

@@ -13,7 +13,7 @@ A row has B open hypotheses; its request uses the first n = `num_beams`. One ste
 5. The search stops when, by the rule that `early_stopping` names, no open hypothesis can still beat
    an ended one, or when there is no room for another token.
 
-An unused place for a hypothesis has the score LOWEST. In Transformers it has -1e9: with a strongly
+The unused entry of a hypothesis has the score LOWEST. In Transformers it has -1e9: with a strongly
 negative length penalty, finished sequences score lower than that and unfinished ones replace them.
 """
 
@@ -178,11 +178,11 @@ class BeamSearch(Search):
         )
         sampled = each.do_sample & active
         # Truncation must leave a token that does not end, besides all end tokens.
-        least = tf.maximum(2, 1 + _count_ends(each))
+        min_kept = tf.maximum(2, 1 + _count_ends(each))
 
         def warped() -> tf.Tensor:
             return tf.where(
-                each.do_sample[:, tf.newaxis], warp(scores, each, least, sampled), scores
+                each.do_sample[:, tf.newaxis], warp(scores, each, min_kept, sampled), scores
             )
 
         scores = tf.cond(tf.reduce_any(sampled), warped, lambda: scores)
@@ -227,12 +227,12 @@ class BeamSearch(Search):
             noise = gumbel(options.seed, positions, scores.shape[1])
             return tf.where(options.do_sample[:, tf.newaxis], scores + noise, scores)
 
-        anyone = tf.reduce_any(options.do_sample & active)
-        keys = tf.cond(anyone, perturbed, lambda: scores)
-        most = min(beams * vocab_size, beams * (1 + MAX_EOS_TOKENS))
-        _, flat = tf.math.top_k(keys, most)
-        enough = options.num_beams * tf.maximum(2, 1 + _count_ends(options))
-        is_candidate = tf.range(most) < enough[:, tf.newaxis]
+        samples = tf.reduce_any(options.do_sample & active)
+        keys = tf.cond(samples, perturbed, lambda: scores)
+        max_candidates = min(beams * vocab_size, beams * (1 + MAX_EOS_TOKENS))
+        _, flat = tf.math.top_k(keys, max_candidates)
+        candidates = options.num_beams * tf.maximum(2, 1 + _count_ends(options))
+        is_candidate = tf.range(max_candidates) < candidates[:, tf.newaxis]
         found = tf.gather(scores, flat, batch_dims=1)
         return tf.where(is_candidate, found, LOWEST), flat, is_candidate
 
@@ -250,7 +250,7 @@ def _per_hypothesis(source: SourceTokens | tuple[()], beams: int) -> SourceToken
 def _per_length(scores: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:
     """Divides scores [R, K] by the power `length_penalty` of lengths, [R, 1] or [R, K]."""
     powers = tf.pow(tf.cast(lengths, tf.float32), options.length_penalty[:, tf.newaxis])
-    # A hypothesis stays better than an unused place even if its quotient underflows float32.
+    # A hypothesis stays better than an unused entry even if its quotient underflows float32.
     return tf.where(scores > LOWEST, tf.maximum(scores / powers, tf.float32.min), LOWEST)
 
 

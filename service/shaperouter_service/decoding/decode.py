@@ -162,13 +162,13 @@ class DecodeProgram(Program):
         return inputs.state, Logprobs.specs(self.rows, MAX_STEPS)
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
-        nobody = np.zeros([self.rows], np.bool_)
+        none_active = np.zeros([self.rows], np.bool_)
         return [
             _Inputs(
                 batch.state,
                 batch.options,
                 self._no_logits,
-                nobody,
+                none_active,
                 np.int32(0),
                 self._no_stopping,
             )
@@ -183,8 +183,10 @@ class DecodeProgram(Program):
         written = len(self._token_shapes)
         source = None
         if self.source_length:
-            made = caches.read(handles[written:], self.model, self._source_shapes)
-            source = SourceAttention(made, state.source_lengths, is_native=weights.is_packed)
+            source_values = caches.read(handles[written:], self.model, self._source_shapes)
+            source = SourceAttention(
+                source_values, state.source_lengths, is_native=weights.is_packed
+            )
 
         def unfinished(
             index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
@@ -214,11 +216,11 @@ class DecodeProgram(Program):
 
             logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
             state = _with_no_speech(state, logits, options, alive)
-            after, made = search.advance(logits, state, options, alive)
+            after, new = search.advance(logits, state, options, alive)
             return (
                 index + 1,
                 _where(alive, after, state),
-                _write_step(logprobs, made, state.lengths - first_lengths, alive),
+                _write_step(logprobs, new, state.lengths - first_lengths, alive),
                 values,
             )
 
@@ -296,13 +298,13 @@ def _where(alive: tf.Tensor, new: State, old: State) -> State:
     return chosen
 
 
-def _write_step(chunk: Logprobs, made: Logprobs, column: tf.Tensor, alive: tf.Tensor) -> Logprobs:
+def _write_step(chunk: Logprobs, new: Logprobs, column: tf.Tensor, alive: tf.Tensor) -> Logprobs:
     """Writes a step's log-probabilities into `column` [R] of the chunk [R, MAX_STEPS, ...]."""
     here = (tf.range(MAX_STEPS) == column[:, tf.newaxis]) & alive[:, tf.newaxis]
-    chosen = tf.where(here, made.chosen[:, tf.newaxis], chunk.chosen)
+    chosen = tf.where(here, new.chosen[:, tf.newaxis], chunk.chosen)
     here = here[..., tf.newaxis]
     return Logprobs(
         chosen=chosen,
-        top_tokens=tf.where(here, made.top_tokens[:, tf.newaxis], chunk.top_tokens),
-        top=tf.where(here, made.top[:, tf.newaxis], chunk.top),
+        top_tokens=tf.where(here, new.top_tokens[:, tf.newaxis], chunk.top_tokens),
+        top=tf.where(here, new.top[:, tf.newaxis], chunk.top),
     )

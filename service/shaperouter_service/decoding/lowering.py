@@ -114,8 +114,8 @@ def calling(
             specs,
             PLATFORMS[DeviceKind.present()],
         )
-        made = len(flat) - len(written)
-        caches.write(handles[: len(written)], flat[made:])
-        return tf.nest.pack_sequence_as(results, flat[:made])
+        results_count = len(flat) - len(written)
+        caches.write(handles[: len(written)], flat[results_count:])
+        return tf.nest.pack_sequence_as(results, flat[:results_count])
 
     return call

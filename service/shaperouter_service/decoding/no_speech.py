@@ -26,7 +26,7 @@ def reads_no_speech(
     Returns:
         [R] bool.
     """
-    in_range = (rules.no_speech_place >= start) & (rules.no_speech_place < start + count)
+    in_range = (rules.no_speech_position >= start) & (rules.no_speech_position < start + count)
     return active & in_range & (rules.no_speech_token != NO_TOKEN)
 
 

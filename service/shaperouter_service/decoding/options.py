@@ -33,7 +33,7 @@ class TranscriptRules(NamedTuple):
             with NO_TOKEN it may be any token.
         no_speech_token: [R] int32, the id whose probability is the probability that nobody speaks;
             with NO_TOKEN it is not recorded. See `no_speech`.
-        no_speech_place: [R] int32, position of the token that it would follow.
+        no_speech_position: [R] int32, position of the token that it would follow.
     """
 
     first_timestamp: Any
@@ -41,7 +41,7 @@ class TranscriptRules(NamedTuple):
     begin_suppressed: Any
     first_token: Any
     no_speech_token: Any
-    no_speech_place: Any
+    no_speech_position: Any
 
     @classmethod
     def of(
@@ -52,7 +52,7 @@ class TranscriptRules(NamedTuple):
         begin_suppressed: Sequence[int] = (),
         first_token: tuple[int, int] = (NO_TOKEN, NO_TOKEN),
         no_speech_token: int = NO_TOKEN,
-        no_speech_place: int = 0,
+        no_speech_position: int = 0,
     ) -> "TranscriptRules":
         """Returns the rules of one transcript, R = 1, as NumPy arrays; by default no rules."""
         suppressed = np.full([1, MAX_BEGIN_SUPPRESSED], NO_TOKEN, np.int32)
@@ -63,7 +63,7 @@ class TranscriptRules(NamedTuple):
             begin_suppressed=suppressed,
             first_token=np.array([first_token], np.int32),
             no_speech_token=np.array([no_speech_token], np.int32),
-            no_speech_place=np.array([no_speech_place], np.int32),
+            no_speech_position=np.array([no_speech_position], np.int32),
         )
 
 
@@ -124,7 +124,7 @@ class Options(_Record):
         )
 
     @classmethod
-    def nobody(cls, *, has_transcript: bool = False) -> "Options":
+    def neutral(cls, *, has_transcript: bool = False) -> "Options":
         """Returns the record of a free row.
 
         Args:
@@ -137,7 +137,7 @@ class Options(_Record):
         """Static shapes of a record of `rows` rows."""
         specs: Options = tf.nest.map_structure(
             lambda field: tf.TensorSpec([rows, *field.shape[1:]], tf.as_dtype(field.dtype)),
-            cls.nobody(has_transcript=has_transcript),
+            cls.neutral(has_transcript=has_transcript),
         )
         return specs
 

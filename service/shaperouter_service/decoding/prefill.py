@@ -43,7 +43,7 @@ class _Inputs(NamedTuple):
     no_speech: Any
 
 
-class _Made(NamedTuple):
+class _Outputs(NamedTuple):
     """Results of a call, besides the caches.
 
     Attributes:
@@ -103,12 +103,12 @@ class PrefillProgram(Program):
         lengths = batch.state.read_lengths
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
-        made = self._run(batch, self._inputs(batch, tokens, mask, start))
-        batch.state = batch.state._replace(no_speech=made.no_speech)
+        outputs = self._run(batch, self._inputs(batch, tokens, mask, start))
+        batch.state = batch.state._replace(no_speech=outputs.no_speech)
         if max(lengths[row] for row in active) > end:
             return False
         if not batch.state.has_source:
-            batch.logits = made.logits
+            batch.logits = outputs.logits
         return True
 
     @property
@@ -140,10 +140,10 @@ class PrefillProgram(Program):
         ]
 
     @property
-    def _results(self) -> _Made:
+    def _results(self) -> _Outputs:
         family = self.model.family
         logits = tf.TensorSpec([self.rows, family.vocab_size], tf.float32)
-        return _Made(
+        return _Outputs(
             logits=() if self.source_length else logits,
             no_speech=tf.TensorSpec([self.rows], tf.float32) if family.has_transcript else (),
         )
@@ -165,7 +165,7 @@ class PrefillProgram(Program):
         tokens = np.zeros([self.rows, self.piece], np.int32)
         return [self._inputs(batch, tokens, np.zeros([self.rows], np.bool_), 0)]
 
-    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Made:
+    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Outputs:
         """Reads a piece."""
         tokens, lengths, active, start, source_lengths, rules, no_speech = inputs
         family = self.model.family
@@ -174,12 +174,12 @@ class PrefillProgram(Program):
         values = caches.read(handles[:written], self.model, self._token_shapes)
         source = None
         if self.source_length:
-            made = caches.read(handles[written:], self.model, self._source_shapes)
-            source = SourceAttention(made, source_lengths, is_native=weights.is_packed)
+            source_values = caches.read(handles[written:], self.model, self._source_shapes)
+            source = SourceAttention(source_values, source_lengths, is_native=weights.is_packed)
 
         def read(
-            index: tf.Tensor, made: _Made, values: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, _Made, list[tf.Tensor]]:
+            index: tf.Tensor, outputs: _Outputs, values: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, _Outputs, list[tf.Tensor]]:
             # This is the only iteration. XLA would hoist whatever does not depend on it.
             first = start + index
             attend = PromptAttention(values, first, self.piece, source, is_native=weights.is_packed)
@@ -191,26 +191,26 @@ class PrefillProgram(Program):
                 return family.logits(weights, tf.gather(hidden, here, axis=1, batch_dims=1))
 
             if not self.source_length:
-                made = made._replace(logits=logits_after(lengths - 1))
+                outputs = outputs._replace(logits=logits_after(lengths - 1))
             if family.has_transcript:
                 # Positions after a prompt's end are padding.
                 reads = reads_no_speech(rules, start, self.piece, active)
-                reads &= rules.no_speech_place < lengths
-                found = no_speech_probability(
-                    made.no_speech, reads, rules, lambda: logits_after(rules.no_speech_place)
+                reads &= rules.no_speech_position < lengths
+                probability = no_speech_probability(
+                    outputs.no_speech, reads, rules, lambda: logits_after(rules.no_speech_position)
                 )
-                made = made._replace(no_speech=found)
-            return index + 1, made, attend.caches
+                outputs = outputs._replace(no_speech=probability)
+            return index + 1, outputs, attend.caches
 
         # The call that compiles the graph has no active row and need not read a prompt. This is a
         # loop of at most one iteration, not a condition, because XLA may copy what the branches of
         # a condition change or leave unchanged.
-        rounds = tf.cast(tf.reduce_any(active), tf.int32)
+        iterations = tf.cast(tf.reduce_any(active), tf.int32)
         nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
-        _, made, values = tf.while_loop(
-            lambda index, *_: index < rounds,
+        _, outputs, values = tf.while_loop(
+            lambda index, *_: index < iterations,
             read,
-            (tf.constant(0), _Made(nothing, no_speech), values),
+            (tf.constant(0), _Outputs(nothing, no_speech), values),
         )
         caches.write(handles[:written], values)
-        return _Made(*made)
+        return _Outputs(*outputs)

@@ -44,7 +44,7 @@ def process(
     """
     generated = lengths - prompt_lengths
     forced = _forced(lengths, generated, options)
-    asked = active & (
+    applies = active & (
         tf.reduce_any(options.biases != 0, axis=-1)
         | (options.encoder_repetition_penalty != 1)
         | (options.repetition_penalty != 1)
@@ -69,7 +69,7 @@ def process(
         result = _ban_early_end(result, generated, options)
         return _force(result, forced)
 
-    result = tf.cond(tf.reduce_any(asked), processed, lambda: scores)
+    result = tf.cond(tf.reduce_any(applies), processed, lambda: scores)
     if not options.transcript:
         return result
     return constrain_transcript(
@@ -104,7 +104,7 @@ def _penalize(
 ) -> tf.Tensor:
     """Makes tokens less likely that are already in the sequence (Keskar et al. 2019, CTRL)."""
     there = tf.range(tokens.shape[1]) < lengths[:, tf.newaxis]
-    # The first token, which is always there, fills the unused places.
+    # The first token, which is always there, fills the unused positions.
     seen = _mark(scores, tf.where(there, tokens, tokens[:, :1]))
     penalty = penalties[:, tf.newaxis]
     return tf.where(seen, tf.where(scores < 0, scores * penalty, scores / penalty), scores)
@@ -115,7 +115,7 @@ def _ban_ngrams(
 ) -> tf.Tensor:
     """Bans tokens that would complete a run of `sizes` [R] tokens already in `tokens`."""
     completes = completes_repeated_ngram(matches, lengths, sizes)
-    # A place that bans nothing scatters a 0, which changes nothing in a maximum.
+    # A position that bans nothing scatters a 0, which changes nothing in a maximum.
     banned = tf.tensor_scatter_nd_max(
         tf.zeros(scores.shape, tf.int32),
         _indices(tf.maximum(tokens, 0)),

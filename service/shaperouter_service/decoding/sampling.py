@@ -43,8 +43,8 @@ class Sampling(Search):
             remaining=remaining,
         )
         # The log-probabilities of a transcript are those among the tokens that its rules allow.
-        told = scores if options.transcript else logits
-        return after, self._logprobs(told, new, options, active)
+        reported = scores if options.transcript else logits
+        return after, self._logprobs(reported, new, options, active)
 
     @staticmethod
     def _choose(
@@ -56,9 +56,9 @@ class Sampling(Search):
             perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
             return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
 
-        # The noise costs as much as a step of the smallest models, so it is made only on request.
-        anyone = tf.reduce_any(options.do_sample & active)
-        return tf.argmax(tf.cond(anyone, sampled, lambda: scores), axis=-1, output_type=tf.int32)
+        # The noise costs as much as a step of the smallest models, so only sampling rows get it.
+        samples = tf.reduce_any(options.do_sample & active)
+        return tf.argmax(tf.cond(samples, sampled, lambda: scores), axis=-1, output_type=tf.int32)
 
     @staticmethod
     def _logprobs(
@@ -68,7 +68,7 @@ class Sampling(Search):
 
         none = Logprobs.none(rows)
 
-        def made() -> Logprobs:
+        def computed() -> Logprobs:
             logprobs = tf.nn.log_softmax(logits)
 
             def likeliest() -> tuple[tf.Tensor, tf.Tensor]:
@@ -84,4 +84,4 @@ class Sampling(Search):
             return Logprobs(chosen=chosen, top_tokens=top_tokens, top=top)
 
         wanted = tf.reduce_any((options.logprobs >= 0) & active)
-        return Logprobs(*tf.cond(wanted, made, lambda: none))
+        return Logprobs(*tf.cond(wanted, computed, lambda: none))

@@ -73,5 +73,5 @@ def is_end(tokens: tf.Tensor, options: Options) -> tf.Tensor:
 
 def append(tokens: tf.Tensor, lengths: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
     """Writes `new` [R, B] after the first `lengths` [R] of `tokens` [R, B, N]."""
-    places = tf.range(tokens.shape[2]) == lengths[:, tf.newaxis]  # [R, N]
-    return tf.where(places[:, tf.newaxis], new[..., tf.newaxis], tokens)
+    newest = tf.range(tokens.shape[2]) == lengths[:, tf.newaxis]  # [R, N]
+    return tf.where(newest[:, tf.newaxis], new[..., tf.newaxis], tokens)

@@ -38,16 +38,16 @@ def constrain_transcript(
     begins = lengths == prompt_lengths
     suppresses = tf.reduce_any(rules.begin_suppressed != NO_TOKEN, axis=-1)
     has_timestamps = rules.first_timestamp != NO_TOKEN
-    least, largest = rules.first_token[:, 0], rules.first_token[:, 1]
-    has_range = least != NO_TOKEN
-    asked = active & ((begins & (suppresses | has_range)) | has_timestamps)
+    smallest, largest = rules.first_token[:, 0], rules.first_token[:, 1]
+    has_range = smallest != NO_TOKEN
+    applies = active & ((begins & (suppresses | has_range)) | has_timestamps)
 
     def constrained() -> tf.Tensor:
         ids = tf.range(scores.shape[1])
         begin_suppressed = tf.reduce_any(
             ids == rules.begin_suppressed[:, :, tf.newaxis], axis=1
         )  # [R, V]
-        outside = (ids < least[:, tf.newaxis]) | (ids > largest[:, tf.newaxis])
+        outside = (ids < smallest[:, tf.newaxis]) | (ids > largest[:, tf.newaxis])
         begin_suppressed |= has_range[:, tf.newaxis] & outside
         result = _ban(scores, begins[:, tf.newaxis] & begin_suppressed)
         banned = _breaks_order(
@@ -57,7 +57,7 @@ def constrain_transcript(
         banned = _is_less_likely_text(ids, result, rules)
         return _ban(result, has_timestamps[:, tf.newaxis] & banned)
 
-    return tf.cond(tf.reduce_any(asked), constrained, lambda: scores)
+    return tf.cond(tf.reduce_any(applies), constrained, lambda: scores)
 
 
 def _breaks_order(
@@ -75,23 +75,23 @@ def _breaks_order(
     decrease.
     """
     first = rules.first_timestamp
-    places = tf.range(tokens.shape[1])
-    generated = (places >= prompt_lengths[:, tf.newaxis]) & (places < lengths[:, tf.newaxis])
+    positions = tf.range(tokens.shape[1])
+    generated = (positions >= prompt_lengths[:, tf.newaxis]) & (positions < lengths[:, tf.newaxis])
     is_timestamp = generated & (tokens >= first[:, tf.newaxis])
     count = lengths - prompt_lengths
 
-    def at(place: tf.Tensor) -> tf.Tensor:
-        return tf.gather(is_timestamp, tf.maximum(place, 0), batch_dims=1)
+    def at(position: tf.Tensor) -> tf.Tensor:
+        return tf.gather(is_timestamp, tf.maximum(position, 0), batch_dims=1)
 
     after_timestamp = (count > 0) & at(lengths - 1)
     # A timestamp as the first token counts as a pair: the segment that it begins is still open.
     after_pair = after_timestamp & ((count < 2) | at(lengths - 2))
     after_end = after_timestamp & ~after_pair
 
-    newest = tf.reduce_max(tf.where(is_timestamp, places, -1), axis=-1)
+    newest = tf.reduce_max(tf.where(is_timestamp, positions, -1), axis=-1)
     last = tf.gather(tokens, tf.maximum(newest, 0), batch_dims=1)
     # The next segment may begin where the last ended, but no segment is empty.
-    least = tf.where(newest < 0, first, tf.where(after_end, last, last + 1))
+    earliest = tf.where(newest < 0, first, tf.where(after_end, last, last + 1))
 
     def column(rows: tf.Tensor) -> tf.Tensor:
         return rows[:, tf.newaxis]
@@ -102,7 +102,7 @@ def _breaks_order(
         (ids == column(first - 1))
         | (column(after_pair) & timestamps)
         | (column(after_end) & text)
-        | (timestamps & (ids < column(least)))
+        | (timestamps & (ids < column(earliest)))
         | (begins & ~timestamps)
         | (begins & (ids > column(rules.last_initial_timestamp)))
     )
@@ -112,9 +112,9 @@ def _is_less_likely_text(ids: tf.Tensor, scores: tf.Tensor, rules: TranscriptRul
     """Marks all other tokens, [R, V] bool, if timestamps together are likelier than any of them."""
     timestamps = ids >= rules.first_timestamp[:, tf.newaxis]
     nothing = -float("inf")
-    of_timestamps = tf.reduce_logsumexp(tf.where(timestamps, scores, nothing), axis=-1)
-    of_others = tf.reduce_max(tf.where(timestamps, nothing, scores), axis=-1)
-    return (of_timestamps > of_others)[:, tf.newaxis] & ~timestamps
+    timestamp_score = tf.reduce_logsumexp(tf.where(timestamps, scores, nothing), axis=-1)
+    other_score = tf.reduce_max(tf.where(timestamps, nothing, scores), axis=-1)
+    return (timestamp_score > other_score)[:, tf.newaxis] & ~timestamps
 
 
 def _ban(scores: tf.Tensor, banned: tf.Tensor) -> tf.Tensor:

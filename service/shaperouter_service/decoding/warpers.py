@@ -13,14 +13,14 @@ _TOP_K, _TOP_P, _MIN_P, _TYPICAL_P, _EPSILON, _ETA = range(6)
 
 
 def warp(
-    scores: tf.Tensor, options: Options, least: tf.Tensor | int, active: tf.Tensor
+    scores: tf.Tensor, options: Options, min_kept: tf.Tensor | int, active: tf.Tensor
 ) -> tf.Tensor:
     """Applies temperature, and then all truncations, in order.
 
     Args:
         scores: [R, V] float32; logits, or values that differ from them by a constant.
         options: Options of R rows.
-        least: Minimum number of tokens that truncation leaves: an int, or [R] int32.
+        min_kept: Minimum number of tokens that truncation leaves: an int, or [R] int32.
         active: [R] bool; a truncation that no active row uses is skipped.
 
     Returns:
@@ -28,11 +28,11 @@ def warp(
     """
     scores /= options.temperature[:, tf.newaxis]
     vocab_size = scores.shape[1]
-    least = tf.broadcast_to(tf.cast(least, tf.float32), [scores.shape[0]])
-    # In order: which rows ask for a truncation, and the mass that it leaves; `least` where a
+    min_kept = tf.broadcast_to(tf.cast(min_kept, tf.float32), [scores.shape[0]])
+    # In order: which rows enable a truncation, and the mass that it leaves; `min_kept` where a
     # token's own probability decides.
     top_k = tf.cast(tf.minimum(options.top_k, vocab_size), tf.float32)
-    asked = tf.stack(
+    enabled = tf.stack(
         [
             options.top_k > 0,
             options.top_p < 1,
@@ -43,7 +43,14 @@ def warp(
         ]
     )  # [6, R]
     masses = tf.stack(
-        [tf.maximum(top_k, least), options.top_p, least, options.typical_p, least, least]
+        [
+            tf.maximum(top_k, min_kept),
+            options.top_p,
+            min_kept,
+            options.typical_p,
+            min_kept,
+            min_kept,
+        ]
     )
     # One loop shares one bisection among all truncations, because compiling a bisection is slow.
     _, scores = tf.while_loop(
@@ -51,9 +58,9 @@ def warp(
         lambda kind, scores: (
             kind + 1,
             tf.cond(
-                tf.reduce_any(asked[kind] & active),
+                tf.reduce_any(enabled[kind] & active),
                 lambda: _truncate(
-                    scores, kind, asked[kind], masses[kind], least=least, options=options
+                    scores, kind, enabled[kind], masses[kind], min_kept=min_kept, options=options
                 ),
                 lambda: scores,
             ),
@@ -66,10 +73,10 @@ def warp(
 def _truncate(
     scores: tf.Tensor,
     kind: tf.Tensor,
-    asked: tf.Tensor,
+    enabled: tf.Tensor,
     mass: tf.Tensor,
     *,
-    least: tf.Tensor,
+    min_kept: tf.Tensor,
     options: Options,
 ) -> tf.Tensor:
     """Applies one kind of truncation to the rows that ask for it."""
@@ -81,7 +88,7 @@ def _truncate(
     is_cut = (kind == _MIN_P) | (kind == _EPSILON) | (kind == _ETA)
     is_count = (kind == _TOP_K) | is_cut
     weights = tf.where(is_count, tf.ones_like(scores), probabilities)
-    threshold = _threshold(values, weights, mass, least)
+    threshold = _threshold(values, weights, mass, min_kept)
     # A probability, or a share of the likeliest token's, is an offset from that token's logit.
     eta = options.eta_cutoff[:, tf.newaxis]
     eta = tf.minimum(eta, tf.sqrt(eta) * tf.exp(-entropy))
@@ -90,11 +97,11 @@ def _truncate(
     cut = tf.where(kind == _MIN_P, options.min_p[:, tf.newaxis], cut)
     cut = tf.reduce_max(scores, axis=-1, keepdims=True) + tf.math.log(cut)
     threshold = tf.where(is_cut, tf.minimum(threshold, cut), threshold)
-    return tf.where((values >= threshold) | ~asked[:, tf.newaxis], scores, -float("inf"))
+    return tf.where((values >= threshold) | ~enabled[:, tf.newaxis], scores, -float("inf"))
 
 
 def _threshold(
-    values: tf.Tensor, weights: tf.Tensor, mass: tf.Tensor, least: tf.Tensor
+    values: tf.Tensor, weights: tf.Tensor, mass: tf.Tensor, min_kept: tf.Tensor
 ) -> tf.Tensor:
     """Finds the threshold above which the weights reach a mass.
 
@@ -102,11 +109,11 @@ def _threshold(
         values: [R, V] float32.
         weights: [R, V] float32, at least 0.
         mass: [R] float32.
-        least: [R] float32.
+        min_kept: [R] float32.
 
     Returns:
         [R, 1] float32, the largest value for which the entries of at least that value number
-        `least` or more and have weights that sum to `mass` or more; minus infinity if even all
+        `min_kept` or more and have weights that sum to `mass` or more; minus infinity if even all
         entries do not suffice.
     """
     # Read as integers, the bits of floats sort like the floats, except for the sign.
@@ -114,7 +121,7 @@ def _threshold(
     sign = tf.constant(0x80000000, tf.uint32)
     order = tf.where(bits >= sign, tf.bitwise.invert(bits), bits | sign)
     rows, size = values.shape
-    needed = tf.stack([mass, least])  # [2, R]
+    needed = tf.stack([mass, min_kept])  # [2, R]
 
     def try_bit(index: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         bit = tf.bitwise.right_shift(sign, tf.cast(index, tf.uint32))

@@ -1,17 +1,16 @@
 """Requests workers to compile the graphs that have become worth it."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from shaperouter_service.errors import ServiceError
-from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.routing.compile_policy import compile_requests
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.system.background import in_background, survive_errors
 
 log = structlog.get_logger(__name__)
 
@@ -19,26 +18,18 @@ log = structlog.get_logger(__name__)
 INTERVAL = 0.5
 
 
-@contextlib.asynccontextmanager
-async def compiling(fleet: Fleet) -> AsyncIterator[None]:
+@in_background
+async def compiling(fleet: Fleet) -> None:
     """Follows the fleet inside the context and requests graphs that are worth compiling."""
-    task = asyncio.create_task(_follow(fleet))
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
-async def _follow(fleet: Fleet) -> None:
     async for _ in fleet.changes():
         with survive_errors("compiling"):
             wanted = compile_requests(fleet.catalog.views().values(), time.monotonic())
             for worker, signatures in wanted.items():
-                await _ask(fleet, worker, signatures)
+                await _request(fleet, worker, signatures)
         await asyncio.sleep(INTERVAL)
 
 
-async def _ask(fleet: Fleet, worker: str, signatures: Sequence[Signature]) -> None:
+async def _request(fleet: Fleet, worker: str, signatures: Sequence[Signature]) -> None:
     try:
         refused = await fleet.request_compile(worker, signatures)
     except ServiceError as error:
@@ -47,6 +38,8 @@ async def _ask(fleet: Fleet, worker: str, signatures: Sequence[Signature]) -> No
         return
     for signature in signatures:
         if signature in refused:
-            log.debug("graph refused", graph=str(signature), worker=worker, why=refused[signature])
+            log.debug(
+                "graph refused", graph=str(signature), worker=worker, reason=refused[signature]
+            )
         else:
             log.info("graph requested", graph=str(signature), worker=worker)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 
+from shaperouter_service.errors import NoWorkerInTimeError
+from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.fleet.link import Loss, WorkerLink
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.snapshots import Snapshot, WorkerId
@@ -70,7 +72,7 @@ class Connections:
         self._listed = {
             known.get(address) or self._connect(address) for address in dict.fromkeys(addresses)
         }
-        self._drop_idle_links()
+        self.drop_idle_links()
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
@@ -93,6 +95,33 @@ class Connections:
         found = (worker for link, worker in self._workers.items() if link.address == address)
         return next(found, None)
 
+    def links(self) -> dict[WorkerId, WorkerLink]:
+        """The connections to the workers that answer."""
+        return {worker: link for link, worker in self._workers.items()}
+
+    def interrupted(self, link: WorkerLink, worker: WorkerId, loss: Loss) -> None:
+        """Records that a run or call was interrupted by its worker's end."""
+        # It may learn late of that end, when another process of the worker is already running.
+        if self._workers.get(link) == worker:
+            self._on_lost(link, loss)
+
+    async def wait_for_change(self, model: str, deadline: float | None) -> None:
+        """Waits for the next change of the catalog.
+
+        Args:
+            model: The model that the caller waits for, for the error.
+            deadline: Deadline on the monotonic clock, in seconds.
+
+        Raises:
+            NoWorkerInTimeError: The deadline is too near.
+        """
+        try:
+            async with asyncio.timeout_at(worker_by(deadline)):
+                await self._changed.wait()
+        except TimeoutError as error:
+            was_loaded = self.catalog.model(model) is not None
+            raise NoWorkerInTimeError(model, was_loaded=was_loaded) from error
+
     def _connect(self, address: str) -> WorkerLink:
         link = WorkerLink(
             address,
@@ -111,7 +140,7 @@ class Connections:
         self._watching[link] = asyncio.create_task(watch())
         return link
 
-    def _drop_idle_links(self) -> None:
+    def drop_idle_links(self) -> None:
         """Drops idle workers whose addresses have disappeared."""
         for link in set(self._watching) - self._listed - set(self._workers):
             if not link.running:
@@ -151,7 +180,7 @@ class Connections:
             if self._worker_metrics:
                 self._worker_metrics.lose(worker)
             self._notify()
-        self._drop_idle_links()
+        self.drop_idle_links()
 
     def _notify(self) -> None:
         # Present waiters hold the old event; later ones wait for the new one.

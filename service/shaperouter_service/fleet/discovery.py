@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.rpc.addresses import split_address
+from shaperouter_service.system.background import in_background, survive_errors
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,8 @@ async def discovered(
         worker: () if worker in names else (worker,) for worker in workers
     }
 
-    async def follow() -> None:
+    @in_background
+    async def following() -> None:
         unresolved: set[str] = set()
         while True:
             with survive_errors("discovery"):
@@ -77,12 +78,8 @@ async def discovered(
         fleet.set_addresses(dict.fromkeys(one for all_of in found.values() for one in all_of))
 
     tell()
-    task = asyncio.create_task(follow()) if names else None
-    try:
+    async with following() if names else contextlib.nullcontext():
         yield
-    finally:
-        if task:
-            task.cancel()
 
 
 def _named(worker: str) -> bool:

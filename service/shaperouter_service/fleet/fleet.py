@@ -1,6 +1,5 @@
 """The fleet: picks a worker for each request, relays its events, and recovers from losses."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -10,31 +9,31 @@ import structlog
 from shaperouter_service.errors import (
     DeadlinePassedError,
     DeadlyRequestError,
-    NoWorkerInTimeError,
     QueueFullError,
     RelayedError,
     WorkerLostError,
 )
+from shaperouter_service.fleet.call_dispatch import CallDispatch
 from shaperouter_service.fleet.connections import Connections
+from shaperouter_service.fleet.deadlines import pause, seconds_left
 from shaperouter_service.fleet.link import Loss, RunInterruptedError, WorkerLink
 from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.fleet.run_attempts import RunAttempts
 from shaperouter_service.generation.run_events import Isolated, RunEvent, Stalled
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.inference.calls import WorkerCall, WorkerResult
+from shaperouter_service.routing.call_decision import CallOption, CallShape
 from shaperouter_service.routing.catalog import Catalog
-from shaperouter_service.routing.decision import Decision, decide
+from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.decision import Option, decide
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
-from shaperouter_service.rpc.deadlines import MARGIN, seconds_to_wait
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 log = structlog.get_logger(__name__)
-
-# Seconds until a run that had a slot is offered again to workers whose queues were full.
-QUEUE_PAUSE = 0.5
 
 
 class Fleet(Connections):
@@ -64,6 +63,7 @@ class Fleet(Connections):
             catalog, metrics=metrics, worker_metrics=worker_metrics, on_message=on_message, tls=tls
         )
         self._overload = overload
+        self._calls = CallDispatch(self, overload, metrics)
         for model in catalog.model_names:
             for loss in Loss:
                 metrics.runs_resumed.labels(model, loss)
@@ -80,7 +80,7 @@ class Fleet(Connections):
             NoWorkerInTimeError: No worker has loaded it in time.
         """
         while (model := self.catalog.model(name)) is None:
-            await self._wait_for_change(name, deadline)
+            await self.wait_for_change(name, deadline)
         return model
 
     async def resolve(
@@ -112,7 +112,7 @@ class Fleet(Connections):
         deadline: float | None,
         *,
         min_tokens: int = 1,
-        on_route: Callable[[Decision], None] = lambda _: None,
+        on_route: Callable[[Decision[Option]], None] = lambda _: None,
     ) -> AsyncGenerator[tuple[str, RunEvent], None]:
         """Runs a request on the worker expected to finish it first; waits if there is none.
 
@@ -142,13 +142,15 @@ class Fleet(Connections):
             with contextlib.ExitStack() as waiting:
                 worker, taken = self._workers[link], decision.taken
                 waiting.enter_context(self._overload.waiting(request.client, taken))
-                assignment = self.catalog.assign(worker, taken.decode.beams, attempts.remaining())
+                assignment = self.catalog.assign(
+                    worker, attempts.remaining(), beams=taken.decode.beams
+                )
                 waiting.callback(self.catalog.arrived, assignment)
                 on_route(decision)
                 self._log_resumed(attempts, worker)
                 try:
-                    rest = link.run(attempts.next_request(taken), _seconds_left(deadline))
-                    recorded = self._recorded(rest, attempts, worker, deadline)
+                    rest = link.run(attempts.next_request(taken), seconds_left(deadline))
+                    recorded = self._recorded(rest, attempts, worker)
                     async with contextlib.aclosing(recorded) as events:
                         async for event in events:
                             if not isinstance(event, Stalled):
@@ -156,13 +158,7 @@ class Fleet(Connections):
                             yield worker.name, event
                     return
                 except RunInterruptedError as error:
-                    # A run may learn late of its worker's end, when another process of the worker
-                    # is already running.
-                    if self._workers.get(link) == worker:
-                        self._on_lost(link, error.loss)
-                    # The end of the run had arrived, but the end of the call had not.
-                    if attempts.ended:
-                        return
+                    self.interrupted(link, worker, error.loss)
                     attempts.record_loss(worker.name, error.loss)
                     if end := attempts.completion():
                         yield worker.name, end
@@ -174,15 +170,15 @@ class Fleet(Connections):
                         raise
                     attempts.record_refusal(worker, error)
                 finally:
-                    self._drop_idle_links()
+                    self.drop_idle_links()
 
     async def _route(
         self, attempts: RunAttempts, deadline: float | None, min_tokens: int
-    ) -> tuple[WorkerLink, Decision]:
+    ) -> tuple[WorkerLink, Decision[Option]]:
         """Decides where a run goes, once a worker is available that has not refused it."""
         remaining = attempts.remaining()
         while True:
-            links = {worker: link for link, worker in self._workers.items()}
+            links = self.links()
             views = {
                 worker: view
                 for worker, view in self.catalog.views().items()
@@ -194,24 +190,36 @@ class Fleet(Connections):
             if isinstance(decision, Decision):
                 break
             if not attempts.refusals:
-                await self._wait_for_change(remaining.model, deadline)
+                await self.wait_for_change(remaining.model, deadline)
                 continue
             refusal = attempts.forget_refusals()
             if attempts.loss is None:
                 raise refusal
             # The run had a slot and must not lose it because another worker was lost.
-            await _pause(refusal, deadline)
+            await pause(refusal, deadline)
         taken = decision.taken
         if attempts.loss is None and not attempts.refusals:
+            # An alignment has no new tokens.
+            min_share = min(1.0, min_tokens / max(1, remaining.new_tokens))
             self._overload.check(
                 attempts.request.client,
                 taken,
-                # An alignment has no new tokens.
-                min_share=min(1.0, min_tokens / max(1, remaining.new_tokens)),
-                seconds_left=_seconds_left(deadline),
+                device_seconds=taken.prefill_seconds + min_share * taken.decode_seconds,
+                seconds_left=seconds_left(deadline),
             )
         (worker,) = (worker for worker, view in views.items() if view.name == taken.worker)
         return links[worker], decision
+
+    async def call(
+        self,
+        request: WorkerCall,
+        shape: CallShape,
+        deadline: float | None,
+        *,
+        on_route: Callable[[Decision[CallOption]], None] = lambda _: None,
+    ) -> tuple[str, WorkerResult]:
+        """Calls a model that answers once; see `CallDispatch.call`."""
+        return await self._calls.call(request, shape, deadline, on_route=on_route)
 
     async def request_compile(
         self, worker: str, signatures: Iterable[Signature]
@@ -263,36 +271,29 @@ class Fleet(Connections):
         events: AsyncGenerator[RunEvent, None],
         attempts: RunAttempts,
         worker: WorkerId,
-        deadline: float | None,
     ) -> AsyncGenerator[RunEvent, None]:
         """Records a run's events and yields those for the caller.
 
         Raises:
             DeadlinePassedError: The worker does not say in time what the run waits for.
         """
-        left = _seconds_left(deadline)
-        until = None if left is None else _now() + seconds_to_wait(left)
         async with contextlib.aclosing(events):
-            while True:
-                try:
-                    async with asyncio.timeout_at(until):
-                        event = await anext(events, None)
-                except TimeoutError:
-                    waited_for = self._waited_for(attempts, worker)
-                    raise DeadlinePassedError(attempts.request.model, waited_for) from None
-                if event is None:
-                    return
-                attempts.record(event)
-                if not isinstance(event, Isolated):
-                    yield event
-                    continue
-                log.warning(
-                    "suspect isolated",
-                    request_id=attempts.request.request_id,
-                    worker=worker.name,
-                    tokens=len(attempts.token_ids),
-                    losses_here=attempts.lost_here,
-                )
+            try:
+                async for event in events:
+                    attempts.record(event)
+                    if not isinstance(event, Isolated):
+                        yield event
+                        continue
+                    log.warning(
+                        "suspect isolated",
+                        request_id=attempts.request.request_id,
+                        worker=worker.name,
+                        tokens=len(attempts.token_ids),
+                        losses_here=attempts.lost_here,
+                    )
+            except TimeoutError:
+                waited_for = self._waited_for(attempts, worker)
+                raise DeadlinePassedError(attempts.request.model, waited_for) from None
 
     def _waited_for(self, attempts: RunAttempts, worker: WorkerId) -> str:
         """What the router believes a run is waiting for."""
@@ -322,38 +323,3 @@ class Fleet(Connections):
         return DeadlyRequestError(
             request.request_id, lost=attempts.lost_here, isolated=attempts.lost_isolated
         )
-
-    async def _wait_for_change(self, model: str, deadline: float | None) -> None:
-        try:
-            async with asyncio.timeout_at(_loop_time(deadline)):
-                await self._changed.wait()
-        except TimeoutError as error:
-            was_loaded = self.catalog.model(model) is not None
-            raise NoWorkerInTimeError(model, was_loaded=was_loaded) from error
-
-
-async def _pause(error: RelayedError, deadline: float | None) -> None:
-    """Waits before another attempt.
-
-    Raises:
-        RelayedError: The deadline is too near.
-    """
-    left = _seconds_left(deadline)
-    if left is not None and left < QUEUE_PAUSE + MARGIN:
-        raise error
-    await asyncio.sleep(QUEUE_PAUSE)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _seconds_left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _loop_time(deadline: float | None) -> float | None:
-    """Converts a deadline on the monotonic clock to the event loop's clock."""
-    if deadline is None:
-        return None
-    return deadline - MARGIN - time.monotonic() + asyncio.get_running_loop().time()

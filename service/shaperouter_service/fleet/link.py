@@ -1,18 +1,22 @@
-"""The connection to one worker: its Watch stream, and its runs."""
+"""The connection to one worker: its Watch stream, its runs and its calls."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextvars import Context
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import structlog
 from grpc import ChannelCredentials, StatusCode, aio
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
-from shaperouter_service.errors import StoppingError, WorkerLostError
-from shaperouter_service.generation.run_events import RunEvent
+from shaperouter_service.errors import Code, RelayedError, StoppingError, WorkerLostError
+from shaperouter_service.fleet.run_stream import RunStream
+from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.heartbeat import (
@@ -21,9 +25,14 @@ from shaperouter_service.rpc.heartbeat import (
     PING_INTERVAL,
     PING_TIMEOUT,
 )
-from shaperouter_service.rpc.status import from_call, reason_of
+from shaperouter_service.rpc.status import from_call
 from shaperouter_service.rpc.tls import WorkerTls
-from shaperouter_service.telemetry.tracing import outgoing_metadata
+from shaperouter_service.telemetry.tracing import outgoing_context
+from shaperouter_service.wire.calls import (
+    ISOLATED_KEY,
+    worker_call_to_message,
+    worker_result_from_message,
+)
 from shaperouter_service.wire.run_events import run_event_from_message
 from shaperouter_service.wire.run_requests import run_request_to_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
@@ -68,12 +77,18 @@ class Loss(StrEnum):
 
 
 class RunInterruptedError(Exception):
-    """A run cannot continue on its worker, but may continue on another."""
+    """A run or call cannot continue on its worker, but may continue on another.
 
-    def __init__(self, address: str, loss: Loss) -> None:
-        """Stores the worker's address and the reason."""
+    Attributes:
+        loss: Why it cannot continue.
+        isolated: Whether it is a call that was computed alone.
+    """
+
+    def __init__(self, address: str, loss: Loss, *, isolated: bool = False) -> None:
+        """Stores the worker's address, the reason, and whether a call was computed alone."""
         super().__init__(f"the worker at {address} is {loss}")
         self.loss = loss
+        self.isolated = isolated
 
 
 class WorkerLink:
@@ -110,8 +125,11 @@ class WorkerLink:
         self._credentials = tls.credentials() if tls else None
         self._channel = _channel(address, tls, self._credentials)
         self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
+        # The call that carries the runs, once there has been one.
+        self._stream: RunStream | None = None
+        self._running = 0
         # Calls in progress, and the reason if this side has cancelled them.
-        self._runs: dict[Any, Loss | None] = {}
+        self._calls: dict[Any, Loss | None] = {}
         self._draining = False
         # How the watched process ends.
         self._verdict: asyncio.Future[Loss] | None = None
@@ -122,8 +140,8 @@ class WorkerLink:
 
     @property
     def running(self) -> int:
-        """Number of runs in progress on this link."""
-        return len(self._runs)
+        """Number of runs and calls in progress on this link."""
+        return self._running + len(self._calls)
 
     async def watch(self) -> None:
         """Follows the worker's state until cancelled, over any number of its restarts."""
@@ -136,20 +154,21 @@ class WorkerLink:
                 # Runs there may continue to their end.
                 self._draining = True
             else:
-                self._interrupt_runs(loss)
+                self._interrupt(loss)
             await asyncio.sleep(self._retry_seconds)
             self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY)
             await self._renew_credentials()
 
     async def _renew_credentials(self) -> None:
         """Reconnects with the current certificate files, once no run uses this link."""
-        if self._tls is None or self._runs:
+        if self._tls is None or self.running:
             return
         credentials = self._tls.credentials()
         if credentials is not self._credentials:
             before, self._credentials = self._channel, credentials
             self._channel = _channel(self.address, self._tls, credentials)
             self._stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
+            self._stream = None
             await before.close()
 
     async def _watch_process(self) -> Loss:
@@ -194,10 +213,12 @@ class WorkerLink:
         """Whether this attempt had connected, or is the first failure in a row."""
         return self._retry_seconds == FIRST_RETRY
 
-    def _interrupt_runs(self, loss: Loss) -> None:
-        for call in self._runs:
-            self._runs[call] = loss
+    def _interrupt(self, loss: Loss) -> None:
+        for call in self._calls:
+            self._calls[call] = loss
             call.cancel()
+        if self._stream is not None:
+            self._stream.end(partial(RunInterruptedError, self.address, loss))
 
     async def run(
         self, request: RunRequest, seconds_left: float | None
@@ -209,37 +230,93 @@ class WorkerLink:
             seconds_left: Seconds until the deadline, if there is one.
 
         Raises:
+            TimeoutError: The worker has not said in time what the run waits for.
             RunInterruptedError: The worker is gone, silent, or draining.
             RelayedError: It refused the run.
         """
-        message = run_request_to_message(request)
-        call = self._stub.Run(message, timeout=seconds_left, metadata=outgoing_metadata())
-        self._runs[call] = None
+        run = self._open_stream().start(
+            run_request_to_message(request),
+            seconds_left=seconds_left,
+            trace_context=outgoing_context(),
+        )
+        self._running += 1
         verdict = self._verdict
         try:
-            async for response in call:
-                if event := run_event_from_message(response):
-                    yield event
-        except aio.AioRpcError as error:
-            loss = self._loss(error)
+            while True:
+                event = run_event_from_message(await run.read())
+                if event is None:
+                    continue
+                yield event
+                if isinstance(event, RunCompletion):
+                    return
+        except RelayedError as error:
+            loss = await self._judged_loss(error, verdict)
             if loss is None:
-                raise from_call(error) from error
-            if loss is Loss.LOST and verdict is not None:
-                # A stopping server ends calls that are just arriving like a dying one.
-                with contextlib.suppress(TimeoutError):
-                    # `wait_for` would lose a cancellation that arrives together with the result.
-                    async with asyncio.timeout(VERDICT_TIMEOUT):
-                        loss = await asyncio.shield(verdict)
+                raise
             raise RunInterruptedError(self.address, loss) from error
+        finally:
+            run.close()
+            self._running -= 1
+
+    async def call(self, call: WorkerCall, seconds_left: float | None) -> WorkerResult:
+        """Calls a model that answers once on the worker. Cancelling the task cancels the call.
+
+        Args:
+            call: The call.
+            seconds_left: Seconds until the deadline, if there is one.
+
+        Raises:
+            RunInterruptedError: The worker is gone, silent, or draining.
+            RelayedError: It refused the call.
+        """
+        rpc = self._stub.Call(
+            worker_call_to_message(call),
+            timeout=seconds_left,
+            metadata=tuple(outgoing_context().items()),
+        )
+        self._calls[rpc] = None
+        verdict = self._verdict
+        try:
+            return worker_result_from_message(await rpc)
+        except aio.AioRpcError as error:
+            relayed = from_call(error)
+            loss = await self._judged_loss(relayed, verdict)
+            if loss is None:
+                raise relayed from error
+            raise RunInterruptedError(
+                self.address, loss, isolated=await _was_isolated(rpc)
+            ) from error
         except asyncio.CancelledError:
             # gRPC raises this also if this side cancelled the call but not this task.
-            task, loss = asyncio.current_task(), self._runs[call]
+            task, loss = asyncio.current_task(), self._calls[rpc]
             if loss is None or (task is not None and task.cancelling()):
                 raise
-            raise RunInterruptedError(self.address, loss) from None
+            raise RunInterruptedError(
+                self.address, loss, isolated=await _was_isolated(rpc)
+            ) from None
         finally:
-            del self._runs[call]
-            call.cancel()
+            del self._calls[rpc]
+            rpc.cancel()
+
+    async def _judged_loss(
+        self, error: RelayedError, verdict: asyncio.Future[Loss] | None
+    ) -> Loss | None:
+        """The kind of loss that an error shows, confirmed by the Watch stream if possible."""
+        loss = self._loss(error)
+        if loss is Loss.LOST and verdict is not None:
+            # A stopping server ends runs that are just arriving like a dying one.
+            with contextlib.suppress(TimeoutError):
+                # `wait_for` would lose a cancellation that arrives together with the result.
+                async with asyncio.timeout(VERDICT_TIMEOUT):
+                    loss = await asyncio.shield(verdict)
+        return loss
+
+    def _open_stream(self) -> RunStream:
+        """The stream of runs, or a new one after the end of the last."""
+        if self._stream is None or self._stream.has_ended:
+            # Not in the context of the run that happens to be the first.
+            self._stream = Context().run(RunStream, self._stub)
+        return self._stream
 
     async def request_compile(self, signatures: Iterable[Signature]) -> dict[Signature, str]:
         """Requests graphs from the worker without waiting for them.
@@ -269,21 +346,26 @@ class WorkerLink:
             raise WorkerLostError(self.address) from None
         return {signature_from_message(each.signature): each.reason for each in response.refused}
 
-    def _loss(self, error: aio.AioRpcError) -> Loss | None:
+    def _loss(self, error: RelayedError) -> Loss | None:
         """The kind of loss that an error of a run shows; None if the error is the run's own."""
         # Stopping servers answer like this to runs that they no longer wait for, and to runs that
         # arrive at that moment. This can arrive before the news that the worker drains.
-        if error.code() is StatusCode.CANCELLED:
+        if error.code is Code.CANCELLED:
             return Loss.DRAINING
-        if error.code() is not StatusCode.UNAVAILABLE:
+        if error.code is not Code.UNAVAILABLE:
             return None
-        if self._draining or reason_of(error) == StoppingError.reason:
+        if self._draining or error.reason == StoppingError.reason:
             return Loss.DRAINING
         return Loss.LOST
 
     async def close(self) -> None:
         """Closes the connection."""
         await self._channel.close()
+
+
+async def _was_isolated(rpc: Any) -> bool:
+    """Whether a call that has ended was computed alone."""
+    return any(name == ISOLATED_KEY for name, _ in await rpc.initial_metadata() or ())
 
 
 def _channel(

@@ -11,27 +11,27 @@ graphs save nothing, only another process has room for those that are worth maki
    receives SIGTERM. It drains: its runs continue to their end, and everything else goes to the
    successor.
 
-A successor that dies or does not become ready is given up, at no other cost than its memory and
+A successor that dies or does not become ready is abandoned, which costs only its memory and
 time. If the container has no memory left for a second process, none is started: the system would
 kill one of the two, or the whole container.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
 from shaperouter_service.errors import ServiceError, StoppingError
-from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.routing.compile_policy import successor_graphs
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.snapshots import WorkerId
-from shaperouter_service.routing.views import GraphState, WorkerView
+from shaperouter_service.routing.snapshots import GraphState, WorkerId
+from shaperouter_service.routing.views import WorkerView
 from shaperouter_service.supervision import WorkerProcess, WorkerProcesses, reason_of_end
+from shaperouter_service.system.background import in_background, survive_errors
 from shaperouter_service.system.devices import memory_left
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.fleet import FleetMetrics, Recycling
@@ -67,7 +67,7 @@ END_NEWS = 1.0
 
 
 class _GivenUpError(Exception):
-    """The successor is given up."""
+    """The successor is abandoned."""
 
 
 class _NotAskedError(_GivenUpError):
@@ -82,10 +82,10 @@ class _Pause:
     seconds: float
 
 
-@contextlib.asynccontextmanager
+@in_background
 async def recycling(
     fleet: Fleet, processes: WorkerProcesses, metrics: FleetMetrics, *, grace: float
-) -> AsyncIterator[None]:
+) -> None:
     """Recycles local workers inside the context, one at a time.
 
     Args:
@@ -94,24 +94,17 @@ async def recycling(
         metrics: Counts the attempts.
         grace: Seconds that runs have to finish on a worker that has received SIGTERM.
     """
-    task = asyncio.create_task(_Recycler(fleet, processes, metrics, grace=grace).follow())
-    try:
-        yield
-    finally:
-        task.cancel()
+    recycler = _Recycler(fleet, processes, metrics, grace=grace)
+    async for _ in fleet.changes():
+        # The service is stopping: there are no more changes.
+        with survive_errors("recycling"), contextlib.suppress(StoppingError):
+            await recycler.recycle_one()
+        await asyncio.sleep(INTERVAL)
 
 
-@contextlib.asynccontextmanager
-async def warning_of_spent_budgets(fleet: Fleet) -> AsyncIterator[None]:
+@in_background
+async def warning_of_spent_budgets(fleet: Fleet) -> None:
     """Logs inside the context which workers need a restart that this process cannot do."""
-    task = asyncio.create_task(_warn_of_spent_budgets(fleet))
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
-async def _warn_of_spent_budgets(fleet: Fleet) -> None:
     warned: set[WorkerId] = set()
     async for _ in fleet.changes():
         with survive_errors("telling spent budgets"):
@@ -141,15 +134,7 @@ class _Recycler:
         self._grace = grace + END_GRACE
         self._pauses: dict[str, _Pause] = {}
 
-    async def follow(self) -> None:
-        """Follows the fleet until the service stops."""
-        async for _ in self._fleet.changes():
-            # The service is stopping: there are no more changes.
-            with survive_errors("recycling"), contextlib.suppress(StoppingError):
-                await self._recycle_one()
-            await asyncio.sleep(INTERVAL)
-
-    async def _recycle_one(self) -> None:
+    async def recycle_one(self) -> None:
         """Recycles the first worker that is worth it, if any."""
         for worker, view in self._catalog.views().items():
             graphs = [] if self._is_paused(worker.name) else successor_graphs(view)
@@ -192,7 +177,7 @@ class _Recycler:
         """Returns a successor that can take over, and its state.
 
         Raises:
-            _GivenUpError: The successor is given up.
+            _GivenUpError: The successor is abandoned.
         """
         try:
             successor = await self._processes.start_successor(name)

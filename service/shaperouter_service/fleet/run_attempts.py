@@ -37,7 +37,6 @@ class RunAttempts:
     Attributes:
         request: The run as sent to the first worker.
         token_ids: Tokens that the caller has received; none with beam search, which starts again.
-        ended: Whether the caller has received its end.
         lost_here: Workers that were lost with it after exactly these tokens.
         lost_isolated: Number of these workers on which it was alone on the device.
         worker: The worker on which it was last interrupted.
@@ -51,7 +50,6 @@ class RunAttempts:
         """Starts without attempts."""
         self.request = request
         self.token_ids: list[int] = []
-        self.ended = False
         self.lost_here = 0
         self.lost_isolated = 0
         self.worker = ""
@@ -112,7 +110,6 @@ class RunAttempts:
         # A suspect is isolated until its next event.
         self._is_isolated = isinstance(event, Isolated)
         self.stalled_on = event.signature if isinstance(event, Stalled) else None
-        self.ended = isinstance(event, RunCompletion)
         if isinstance(event, NewTokens):
             self.token_ids += event.token_ids
 

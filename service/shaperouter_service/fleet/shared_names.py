@@ -1,14 +1,13 @@
 """Warnings about workers that share a name: only one of them gets requests."""
 
 import asyncio
-import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
-from shaperouter_service.fleet.background import survive_errors
 from shaperouter_service.fleet.fleet import Fleet
+from shaperouter_service.system.background import in_background, survive_errors
 
 log = structlog.get_logger(__name__)
 
@@ -17,17 +16,9 @@ log = structlog.get_logger(__name__)
 SETTLED = 30.0
 
 
-@contextlib.asynccontextmanager
-async def warning_of_shared_names(fleet: Fleet) -> AsyncIterator[None]:
+@in_background
+async def warning_of_shared_names(fleet: Fleet) -> None:
     """Logs inside the context which workers share a name, once for each name."""
-    task = asyncio.create_task(_warn(fleet))
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
-async def _warn(fleet: Fleet) -> None:
     loop = asyncio.get_running_loop()
     since: dict[str, float] = {}
     warned: set[str] = set()

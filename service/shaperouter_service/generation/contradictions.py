@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from shaperouter_service.errors import Violation
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import EarlyStopping, Needs, shown
 from shaperouter_service.generation.resolution import Given, Resolved, max_sequences
 from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.routing.served_model import ServedModel
 
 
-def contradictions(given: Given, resolved: Resolved, model: ModelFacts) -> Iterator[Violation]:
+def contradictions(given: Given, resolved: Resolved, model: ServedModel) -> Iterator[Violation]:
     """Options that contradict others, defaults of others, or the model.
 
     Args:
@@ -22,35 +22,31 @@ def contradictions(given: Given, resolved: Resolved, model: ModelFacts) -> Itera
         resolved: The same with every default filled in.
         model: The model that serves them.
     """
-    for name, value in given.items():
-        lack = _lack(name, given, resolved, model)
-        if lack:
-            yield Violation(field=f"options.{name}", description=f"{lack}, got {_told(value)}")
+    for name, rule in _broken_rules(given, resolved, model):
+        description = f"{rule}, got {_told(given[name])}"
+        yield Violation(field=f"options.{name}", description=description)
     yield from _suppressed_violations(given, resolved)
-    beams = resolved["num_beams"]
+
+
+def _broken_rules(
+    given: Given, resolved: Resolved, model: ServedModel
+) -> Iterator[tuple[str, str]]:
+    """Options that break a rule about others, and that rule."""
+    for name in given:
+        if lack := _lack(name, given, resolved, model):
+            yield name, lack
+    beams, new_tokens = resolved["num_beams"], resolved["max_new_tokens"]
     if beams > 1 and given.get("logprobs", 0) > 0:
-        yield Violation(
-            field="options.logprobs",
-            description=f"must be 0 if num_beams is above 1 (it is {beams}), got "
-            f"{given['logprobs']}",
-        )
-    if given.get("min_new_tokens", 0) > resolved["max_new_tokens"]:
-        yield Violation(
-            field="options.min_new_tokens",
-            description=f"must be at most {resolved['max_new_tokens']} (max_new_tokens), got "
-            f"{given['min_new_tokens']}",
-        )
+        yield "logprobs", f"must be 0 if num_beams is above 1 (it is {beams})"
+    if given.get("min_new_tokens", 0) > new_tokens:
+        yield "min_new_tokens", f"must be at most {new_tokens} (max_new_tokens)"
     if given.get("num_return_sequences", 1) > (limit := max_sequences(resolved)):
+        rule = f"must be at most {limit}"
         if beams > 1:
-            rule = f"must be at most {limit} (num_beams)"
-        elif resolved["do_sample"]:
-            rule = f"must be at most {limit}"
-        else:
+            rule += " (num_beams)"
+        elif not resolved["do_sample"]:
             rule = "must be 1 without sampling and without beam search"
-        yield Violation(
-            field="options.num_return_sequences",
-            description=f"{rule}, got {given['num_return_sequences']}",
-        )
+        yield "num_return_sequences", rule
 
 
 def _suppressed_violations(given: Given, resolved: Resolved) -> Iterator[Violation]:
@@ -65,14 +61,14 @@ def _suppressed_violations(given: Given, resolved: Resolved) -> Iterator[Violati
         yield Violation(field=f"options.{field}", description=description)
 
 
-def _lack(name: str, given: Given, resolved: Resolved, model: ModelFacts) -> str:
+def _lack(name: str, given: Given, resolved: Resolved, model: ServedModel) -> str:
     """Requirements of a given option that are not met; empty if all are."""
     match OPTIONS[name].needs:
         case Needs.SAMPLING if given.get("do_sample") is False:
             return "contradicts do_sample = false"
         case Needs.BEAMS if resolved["num_beams"] == 1:
             return "needs num_beams above 1 (it is 1)"
-        case Needs.ENCODER if not model.has_encoder:
+        case Needs.ENCODER if not model.is_encoder_decoder:
             return f"must not be set: model {model.name} has no encoder"
     return ""
 

@@ -11,7 +11,7 @@ from shaperouter_service.generation.run_events import (
     Stalled,
     TokenLogprobs,
 )
-from shaperouter_service.routing.decision import Decision
+from shaperouter_service.routing.choice import Decision, WorkerOption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Durations of a generation's phases, in seconds.
+
+    Attributes:
+        runs: Durations on workers, each the longest of any run.
+        route_seconds: From its arrival until it was first sent to a worker.
+        time_to_first_token_seconds: From its arrival to its first token.
+        total_seconds: From its arrival to its end.
+    """
+
+    runs: RunTimings
+    route_seconds: float
+    time_to_first_token_seconds: float
+    total_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """How a generation was served.
 
@@ -72,10 +89,7 @@ class Completion:
         model: Name of the model.
         seed: Seed of the random numbers.
         usage: Its tokens.
-        timings: Durations on workers, each the longest of any run.
-        route_seconds: From its arrival until it was first sent to a worker.
-        time_to_first_token: From its arrival to its first token, in seconds.
-        total_seconds: From its arrival to its end.
+        timings: Durations of its phases.
         graphs: The graphs that served it.
         worker: The worker of its first run.
         routes: The routing decisions, if requested.
@@ -85,13 +99,10 @@ class Completion:
     model: str
     seed: int
     usage: Usage
-    timings: RunTimings
-    route_seconds: float
-    time_to_first_token: float
-    total_seconds: float
+    timings: Timings
     graphs: Sequence[GraphUse]
     worker: str
-    routes: Sequence[Decision]
+    routes: Sequence[Decision[WorkerOption]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.errors import Violation
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.text_validation import (
     TokenLimit,
     id_violations,
     text_violations,
     tokenized_violations,
 )
+from shaperouter_service.routing.served_model import ServedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,18 @@ class Input:
         return f"{self.ids_field}.ids", self.token_ids or ()
 
 
-def input_violations(given: Input, model: ModelFacts) -> Iterator[Violation]:
+def input_violations(given: Input, model: ServedModel) -> Iterator[Violation]:
     """Violations of text or token ids before they are tokenized."""
     if given.text is None and given.token_ids is None:
         description = "one of text and token_ids must be set, got none"
         yield Violation(field="text", description=description)
-    limit = _source_limit(model) if model.has_encoder else _prompt_limit(model)
+    limit = _source_limit(model) if model.is_encoder_decoder else _prompt_limit(model)
     yield from _form_violations(given, model, limit)
 
 
-def decoder_input_violations(given: Input, model: ModelFacts) -> Iterator[Violation]:
+def decoder_input_violations(given: Input, model: ServedModel) -> Iterator[Violation]:
     """Violations of a decoder's prompt, which may be left out, before it is tokenized."""
-    if model.has_encoder:
+    if model.is_encoder_decoder:
         yield from _form_violations(given, model, _prompt_limit(model))
         return
     for field, value in ((given.text_field, given.text), (given.ids_field, given.token_ids)):
@@ -62,7 +62,7 @@ def decoder_input_violations(given: Input, model: ModelFacts) -> Iterator[Violat
             yield Violation(field=field, description=description)
 
 
-def _form_violations(given: Input, model: ModelFacts, limit: TokenLimit) -> Iterator[Violation]:
+def _form_violations(given: Input, model: ServedModel, limit: TokenLimit) -> Iterator[Violation]:
     field, text, ids = given.text_field, given.text, given.token_ids
     if text is not None and ids is not None:
         description = f"must not be set together with {given.ids_field}"
@@ -84,7 +84,7 @@ def _form_violations(given: Input, model: ModelFacts, limit: TokenLimit) -> Iter
         yield from id_violations(field, ids[:longest], model, maximum=1)
 
 
-def prompt_violations(model: ModelFacts, field: str, prompt: Sequence[int]) -> Iterator[Violation]:
+def prompt_violations(model: ServedModel, field: str, prompt: Sequence[int]) -> Iterator[Violation]:
     """Violations of a prompt's tokens, if there were none before.
 
     Args:
@@ -95,21 +95,21 @@ def prompt_violations(model: ModelFacts, field: str, prompt: Sequence[int]) -> I
     yield from _token_violations(model, field, prompt, _prompt_limit(model))
 
 
-def source_violations(model: ModelFacts, field: str, source: Sequence[int]) -> Iterator[Violation]:
+def source_violations(model: ServedModel, field: str, source: Sequence[int]) -> Iterator[Violation]:
     """Violations of a source's tokens, likewise."""
     yield from _token_violations(model, field, source, _source_limit(model))
 
 
-def _prompt_limit(model: ModelFacts) -> TokenLimit:
+def _prompt_limit(model: ServedModel) -> TokenLimit:
     return TokenLimit(model.max_length - 1, f"max_length of {model.name} less one to generate")
 
 
-def _source_limit(model: ModelFacts) -> TokenLimit:
+def _source_limit(model: ServedModel) -> TokenLimit:
     return TokenLimit(model.max_source_length, f"max_source_length of {model.name}")
 
 
 def _token_violations(
-    model: ModelFacts, field: str, tokens: Sequence[int], limit: TokenLimit
+    model: ServedModel, field: str, tokens: Sequence[int], limit: TokenLimit
 ) -> Iterator[Violation]:
     if not tokens:
         yield Violation(field=field, description="must not be empty, got 0 tokens")

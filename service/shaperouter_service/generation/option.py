@@ -9,6 +9,9 @@ from typing import Any
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
+# Stands for what most options have; see `Option`.
+USUAL = "usual"
+
 # Stands for no token; never equal to a token id.
 NO_TOKEN = -1
 
@@ -64,10 +67,10 @@ class Needs(Enum):
 
 
 class ModelLimit(StrEnum):
-    """A limit that each model has for itself: an attribute of `ModelFacts`."""
+    """A limit that each model has for itself: an attribute of `ServedModel`."""
 
     VOCABULARY = "vocab_size"
-    BEAMS = "widest_beams"
+    BEAMS = "max_beams"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +124,11 @@ class Option:
         limits: Limits of a list in words, besides its length.
         neutral: Value without an effect; unused rows have it on the device.
         means: What `neutral` means, if it is an end of the range that people should know.
-        default: Value if neither the request nor the checkpoint gives one; None for none.
+        default: Value if neither the request nor the checkpoint gives one: `neutral` unless stated,
+            None for none.
         default_help: The default in words, where it is not `default`.
-        checkpoint: Key of generation_config.json that gives the default; empty for none.
+        checkpoint: Key of generation_config.json that gives the default: the name unless stated,
+            empty for none.
         needs: What a request must have to give this option.
         hint: What to do instead of a value out of the range.
         on_device: Whether it is a tensor on the device by itself.
@@ -141,15 +146,21 @@ class Option:
     limits: str = ""
     neutral: Any = None
     means: str = ""
-    default: Any = None
+    default: Any = USUAL
     default_help: str = ""
-    checkpoint: str = ""
+    checkpoint: str = USUAL
     needs: Needs | None = None
     hint: str = ""
     on_device: bool = True
     command_help: str = ""
     flag: str = ""
     metavar: str = ""
+
+    def __post_init__(self) -> None:
+        """Fills in what is usual."""
+        for name, value in (("default", self.neutral), ("checkpoint", self.name)):
+            if getattr(self, name) == USUAL:
+                object.__setattr__(self, name, value)
 
 
 def shown(value: float | str) -> str:

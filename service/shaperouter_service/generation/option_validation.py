@@ -9,7 +9,6 @@ from typing import Any
 
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation import limits
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import (
     INT32_MAX,
     NO_TOKEN,
@@ -30,22 +29,23 @@ from shaperouter_service.generation.text_validation import (
     tokenized_violations,
     vocabulary,
 )
+from shaperouter_service.routing.served_model import ServedModel
 
 _REMARKS = {ModelLimit.VOCABULARY: "vocab_size of {name}", ModelLimit.BEAMS: "maximum of {name}"}
 
 
-def option_violations(given: Given, model: ModelFacts) -> Iterator[Violation]:
+def option_violations(given: Given, model: ServedModel) -> Iterator[Violation]:
     """Violations of options, whatever the prompt and the other options are."""
     for name, value in given.items():
         option = OPTIONS[name]
         if option.range is not None:
             yield from _range_violations(option, option.range, value, model)
         if check := _CHECKS.get(option.kind):
-            yield from check(option, value, model)
+            yield from islice(check(option, value, model), MAX_VIOLATIONS_OF_LIST)
     yield from _bias_count_violations(given, model)
 
 
-def room_violations(given: Given, model: ModelFacts, prompt_tokens: int) -> Iterator[Violation]:
+def room_violations(given: Given, model: ServedModel, prompt_tokens: int) -> Iterator[Violation]:
     """Options that need more new tokens than the prompt leaves of the model's length."""
     room = model.max_length - prompt_tokens
     for name in ("max_new_tokens", "min_new_tokens"):
@@ -57,7 +57,7 @@ def room_violations(given: Given, model: ModelFacts, prompt_tokens: int) -> Iter
             )
 
 
-def word_violations(model: ModelFacts, words: Sequence[Sequence[int]]) -> Iterator[Violation]:
+def word_violations(model: ServedModel, words: Sequence[Sequence[int]]) -> Iterator[Violation]:
     """Violations of banned words' tokens."""
     wrong = (
         Violation(field=f"options.bad_words[{index}]", description=description)
@@ -74,7 +74,7 @@ def without(given: Given, violations: Sequence[Violation]) -> Given:
 
 
 def _range_violations(
-    option: Option, limit: Range, value: Any, model: ModelFacts
+    option: Option, limit: Range, value: Any, model: ServedModel
 ) -> Iterator[Violation]:
     high, told, remark = limit.high, None, option.hint
     if isinstance(high, ModelLimit):
@@ -87,24 +87,24 @@ def _range_violations(
         yield Violation(field=_field(option), description=f"{rule}, got {shown(value)}")
 
 
-def _early_stopping(option: Option, value: Any, _: ModelFacts) -> Iterator[Violation]:
+def _early_stopping(option: Option, value: Any, _: ServedModel) -> Iterator[Violation]:
     if not isinstance(value, EarlyStopping):
         names = ", ".join(f"EARLY_STOPPING_{each.name}" for each in EarlyStopping)
         yield Violation(field=_field(option), description=f"must be one of {names}, got {value}")
 
 
-def _token(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _token(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     if not NO_TOKEN <= value < model.vocab_size:
         description = f"{vocabulary(model)}, or {NO_TOKEN} for none, got {value}"
         yield Violation(field=_field(option), description=description)
 
 
-def _tokens(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _tokens(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     yield from _count_violations(option, len(value), "ids")
     yield from id_violations(_field(option), value[: option.max_items], model)
 
 
-def _texts(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _texts(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     if not model.has_tokenizer:
         description = (
             f"must not be set: model {model.name} has no tokenizer, so it generates no text"
@@ -120,11 +120,7 @@ def _texts(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]
             )
 
 
-def _logit_bias(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
-    yield from islice(_wrong_biases(option, value, model), MAX_VIOLATIONS_OF_LIST)
-
-
-def _wrong_biases(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _logit_bias(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     seen = set()
     for index, (token, bias) in enumerate(value[: option.max_items]):
         field = f"{_field(option)}[{index}]"
@@ -143,25 +139,17 @@ def _wrong_biases(option: Option, value: Any, model: ModelFacts) -> Iterator[Vio
             )
 
 
-def _words(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _words(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     if not model.has_tokenizer:
         description = f"model {model.name} has no tokenizer; send bad_words_token_ids"
         yield Violation(field=_field(option), description=description)
         return
     limit = TokenLimit(limits.MAX_BIAS_TOKENS, "the maximum of a banned word")
-    wrong = (
-        violation
-        for index, word in enumerate(value[: option.max_items])
-        for violation in text_violations(model, f"{_field(option)}[{index}]", word, limit)
-    )
-    yield from islice(wrong, MAX_VIOLATIONS_OF_LIST)
+    for index, word in enumerate(value[: option.max_items]):
+        yield from text_violations(model, f"{_field(option)}[{index}]", word, limit)
 
 
-def _runs(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
-    yield from islice(_wrong_runs(option, value, model), MAX_VIOLATIONS_OF_LIST)
-
-
-def _wrong_runs(option: Option, value: Any, model: ModelFacts) -> Iterator[Violation]:
+def _runs(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
     for index, run in enumerate(value[: option.max_items]):
         field = f"{_field(option)}[{index}].ids"
         if not 1 <= len(run) <= limits.MAX_BIAS_TOKENS:
@@ -172,7 +160,7 @@ def _wrong_runs(option: Option, value: Any, model: ModelFacts) -> Iterator[Viola
         yield from id_violations(field, run[: limits.MAX_BIAS_TOKENS], model)
 
 
-_CHECKS: Mapping[Kind, Callable[[Option, Any, ModelFacts], Iterator[Violation]]] = {
+_CHECKS: Mapping[Kind, Callable[[Option, Any, ServedModel], Iterator[Violation]]] = {
     Kind.EARLY_STOPPING: _early_stopping,
     Kind.TOKEN: _token,
     Kind.TOKENS: _tokens,
@@ -183,7 +171,7 @@ _CHECKS: Mapping[Kind, Callable[[Option, Any, ModelFacts], Iterator[Violation]]]
 }
 
 
-def _bias_count_violations(given: Given, model: ModelFacts) -> Iterator[Violation]:
+def _bias_count_violations(given: Given, model: ServedModel) -> Iterator[Violation]:
     lists = {name: len(given[name]) for name in BIASING if name in given}
     count, inherited = sum(lists.values()), default_biases(given, model)
     maximum = limits.MAX_BIASES - inherited
@@ -196,7 +184,7 @@ def _bias_count_violations(given: Given, model: ModelFacts) -> Iterator[Violatio
         )
 
 
-def _wrong_word(word: Sequence[int], model: ModelFacts) -> Iterator[str]:
+def _wrong_word(word: Sequence[int], model: ServedModel) -> Iterator[str]:
     if not 1 <= len(word) <= limits.MAX_BIAS_TOKENS:
         yield f"must have from 1 to {limits.MAX_BIAS_TOKENS} tokens, got {len(word)}"
     yield from tokenized_violations(word[: limits.MAX_BIAS_TOKENS], model)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shaperouter_service.generation.limits import MAX_RETURN_SEQUENCES
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import Needs
 from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.routing.served_model import ServedModel
 
 # Options by name, of those that were given.
 Given = Mapping[str, Any]
@@ -31,7 +31,7 @@ BIASING = ("logit_bias", "bad_words", "bad_words_token_ids", "suppress_tokens")
 
 
 def resolve(
-    given: Given, model: ModelFacts, *, room: int, bad_words: Sequence[Sequence[int]]
+    given: Given, model: ServedModel, *, room: int, bad_words: Sequence[Sequence[int]]
 ) -> Resolved:
     """Fills in every default, and neutral values for options without effect.
 
@@ -46,7 +46,7 @@ def resolve(
         None: True,
         Needs.SAMPLING: do_sample,
         Needs.BEAMS: num_beams > 1,
-        Needs.ENCODER: model.has_encoder,
+        Needs.ENCODER: model.is_encoder_decoder,
     }
     resolved = {
         name: _value(name, given, model) if has[option.needs] else option.neutral
@@ -84,9 +84,9 @@ def max_sequences(resolved: Resolved) -> int:
     return MAX_RETURN_SEQUENCES if resolved["do_sample"] else 1
 
 
-def default_biases(given: Given, model: ModelFacts) -> int:
+def default_biases(given: Given, model: ServedModel) -> int:
     """Number of biases that the checkpoint adds to those of a request."""
-    return sum(len(model.defaults.get(name, ())) for name in _inherited(given))
+    return sum(len(model.default_options.get(name, ())) for name in _inherited(given))
 
 
 def _inherited(given: Given) -> Iterator[str]:
@@ -97,27 +97,27 @@ def _inherited(given: Given) -> Iterator[str]:
         yield "bad_words_token_ids"
 
 
-def _value(name: str, given: Given, model: ModelFacts) -> Any:
-    return given[name] if name in given else model.defaults.get(name, OPTIONS[name].default)
+def _value(name: str, given: Given, model: ServedModel) -> Any:
+    return given[name] if name in given else model.default_options.get(name, OPTIONS[name].default)
 
 
-def _do_sample(given: Given, model: ModelFacts) -> bool:
+def _do_sample(given: Given, model: ServedModel) -> bool:
     if "do_sample" in given:
         return bool(given["do_sample"])
     implied = any(OPTIONS[name].needs is Needs.SAMPLING for name in given)
     return implied or bool(_value("do_sample", given, model))
 
 
-def _num_beams(given: Given, model: ModelFacts) -> int:
+def _num_beams(given: Given, model: ServedModel) -> int:
     if "num_beams" in given:
         return int(given["num_beams"])
     # logprobs are requested, and cannot be computed with beam search.
     if given.get("logprobs", 0) > 0:
         return 1
-    return min(model.widest_beams, int(_value("num_beams", given, model)))
+    return min(model.max_beams, int(_value("num_beams", given, model)))
 
 
-def _max_new_tokens(given: Given, model: ModelFacts, room: int) -> int:
+def _max_new_tokens(given: Given, model: ServedModel, room: int) -> int:
     if "max_new_tokens" in given:
         return int(given["max_new_tokens"])
     default = max(_value("max_new_tokens", given, model), given.get("min_new_tokens", 0))
@@ -126,12 +126,12 @@ def _max_new_tokens(given: Given, model: ModelFacts, room: int) -> int:
 
 def _biases(
     given: Given,
-    model: ModelFacts,
+    model: ServedModel,
     bad_words: Sequence[Sequence[int]],
     eos_token_ids: Sequence[int],
 ) -> list[Bias]:
     lists = {name: given.get(name, ()) for name in BIASING}
-    lists |= {name: model.defaults.get(name, ()) for name in _inherited(given)}
+    lists |= {name: model.default_options.get(name, ()) for name in _inherited(given)}
     biases: list[Bias] = [((token,), bias) for token, bias in lists["logit_bias"]]
     bans = _bans([*bad_words, *lists["bad_words_token_ids"]], eos_token_ids)
     suppressed = (((token,), BAN) for token in dict.fromkeys(lists["suppress_tokens"]))

@@ -30,7 +30,8 @@ class TranscriptConstraints:
             rules about timestamps.
         last_initial_timestamp: The largest timestamp that may come first.
         begin_suppressed: Tokens that may not come first.
-        first_token: The smallest and the largest id that may come first; None: any.
+        min_first_token: The smallest id that may come first; None: there is no such rule.
+        max_first_token: The largest id that may come first, with `min_first_token`.
         no_speech: The token whose probability is the probability that nobody speaks; None: it is
             not requested.
         no_speech_position: Position in the prompt of the token that it would follow.
@@ -39,7 +40,8 @@ class TranscriptConstraints:
     first_timestamp: int | None = None
     last_initial_timestamp: int = 0
     begin_suppressed: Sequence[int] = ()
-    first_token: tuple[int, int] | None = None
+    min_first_token: int | None = None
+    max_first_token: int = 0
     no_speech: int | None = None
     no_speech_position: int = 0
 

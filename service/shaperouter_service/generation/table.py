@@ -7,6 +7,8 @@ option needs besides its row.
 Names, meanings and defaults are those of Transformers' `generate`.
 """
 
+from functools import partial
+
 from shaperouter_service.generation import limits
 from shaperouter_service.generation.option import (
     INT64_MAX,
@@ -20,245 +22,185 @@ from shaperouter_service.generation.option import (
     Range,
 )
 
+_length = partial(Option, group=Group.LENGTH)
+_sampling = partial(Option, group=Group.SAMPLING)
+_cutoff = partial(_sampling, kind=Kind.NUMBER, needs=Needs.SAMPLING, means="all", metavar="P")
+_beams = partial(Option, group=Group.BEAMS)
+_penalty = partial(Option, group=Group.PENALTIES)
+_result = partial(Option, group=Group.RESULT)
+
 _OPTIONS = (
-    Option(
+    _length(
         name="max_new_tokens",
         kind=Kind.COUNT,
-        group=Group.LENGTH,
         help="Maximum number of tokens to generate.",
         range=Range(low=1),
         neutral=1,
         # Transformers' 20 end in mid-sentence.
         default=64,
         default_help="64, or what the length of the model leaves",
-        checkpoint="max_new_tokens",
     ),
-    Option(
+    _length(
         name="min_new_tokens",
         kind=Kind.COUNT,
-        group=Group.LENGTH,
         help="Minimum number of new tokens before an end token; at most `max_new_tokens`.",
         range=Range(low=0),
         neutral=0,
-        default=0,
-        checkpoint="min_new_tokens",
     ),
-    Option(
+    _length(
         name="eos_token_ids",
         kind=Kind.TOKENS,
-        group=Group.LENGTH,
         help="Tokens that end the generation.",
         max_items=limits.MAX_EOS_TOKENS,
         neutral=(),
-        default=(),
         default_help="none",
         checkpoint="eos_token_id",
         flag="--eos-token-id",
     ),
-    Option(
+    _length(
         name="stop",
         kind=Kind.TEXTS,
-        group=Group.LENGTH,
         help="Texts that end a sequence when they appear in its new text. The returned text ends "
         "before them. With beam search, one finishes a hypothesis.",
         max_items=limits.MAX_STOP,
         limits=f"each from 1 to {limits.MAX_STOP_CHARACTERS} characters",
         default_help="none",
+        checkpoint="",
         on_device=False,
     ),
-    Option(
+    _sampling(
         name="do_sample",
         kind=Kind.FLAG,
-        group=Group.SAMPLING,
         help="True samples from the distribution; False takes the likeliest token.",
         neutral=False,
-        default=False,
         default_help="True if an option that implies it is given, else the model's, or False",
-        checkpoint="do_sample",
         command_help="Samples, or always takes the likeliest token.",
         flag="--sample/--greedy",
     ),
-    Option(
+    _sampling(
         name="temperature",
         kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Divides the logits before sampling.",
         range=Range(low=limits.MIN_TEMPERATURE, high=limits.MAX_TEMPERATURE),
         neutral=1.0,
-        default=1.0,
-        checkpoint="temperature",
         needs=Needs.SAMPLING,
         hint="for greedy decoding set do_sample to false",
         metavar="T",
     ),
-    Option(
+    _sampling(
         name="top_k",
         kind=Kind.COUNT,
-        group=Group.SAMPLING,
         help="Samples only among this many likeliest tokens.",
         range=Range(low=0, high=ModelLimit.VOCABULARY),
         neutral=0,
         means="all",
         default=50,
-        checkpoint="top_k",
         needs=Needs.SAMPLING,
         metavar="K",
     ),
-    Option(
+    _cutoff(
         name="top_p",
-        kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Samples only among the smallest set of likeliest tokens whose probabilities sum to "
         "this value.",
         range=Range(low=0, high=1, above=True),
         neutral=1.0,
-        means="all",
-        default=1.0,
-        checkpoint="top_p",
-        needs=Needs.SAMPLING,
-        metavar="P",
     ),
-    Option(
+    _cutoff(
         name="min_p",
-        kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Samples only among tokens whose probability is at least this fraction of the "
         "likeliest token's.",
         range=Range(low=0, high=1),
         neutral=0.0,
-        means="all",
-        default=0.0,
-        checkpoint="min_p",
-        needs=Needs.SAMPLING,
-        metavar="P",
     ),
-    Option(
+    _cutoff(
         name="typical_p",
-        kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Samples only among the most typical tokens whose probabilities sum to this value.",
         range=Range(low=0, high=1, above=True),
         neutral=1.0,
-        means="all",
-        default=1.0,
-        checkpoint="typical_p",
-        needs=Needs.SAMPLING,
-        metavar="P",
     ),
-    Option(
+    _cutoff(
         name="epsilon_cutoff",
-        kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Samples only among tokens whose probability is at least this value.",
         range=Range(low=0, high=1, below=True),
         neutral=0.0,
-        means="all",
-        default=0.0,
-        checkpoint="epsilon_cutoff",
-        needs=Needs.SAMPLING,
-        metavar="P",
     ),
-    Option(
+    _cutoff(
         name="eta_cutoff",
-        kind=Kind.NUMBER,
-        group=Group.SAMPLING,
         help="Samples only among tokens whose probability is at least this value, or less where "
         "the distribution is wide: its square root times exp(-entropy).",
         range=Range(low=0, high=1, below=True),
         neutral=0.0,
-        means="all",
-        default=0.0,
-        checkpoint="eta_cutoff",
-        needs=Needs.SAMPLING,
-        metavar="P",
     ),
-    Option(
+    _sampling(
         name="seed",
         kind=Kind.SEED,
-        group=Group.SAMPLING,
         help="Seed of the random numbers.",
         range=Range(low=0, high=INT64_MAX),
         neutral=0,
+        default=None,
         default_help="chosen by the service and returned in the result",
+        checkpoint="",
         metavar="S",
     ),
-    Option(
+    _beams(
         name="num_beams",
         kind=Kind.COUNT,
-        group=Group.BEAMS,
         help="Number of hypotheses that beam search keeps.",
         range=Range(low=1, high=ModelLimit.BEAMS),
         neutral=1,
         means="no beam search",
-        default=1,
-        checkpoint="num_beams",
     ),
-    Option(
+    _beams(
         name="length_penalty",
         kind=Kind.NUMBER,
-        group=Group.BEAMS,
         help="A hypothesis' score is divided by its length to the power of this exponent; above 0 "
         "favours long sequences.",
         range=Range(low=limits.MIN_LENGTH_PENALTY, high=limits.MAX_LENGTH_PENALTY),
         neutral=1.0,
-        default=1.0,
-        checkpoint="length_penalty",
         needs=Needs.BEAMS,
     ),
-    Option(
+    _beams(
         name="early_stopping",
         kind=Kind.EARLY_STOPPING,
-        group=Group.BEAMS,
         help="When beam search stops. True: as soon as `num_beams` hypotheses have ended. False: "
         "when the best open one, scored at its present length, is no better than the ended ones. "
         '"never": when no open one can become better than them.',
         neutral=EarlyStopping.HEURISTIC,
-        default=EarlyStopping.HEURISTIC,
         default_help="False",
-        checkpoint="early_stopping",
         needs=Needs.BEAMS,
         command_help='When beam search stops: "first" once as many hypotheses as beams have ended, '
         '"heuristic" once no open hypothesis seems better than those, "never" only '
         "once none can become better.",
         metavar="WHEN",
     ),
-    Option(
+    _beams(
         name="num_return_sequences",
         kind=Kind.COUNT,
-        group=Group.BEAMS,
         help="Number of sequences to return; at most `num_beams` with beam search, "
         f"{limits.MAX_RETURN_SEQUENCES} with sampling.",
         range=Range(low=1),
         default=1,
-        checkpoint="num_return_sequences",
         on_device=False,
     ),
-    Option(
+    _penalty(
         name="repetition_penalty",
         kind=Kind.NUMBER,
-        group=Group.PENALTIES,
         help="Divides the positive and multiplies the negative logits of tokens that already "
         "occur.",
         range=Range(low=limits.MIN_REPETITION_PENALTY, high=limits.MAX_REPETITION_PENALTY),
         neutral=1.0,
-        default=1.0,
-        checkpoint="repetition_penalty",
     ),
-    Option(
+    _penalty(
         name="no_repeat_ngram_size",
         kind=Kind.COUNT,
-        group=Group.PENALTIES,
         help="No sequence of this many tokens occurs twice.",
         range=Range(low=0),
         neutral=0,
         means="no limit",
-        default=0,
-        checkpoint="no_repeat_ngram_size",
     ),
-    Option(
+    _penalty(
         name="logit_bias",
         kind=Kind.LOGIT_BIAS,
-        group=Group.PENALTIES,
         help=f"Numbers from {limits.MIN_BIAS:g} to {limits.MAX_BIAS:g} to add to the logits, by "
         "token id.",
         max_items=limits.MAX_BIASES,
@@ -267,24 +209,23 @@ _OPTIONS = (
         checkpoint="sequence_bias",
         on_device=False,
     ),
-    Option(
+    _penalty(
         name="bad_words",
         kind=Kind.WORDS,
-        group=Group.PENALTIES,
         help="Texts or token ids that are never generated. The service tokenizes a text unchanged "
         "(in mid-sentence a word usually begins with a space).",
         max_items=limits.MAX_BIASES,
         limits=f"each from 1 to {limits.MAX_BIAS_TOKENS} tokens",
         default_help="the model's, or none",
+        checkpoint="",
         on_device=False,
         command_help="Texts that are never generated. The service tokenizes a text unchanged (in "
         "mid-sentence a word usually begins with a space).",
         flag="--bad-word",
     ),
-    Option(
+    _penalty(
         name="bad_words_token_ids",
         kind=Kind.RUNS,
-        group=Group.PENALTIES,
         help="Sequences of token ids that are never generated.",
         max_items=limits.MAX_BIASES,
         limits=f"each from 1 to {limits.MAX_BIAS_TOKENS} tokens",
@@ -292,80 +233,67 @@ _OPTIONS = (
         checkpoint="bad_words_ids",
         on_device=False,
     ),
-    Option(
+    _penalty(
         name="suppress_tokens",
         kind=Kind.TOKENS,
-        group=Group.PENALTIES,
         help="Tokens that are never generated, end tokens included.",
         max_items=limits.MAX_BIASES,
         limits="together with `logit_bias` and `bad_words`",
         default=(),
-        checkpoint="suppress_tokens",
         on_device=False,
         flag="--suppress-token",
     ),
-    Option(
+    _penalty(
         name="forced_bos_token_id",
         kind=Kind.TOKEN,
-        group=Group.PENALTIES,
         help="The new token after a prompt of one token.",
         neutral=NO_TOKEN,
-        default=NO_TOKEN,
-        checkpoint="forced_bos_token_id",
     ),
-    Option(
+    _penalty(
         name="forced_eos_token_id",
         kind=Kind.TOKEN,
-        group=Group.PENALTIES,
         help="The last of `max_new_tokens` new tokens, if the sequence gets there.",
         neutral=NO_TOKEN,
-        default=NO_TOKEN,
-        checkpoint="forced_eos_token_id",
     ),
-    Option(
+    _penalty(
         name="encoder_repetition_penalty",
         kind=Kind.NUMBER,
-        group=Group.PENALTIES,
         help="Multiplies the positive and divides the negative logits of tokens that the source "
         "contains.",
         range=Range(low=limits.MIN_REPETITION_PENALTY, high=limits.MAX_REPETITION_PENALTY),
         neutral=1.0,
-        default=1.0,
-        checkpoint="encoder_repetition_penalty",
         needs=Needs.ENCODER,
     ),
-    Option(
+    _penalty(
         name="encoder_no_repeat_ngram_size",
         kind=Kind.COUNT,
-        group=Group.PENALTIES,
-        help="No sequence of this many tokens that the source contains is generated.",
+        help="Never generates a sequence of this many tokens that occurs in the source.",
         range=Range(low=0),
         neutral=0,
         means="no limit",
-        default=0,
-        checkpoint="encoder_no_repeat_ngram_size",
         needs=Needs.ENCODER,
     ),
-    Option(
+    _result(
         name="logprobs",
         kind=Kind.COUNT,
-        group=Group.RESULT,
         help="Returns the log-probability of each new token. A number above 0 also returns those "
         "of that many likeliest tokens; 0 with beam search.",
         range=Range(low=0, high=limits.MAX_TOP_LOGPROBS),
         # On the device: report nothing.
         neutral=-1,
+        default=None,
         default_help="none",
+        checkpoint="",
         command_help="Returns the log-probability of each new token and of the N likeliest ones; "
         "0 with beam search. Needs --json.",
     ),
-    Option(
+    _result(
         name="echo",
         kind=Kind.FLAG,
-        group=Group.RESULT,
         help="Begins the returned text and token ids with the prompt.",
         default_help="False",
         on_device=False,
+        checkpoint="",
     ),
 )
 OPTIONS = {option.name: option for option in _OPTIONS}

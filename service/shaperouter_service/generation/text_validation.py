@@ -5,7 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from shaperouter_service.errors import Violation
-from shaperouter_service.generation.model_facts import ModelFacts
+from shaperouter_service.routing.served_model import ServedModel
 
 # Maximum violations reported for one list: statuses travel in headers, which gRPC limits to a few
 # kilobytes.
@@ -20,7 +20,7 @@ class TokenLimit(NamedTuple):
 
 
 def text_violations(
-    model: ModelFacts, field: str, text: str, limit: TokenLimit
+    model: ServedModel, field: str, text: str, limit: TokenLimit
 ) -> Iterator[Violation]:
     """Checks that a text is not too long to be tokenized.
 
@@ -40,14 +40,14 @@ def text_violations(
 
 
 def id_violations(
-    field: str, ids: Sequence[int], model: ModelFacts, *, maximum: int = MAX_VIOLATIONS_OF_LIST
+    field: str, ids: Sequence[int], model: ServedModel, *, maximum: int = MAX_VIOLATIONS_OF_LIST
 ) -> Iterator[Violation]:
     """Violations of token ids, one by one, up to `maximum`."""
     for index, token in islice(_unknown(ids, model), maximum):
         yield Violation(field=f"{field}[{index}]", description=f"{vocabulary(model)}, got {token}")
 
 
-def tokenized_violations(ids: Sequence[int], model: ModelFacts) -> Iterator[str]:
+def tokenized_violations(ids: Sequence[int], model: ServedModel) -> Iterator[str]:
     """Describes the first token that a text became and that the model does not know.
 
     A tokenizer may have more tokens than the model has embeddings.
@@ -59,11 +59,11 @@ def tokenized_violations(ids: Sequence[int], model: ModelFacts) -> Iterator[str]
         )
 
 
-def vocabulary(model: ModelFacts) -> str:
+def vocabulary(model: ServedModel) -> str:
     """The rule of a token id."""
     return f"must be from 0 to {model.vocab_size - 1} (vocab_size - 1)"
 
 
-def _unknown(ids: Sequence[int], model: ModelFacts) -> Iterator[tuple[int, int]]:
+def _unknown(ids: Sequence[int], model: ServedModel) -> Iterator[tuple[int, int]]:
     """The ids that the model does not know, with their indices."""
     return ((i, token) for i, token in enumerate(ids) if not 0 <= token < model.vocab_size)

@@ -77,5 +77,10 @@ class TranscriptionCompletion:
     seed: int
     graphs: Sequence[GraphUse]
 
+    @property
+    def device_seconds(self) -> float:
+        """Device time of all calls that served it."""
+        return sum(use.device_seconds for use in self.graphs)
+
 
 TranscriptionEvent: TypeAlias = Stalled | Language | Segment | Progress | TranscriptionCompletion

@@ -14,7 +14,7 @@ class CompileBudget:
     """Limits on the graphs of a worker.
 
     Attributes:
-        mode: When the worker compiles graphs.
+        mode: The compile mode.
         max_graphs: Maximum number of graphs, including those that are queued or compiling.
         max_memory_bytes: Resident memory of the process above which only first graphs are
             compiled; 0 means no limit.
@@ -27,16 +27,16 @@ class CompileBudget:
     max_memory_bytes: int = 0
     first: Collection[Signature] = field(default=(), repr=False)
 
-    def room(self, made: Collection[Signature]) -> int:
+    def room(self, counted: Collection[Signature]) -> int:
         """Returns how many more graphs may be compiled besides the first graphs.
 
         Args:
-            made: The graphs that are ready, queued or compiling.
+            counted: The graphs that are ready, queued or compiling.
         """
         if self.max_memory_bytes and memory_bytes() >= self.max_memory_bytes:
             return 0
-        reserved = sum(1 for signature in self.first if signature not in made)
-        return max(0, self.max_graphs - len(made) - reserved)
+        reserved = sum(1 for signature in self.first if signature not in counted)
+        return max(0, self.max_graphs - len(counted) - reserved)
 
 
 def memory_bytes() -> int:

@@ -4,22 +4,40 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
 from shaperouter_service.compile_cache import Contents, Part, Section
 from shaperouter_service.decoding.lowering import Lowered
-from shaperouter_service.decoding.program import Program
 from shaperouter_service.graphs import xla_cache_dir
+from shaperouter_service.graphs.graph_program import CompiledProgram, PlainProgram
 from shaperouter_service.graphs.xla_cache_dir import Executable
 
 # Traces and lowers a program, in this process or in another.
-Lowering = Callable[[Program], Lowered]
+Lowering = Callable[[CompiledProgram], Lowered]
 
 log = structlog.get_logger(__name__)
 
 
-def lower_here(program: Program) -> Lowered:
+class Builder(Protocol):
+    """Makes one graph ready: a compile thread calls `trace`, then `compile`.
+
+    Attributes:
+        spared_seconds: Time that an earlier process took to make the parts that were found in the
+            cache.
+    """
+
+    spared_seconds: float
+
+    def trace(self) -> None:
+        """Traces the program, or loads it."""
+
+    def compile(self) -> bool:
+        """Compiles the program; returns whether it was loaded from the cache instead."""
+
+
+def lower_here(program: CompiledProgram) -> Lowered:
     """Traces and lowers a program in this process."""
     return program.lower()
 
@@ -30,7 +48,7 @@ class GraphBuilder:
     Only one compile thread traces at a time.
     """
 
-    def __init__(self, program: Program, lower: Lowering = lower_here) -> None:
+    def __init__(self, program: CompiledProgram, lower: Lowering = lower_here) -> None:
         """Prepares to build a program.
 
         Args:
@@ -52,6 +70,27 @@ class GraphBuilder:
         return False
 
 
+class PlainGraphBuilder:
+    """Traces one program whose operations TensorFlow runs one by one: there is nothing to compile.
+
+    Such graphs are not cached, because tracing them takes milliseconds.
+    """
+
+    spared_seconds = 0.0
+
+    def __init__(self, program: PlainProgram) -> None:
+        """Prepares to trace a program."""
+        self._program = program
+
+    def trace(self) -> None:
+        """Traces the program."""
+        self._program.trace()
+
+    def compile(self) -> bool:
+        """Does nothing."""
+        return False
+
+
 class CachedGraphBuilder(GraphBuilder):
     """Builds one graph with the compile cache, which stores two parts of a graph.
 
@@ -59,7 +98,9 @@ class CachedGraphBuilder(GraphBuilder):
     another process stored, whatever either traced and compiled before.
     """
 
-    def __init__(self, program: Program, section: Section, lower: Lowering = lower_here) -> None:
+    def __init__(
+        self, program: CompiledProgram, section: Section, lower: Lowering = lower_here
+    ) -> None:
         """Prepares to build a program.
 
         Args:

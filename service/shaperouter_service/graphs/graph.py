@@ -3,10 +3,10 @@
 import time
 from collections import deque
 
-from shaperouter_service.decoding.program import Program
+from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
 
 # Weight of the newest call in the moving average of device time. The average follows a change of
@@ -54,7 +54,7 @@ class Graph:
     def __init__(self, signature: Signature) -> None:
         """A cold graph."""
         self.signature = signature
-        self.program: Program | None = None
+        self.program: GraphProgram | None = None
         self.state = GraphState.COLD
         self.since = time.monotonic()
         self.begun = 0.0
@@ -134,7 +134,7 @@ class Graph:
         """Records a call that served requests; called by the device thread.
 
         Args:
-            seconds: How long it took.
+            seconds: Duration of the call.
             steps: Number of steps in it; None if the call says nothing about the time of a step.
         """
         self.device_seconds.observe(seconds)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from shaperouter_service import kernels
 from shaperouter_service.compile_cache import CacheKey
 from shaperouter_service.compile_cache.key import processor
 from shaperouter_service.models import DeviceKind, Model
+from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.system.devices import usable_cores
 
 # Files and folders of the code that defines graphs. A test checks that the other modules that it
@@ -28,23 +30,39 @@ SOURCES = (
 )
 
 
+# The same for models that are called once.
+CALL_SOURCES = ("calls", "decoding/lowering.py", "decoding/tf_internals.py", "kernels", "models")
+
+
 def cache_key(model: Model) -> CacheKey:
     """Returns a model's key, which depends on its dimensions but not on its weights or name."""
-    device, family = model.weights.device, model.family
+    # Families are dataclasses of their dimensions.
+    dimensions = dataclasses.asdict(model.family)  # type: ignore[call-overload]
+    return _key(model, model.family.name, SOURCES, {"dimensions": dimensions})
+
+
+def call_cache_key(model: CallModel) -> CacheKey:
+    """Returns the key of a model that is called once; see `cache_key`."""
+    return _key(model, model.family, CALL_SOURCES, model.cache_parts)
+
+
+def _key(
+    model: Model | CallModel, family: str, sources: Sequence[str], parts: Mapping[str, Any]
+) -> CacheKey:
+    device = model.weights.device
     size = f"{model.parameters / 1e6:.0f}m"
     return CacheKey(
-        label=f"{family.name}-{size}-{model.weight_dtype.name}-{device.lower()}",
+        label=f"{family}-{size}-{model.weight_dtype.name}-{device.lower()}",
         parts={
-            "family": family.name,
-            # Families are dataclasses of their dimensions.
-            "dimensions": dataclasses.asdict(family),  # type: ignore[call-overload]
+            "family": family,
+            **parts,
             "dtype": model.dtype.name,
             "weights": {
                 name: [weight.dtype.name, *weight.shape] for name, weight in model.weights.items()
             },
             # The version of the custom calls; graphs without packed weights have none.
             "kernels": kernels.VERSION if model.weights.is_packed else None,
-            "code": _code(),
+            "code": _code(sources),
             "service": shaperouter_service.__version__,
             "tensorflow": [
                 tf.version.VERSION,
@@ -73,11 +91,11 @@ def _details(device: Any) -> dict[str, str]:
     return {name: str(value) for name, value in details.items()}
 
 
-def _code() -> str:
+def _code(sources: Sequence[str]) -> str:
     """A digest of the sources."""
     digest = hashlib.blake2b(digest_size=16)
     root = Path(shaperouter_service.__file__).parent
-    for source in SOURCES:
+    for source in sources:
         for path in sorted((root / source).rglob("*.py")) or [root / source]:
             content = path.read_bytes()
             digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)

@@ -1,14 +1,19 @@
 """The child process that traces programs for a worker; see `lowering_process`."""
 
 import contextlib
+import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from shaperouter_service.graphs.lowering_process import NotTraced, Order, Traced
-from shaperouter_service.models import Model, weightless_model
+from shaperouter_service.graphs.lowering_process import (
+    LoweringFailure,
+    LoweringRequest,
+    LoweringResult,
+)
 from shaperouter_service.system.process import exit_with_parent
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
@@ -21,20 +26,24 @@ def main() -> NoReturn:
     # A closed connection means that the worker has ended, perhaps while this process was starting.
     with contextlib.suppress(EOFError, ConnectionError):
         connection.send(None)
-        models = {name: weightless_model(spec) for name, spec in connection.recv().items()}
+        recipes = connection.recv()
+        # Made when the first program of a model is traced, and kept.
+        model = functools.cache(lambda name: recipes[name]())
         while True:
-            connection.send(_trace(connection.recv(), models))
+            connection.send(_trace(connection.recv(), model))
     os._exit(0)
 
 
-def _trace(order: Order, models: dict[str, Model]) -> Traced | NotTraced:
+def _trace(
+    request: LoweringRequest, model: Callable[[str], Any]
+) -> LoweringResult | LoweringFailure:
     try:
-        program = order.plan(models[order.model])
+        program = request.plan(model(request.model))
         lowered = program.lower()
     # Whatever TensorFlow raises, the next program may still be traced.
     except Exception as error:
-        return NotTraced(error=str(error) or type(error).__name__)
-    return Traced(lowered=lowered, traces=program.traces)
+        return LoweringFailure(error=str(error) or type(error).__name__)
+    return LoweringResult(lowered=lowered, traces=program.traces)
 
 
 if __name__ == "__main__":

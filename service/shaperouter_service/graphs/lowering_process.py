@@ -4,6 +4,7 @@ Tracing is Python code, and TensorFlow holds the interpreter lock while it lower
 other thread of the worker could run.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -18,8 +19,9 @@ from typing import Any
 import structlog
 
 from shaperouter_service.decoding.lowering import Lowered
-from shaperouter_service.decoding.program import Program
-from shaperouter_service.models import Model
+from shaperouter_service.graphs.graph_program import CompiledProgram
+from shaperouter_service.models import Model, weightless_model
+from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.telemetry.logs import log_settings
 
 # Idle seconds after which the process ends, to free its memory: most of a gigabyte.
@@ -36,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class LoweringRequest:
     """A program to trace, as sent to the process.
 
     Attributes:
@@ -45,12 +47,12 @@ class Order:
     """
 
     model: str
-    plan: Callable[[Model], Program]
+    plan: Callable[[Any], CompiledProgram]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traced:
-    """The answer to an order.
+class LoweringResult:
+    """The answer to a request.
 
     Attributes:
         lowered: The lowered program.
@@ -62,8 +64,8 @@ class Traced:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotTraced:
-    """The answer to an order that failed.
+class LoweringFailure:
+    """The answer to a request that failed.
 
     Attributes:
         error: Why it failed.
@@ -79,16 +81,20 @@ class LoweringProcess:
     """
 
     def __init__(
-        self, models: Iterable[Model], *, idle: float = IDLE, timeout: float = TIMEOUT
+        self,
+        models: Iterable[Model | CallModel],
+        *,
+        idle: float = IDLE,
+        timeout: float = TIMEOUT,
     ) -> None:
         """Stores the settings; the first program starts the process.
 
         Args:
-            models: The models whose programs it traces.
+            models: The models whose programs it traces. Those without a recipe are traced here.
             idle: Idle seconds after which the process ends.
             timeout: Seconds without an answer after which the process counts as hung.
         """
-        self._specs = {model.name: model.spec for model in models}
+        self._recipes = {model.name: recipe for model in models if (recipe := _recipe(model))}
         self._idle = idle
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -101,23 +107,25 @@ class LoweringProcess:
         child = self._child
         return child is not None and child.process.poll() is None
 
-    def lower(self, program: Program) -> Lowered:
+    def lower(self, program: CompiledProgram) -> Lowered:
         """Traces a program in the process, or in this one if that fails.
 
         Raises:
             Exception: The program's code raised it.
         """
+        if program.model.name not in self._recipes:
+            return program.lower()
         with self._lock:
             try:
-                answer = self._ask(Order(model=program.model.name, plan=program.plan))
+                answer = self._request(LoweringRequest(model=program.model.name, plan=program.plan))
             # The process does not answer, has ended, or could not be started.
             except (EOFError, OSError) as error:
                 code, why = self._end(), str(error)
                 if code is not None and not isinstance(error, TimeoutError):
                     why = f"the tracing process ended with code {code}"
-                answer = NotTraced(error=why)
-        if isinstance(answer, NotTraced):
-            log.warning("traced in the serving process", graph=program.label, why=answer.error)
+                answer = LoweringFailure(error=why)
+        if isinstance(answer, LoweringFailure):
+            log.warning("traced in the serving process", graph=program.label, reason=answer.error)
             return program.lower()
         program.traces += answer.traces
         return answer.lowered
@@ -127,10 +135,10 @@ class LoweringProcess:
         with self._lock:
             self._end()
 
-    def _ask(self, order: Order) -> Traced | NotTraced:
+    def _request(self, request: LoweringRequest) -> LoweringResult | LoweringFailure:
         child = self._started()
-        child.connection.send(order)
-        answer: Traced | NotTraced = child.receive(self._timeout)
+        child.connection.send(request)
+        answer: LoweringResult | LoweringFailure = child.receive(self._timeout)
         self._last_used = time.monotonic()
         return answer
 
@@ -141,7 +149,7 @@ class LoweringProcess:
         child = self._child = _Child.start()
         # The process first reports that it is listening, so sending the models does not block.
         child.receive(self._timeout)
-        child.connection.send(self._specs)
+        child.connection.send(self._recipes)
         threading.Thread(target=self._end_when_idle, args=[child], daemon=True).start()
         return child
 
@@ -164,6 +172,13 @@ class LoweringProcess:
                 rest = self._last_used + self._idle - time.monotonic()
                 if rest <= 0:
                     self._end()
+
+
+def _recipe(model: Model | CallModel) -> Callable[[], Any] | None:
+    """Picklable function that makes a model without the values of its weights."""
+    if isinstance(model, CallModel):
+        return model.recipe
+    return functools.partial(weightless_model, model.spec)
 
 
 @dataclass(frozen=True)

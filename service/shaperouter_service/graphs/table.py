@@ -4,21 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
-from shaperouter_service.graphs.builder import GraphBuilder
+from shaperouter_service.graphs.builder import Builder
 from shaperouter_service.graphs.graph import Graph
+from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.forecast import Forecast
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.system.process import lower_priority
 from shaperouter_service.traffic_record import TrafficRecorder
 
@@ -48,14 +48,14 @@ class GraphTable:
 
     def __init__(
         self,
-        build: Callable[[Signature], Program],
+        build: Callable[[Signature], GraphProgram],
         *,
         costs: Costs,
         recorder: TrafficRecorder,
         budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
-        make_builder: Callable[[Program], GraphBuilder] = GraphBuilder,
+        make_builder: Callable[[Any, bool], Builder],
     ) -> None:
         """Starts the compile threads.
 
@@ -66,7 +66,7 @@ class GraphTable:
             budget: Limits on what is compiled.
             threads: Number of compilations that run at a time.
             on_change: Called after each change of a graph's state, on any thread.
-            make_builder: Creates the builder of a program.
+            make_builder: Creates the builder of a program, given whether a request waits for it.
         """
         self.budget = budget
         self.threads = threads
@@ -120,7 +120,7 @@ class GraphTable:
                 graph.state is not GraphState.FAILED or graph.has_failed
             ):
                 return graph
-            self._check(signature, self._made())
+            self._check(signature, self._counted())
             if graph.state is GraphState.COLD:
                 graph.error = ""
             if graph.program is None:
@@ -135,6 +135,11 @@ class GraphTable:
         """Refuses all further compilations."""
         with self._lock:
             self._frozen = True
+
+    def clear_queue(self) -> None:
+        """Drops the graphs that wait for a compile thread. Only tests use it, before they end."""
+        with self._lock:
+            self._queued.clear()
 
     def cover(self, signature: Signature) -> Graph | NoCover:
         """Returns the ready graph that runs a signature in the least time."""
@@ -187,7 +192,7 @@ class GraphTable:
         if served.signature.covers(asked):
             served.padded_seconds += seconds
 
-    def would_save(self, signature: Signature, seconds: float) -> None:
+    def record_possible_savings(self, signature: Signature, seconds: float) -> None:
         """Records the time that a graph would have saved a call if it had been ready."""
         self.graph(signature).would_save.add(seconds, time.monotonic())
 
@@ -228,13 +233,13 @@ class GraphTable:
     def room(self) -> int:
         """Number of graphs that may still be compiled."""
         with self._lock:
-            return 0 if self._frozen else self.budget.room(self._made())
+            return 0 if self._frozen else self.budget.room(self._counted())
 
     @property
     def exhausted(self) -> bool:
         """Whether some graph is worth compiling but the budget has no room for it."""
         with self._lock:
-            if self._frozen or self.budget.room(self._made()) > 0:
+            if self._frozen or self.budget.room(self._counted()) > 0:
                 return False
             now = time.monotonic()
             return any(
@@ -249,16 +254,16 @@ class GraphTable:
             self._graphs[signature] = Graph(signature)
         return self._graphs[signature]
 
-    def _made(self) -> list[Signature]:
+    def _counted(self) -> list[Signature]:
         lost = (GraphState.COLD, GraphState.FAILED)
         return [s for s, graph in self._graphs.items() if graph.state not in lost]
 
-    def _check(self, signature: Signature, made: Collection[Signature]) -> None:
+    def _check(self, signature: Signature, others: Collection[Signature]) -> None:
         """Raises an error if a graph may not be compiled.
 
         Args:
             signature: The shape.
-            made: The other graphs that are ready, queued or compiling.
+            others: The other graphs that are ready, queued or compiling.
 
         Raises:
             GraphRefusedError: The compile mode or the budget does not allow it.
@@ -267,32 +272,35 @@ class GraphTable:
             raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
         if signature in self.budget.first:
             return
-        if self.budget.room(made) == 0:
+        if self.budget.room(others) == 0:
             limit = f"{self.budget.max_graphs} graphs"
             if self.budget.max_memory_bytes:
                 limit += f", {self.budget.max_memory_bytes} bytes of memory"
             raise GraphRefusedError(signature, f"the worker's budget is spent ({limit})")
 
-    def _next(self) -> Graph | None:
-        """Waits for queued graphs and takes the first one; None if that one is refused."""
+    def _next(self) -> tuple[Graph, bool] | None:
+        """Waits for queued graphs and takes the first one, with whether it is urgent.
+
+        Returns None if that one is refused.
+        """
         with self._work_there:
             while not self._queued:
                 self._work_there.wait()
             urgent = [signature for signature, waited_for in self._queued.items() if waited_for]
             signature = urgent[0] if urgent else max(self._queued, key=self._priority)
-            del self._queued[signature]
+            is_urgent = self._queued.pop(signature)
             graph = self._graphs[signature]
             try:
                 # Other graphs may have used up the memory since it was requested.
-                self._check(signature, [other for other in self._made() if other != signature])
+                self._check(signature, [other for other in self._counted() if other != signature])
             except GraphRefusedError as error:
-                log.warning("graph refused", graph=str(signature), why=str(error))
+                log.warning("graph refused", graph=str(signature), reason=str(error))
                 graph.refuse(str(error))
                 self._move(graph, GraphState.COLD)
                 return None
             self._move(graph, GraphState.TRACING)
             graph.begun = graph.since
-            return graph
+            return graph, is_urgent
 
     def _priority(self, signature: Signature) -> float:
         saved = self._graphs[signature].would_save.at(time.monotonic())
@@ -301,15 +309,15 @@ class GraphTable:
     def _work(self) -> None:
         lower_priority()
         while True:
-            graph = self._next()
+            taken = self._next()
             self._on_change()
-            if graph is not None:
-                self._make_ready(graph)
+            if taken is not None:
+                self._make_ready(*taken)
 
-    def _make_ready(self, graph: Graph) -> None:
+    def _make_ready(self, graph: Graph, is_urgent: bool) -> None:
         if graph.program is None:
             raise TypeError(f"{graph.signature} has no program")
-        builder = self._make_builder(graph.program)
+        builder = self._make_builder(graph.program, is_urgent)
         try:
             with self._tracing:
                 started = time.monotonic()
@@ -333,7 +341,7 @@ class GraphTable:
             with self._lock:
                 self._costs.compiled(graph.signature, graph.make_seconds)
                 estimate = self._costs.compile_seconds(graph.signature)
-                self._forecast.made(estimate=estimate, seconds=time.monotonic() - graph.begun)
+                self._forecast.record(estimate=estimate, seconds=time.monotonic() - graph.begun)
             if loaded:
                 graph.loads += 1
                 graph.load_seconds += seconds
@@ -352,10 +360,10 @@ class GraphTable:
             self._forget_savings(graph.signature)
             self._moved(graph, GraphState.READY)
 
-    def _forget_savings(self, made: Signature) -> None:
+    def _forget_savings(self, ready: Signature) -> None:
         """Resets the savings of a lattice's graphs when one of them becomes ready."""
         for graph in self.graphs():
-            if graph.signature.lattice == made.lattice:
+            if graph.signature.lattice == ready.lattice:
                 graph.would_save = DecayingSum()
 
     def _moved(self, graph: Graph, state: GraphState) -> None:

@@ -8,7 +8,16 @@ weights, and the operations that call it. Without the library, XLA computes both
 """
 
 from shaperouter_service.kernels.aligned import aligned, as_aligned
-from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
+from shaperouter_service.kernels.calls import (
+    Activation,
+    add_norm,
+    attend,
+    attend_tokens,
+    embed,
+    linear,
+    look_up,
+    sum_tokens,
+)
 from shaperouter_service.kernels.library import VERSION, KernelsUnavailableError
 from shaperouter_service.kernels.panels import Panels, pack
 from shaperouter_service.kernels.selection import KernelsChoice, choose
@@ -19,11 +28,15 @@ __all__ = [
     "KernelsChoice",
     "KernelsUnavailableError",
     "Panels",
+    "add_norm",
     "aligned",
     "as_aligned",
     "attend",
+    "attend_tokens",
     "choose",
+    "embed",
     "linear",
     "look_up",
     "pack",
+    "sum_tokens",
 ]

@@ -17,6 +17,9 @@ from shaperouter_service.kernels.panels import GROUP, QUAD
 # Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
 
+# Tables of `embed`; the same as kTables in native/tokens.h.
+_TABLES = 3
+
 _TYPES = {
     tf.float32: "f32",
     tf.bfloat16: "bf16",
@@ -45,6 +48,7 @@ def linear(
     scales: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
     activation: Activation = Activation.NONE,
+    count: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Multiplies rows by a packed matrix; with int8 weights, rows are rounded to int8, too.
 
@@ -56,9 +60,11 @@ def linear(
         scales: [O] float32, factors of the columns.
         bias: [O] float32, added to the scaled sums.
         activation: Applied last.
+        count: [1] int32, the number of rows to compute, from the first; None for all.
 
     Returns:
-        [M, O] float32. A row's result does not depend on the other rows.
+        [M, O] float32. A row's result does not depend on the other rows; those that are not
+        computed are undefined.
     """
     rows, (inputs, columns) = x.shape[0], shape
     # The second result is memory that the kernel works in.
@@ -66,7 +72,7 @@ def linear(
     out = [tf.TensorSpec([rows, columns]), work]
     if layer is None:
         panels, layer = panels[tf.newaxis], tf.constant(0)
-    operands = [x, panels, layer, _or_none(scales), _or_none(bias)]
+    operands = [x, panels, layer, _or_none(scales), _or_none(bias), _count_or_none(count)]
     return _call("shaperouter_linear", operands, out, f"activation = {activation:d} : i32")
 
 
@@ -133,6 +139,114 @@ def attend(
     return _call("shaperouter_attend", operands, out, attributes)
 
 
+def attend_tokens(
+    projected: tf.Tensor,
+    starts: tf.Tensor,
+    scale: float,
+    *,
+    heads: int,
+    positions: tf.Tensor | None = None,
+    biases: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Attends to all tokens of each text; texts follow each other without padding.
+
+    Args:
+        projected: [M, 3 E] float32, queries, keys and values of each token, all heads of each.
+        starts: [R + 1] int32, the first token of each text, and the end of the last one.
+        scale: Factor of the scores.
+        heads: H.
+        positions: [M] int32, each token's position in its text; only with biases.
+        biases: [H, 2 N + 1] float32, added to the scaled scores by the distance of the key ahead of
+            the query, from -N to N, to which farther keys are counted.
+
+    Returns:
+        [M, E] float32; undefined beyond the end of the last text. The other texts do not change a
+        result.
+    """
+    tokens, width = projected.shape[0], projected.shape[1] // 3
+    # The second result is memory that the kernel works in.
+    out = [tf.TensorSpec([tokens, width]), tf.TensorSpec([2, heads, tokens])]
+    if positions is None or biases is None:
+        positions, biases = tf.zeros([0], tf.int32), tf.zeros([0, 1])
+    attributes = f"heads = {heads} : i32, scale = {scale:.9e} : f32"
+    return _call(
+        "shaperouter_attend_tokens", [projected, starts, positions, biases], out, attributes
+    )
+
+
+def add_norm(
+    x: tf.Tensor,
+    y: tf.Tensor,
+    gain: tf.Tensor,
+    bias: tf.Tensor,
+    epsilon: float,
+    *,
+    count: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Normalizes the rows of a sum (Ba et al. 2016).
+
+    Args:
+        x: [M, E] float32.
+        y: [M, E] float32.
+        gain: [E] float32, factors of the normalized columns.
+        bias: [E] float32, added to them.
+        epsilon: Added to variances.
+        count: [1] int32, the number of rows to compute, from the first; None for all.
+
+    Returns:
+        [M, E] float32; rows that are not computed are undefined.
+    """
+    out = [tf.TensorSpec(x.shape)]
+    operands = [x, y, gain, bias, _count_or_none(count)]
+    return _call("shaperouter_add_norm", operands, out, f"epsilon = {epsilon:.9e} : f32")
+
+
+def embed(
+    tables: Sequence[tf.Tensor],
+    ids: Sequence[tf.Tensor],
+    gain: tf.Tensor,
+    bias: tf.Tensor,
+    epsilon: float,
+    *,
+    count: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Looks up a row of each table, adds the rows up and normalizes the sums; see `add_norm`.
+
+    Args:
+        tables: One to three of [N, E] float32.
+        ids: A row of each table for each token, [M] int32 each; clamped to the table.
+        gain: [E] float32.
+        bias: [E] float32.
+        epsilon: Added to variances.
+        count: [1] int32, the number of tokens to compute, from the first; None for all.
+
+    Returns:
+        [M, E] float32; rows that are not computed are undefined.
+    """
+    width = tables[0].shape[1]
+    missing = _TABLES - len(tables)
+    all_tables = [*tables, *[tf.zeros([0, width])] * missing]
+    all_ids = [*ids, *[tf.zeros([0], tf.int32)] * missing]
+    pairs = [each for pair in zip(all_tables, all_ids, strict=True) for each in pair]
+    out = [tf.TensorSpec([ids[0].shape[0], width])]
+    operands = [*pairs, gain, bias, _count_or_none(count)]
+    return _call("shaperouter_embed", operands, out, f"epsilon = {epsilon:.9e} : f32")
+
+
+def sum_tokens(x: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+    """Adds up the tokens of each text in their order.
+
+    Args:
+        x: [M, E] float32.
+        starts: [R + 1] int32; see `attend_tokens`.
+
+    Returns:
+        [R, E] float32; zeros for a text without tokens.
+    """
+    out = [tf.TensorSpec([starts.shape[0] - 1, x.shape[1]])]
+    return _call("shaperouter_sum_tokens", [x, starts], out)
+
+
 def _row_size(dtype: tf.DType, inputs: int) -> int:
     """Number of 4-byte words of an arranged row; the same as RowSize in native/product.h."""
     if dtype != tf.int8:
@@ -142,6 +256,10 @@ def _row_size(dtype: tf.DType, inputs: int) -> int:
 
 def _or_none(values: tf.Tensor | None) -> tf.Tensor:
     return tf.zeros([0]) if values is None else values
+
+
+def _count_or_none(count: tf.Tensor | None) -> tf.Tensor:
+    return tf.zeros([0], tf.int32) if count is None else count
 
 
 def _call(

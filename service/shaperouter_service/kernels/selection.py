@@ -27,8 +27,8 @@ def choose(choice: KernelsChoice) -> str | None:
     except KernelsUnavailableError as error:
         log.warning(
             "no native kernels: XLA computes products and attention",
-            why=str(error),
-            lost="decoding takes twice as long or more, and there are no int8 weights",
-            remedy="install a C++17 compiler (g++), and then the service again (make setup)",
+            reason=str(error),
+            effect="decoding takes twice as long or more, and there are no int8 weights",
+            fix="install a C++17 compiler (g++), and then the service again (make setup)",
         )
         return None

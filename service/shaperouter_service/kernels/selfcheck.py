@@ -6,7 +6,14 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.kernels.calls import Activation, attend, linear, look_up
+from shaperouter_service.kernels.calls import (
+    Activation,
+    add_norm,
+    attend,
+    attend_tokens,
+    linear,
+    look_up,
+)
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
 from shaperouter_service.kernels.panels import GROUP, PANEL_COLUMNS, Panels, pack
 
@@ -19,6 +26,9 @@ _ATTENTION = (2, 3, 5, 41, 19)
 # Layers of a stack, and the index of the layer that is used.
 _LAYERS, _LAYER = 3, 1
 _ENDS = (23, 41)
+# Heads of the attention of a text, and distances with a bias on each side.
+_HEADS, _REACH = 3, 4
+_EPSILON = 1e-3
 
 
 @functools.cache
@@ -42,9 +52,12 @@ def require() -> str:
     query = rng.standard_normal((rows, heads, queries, size), np.float32)
     keys, values = rng.standard_normal((2, rows, _LAYERS, heads, length, size), np.float32)
     scores_bias = rng.standard_normal((rows, heads, queries, length), np.float32)
+    projected = rng.standard_normal((length, 3 * _HEADS * size), np.float32)
+    distances = rng.standard_normal((_HEADS, 2 * _REACH + 1), np.float32)
     try:
         found = _computed(x, bias, ids, panels)
         attended = _attended(query, keys, values, scores_bias)
+        of_text, normed = _of_text(projected, distances)
     except tf.errors.OpError as error:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
@@ -65,6 +78,10 @@ def require() -> str:
         raise KernelsUnavailableError(
             f"attention of {list(_ATTENTION)} numbers differs from the reference"
         )
+    if not _is_close(of_text, text_attention(projected, _HEADS, 1.0, distances)):
+        raise KernelsUnavailableError("attention of texts differs from the reference")
+    if not _is_close(normed, _norm(2 * of_text)):
+        raise KernelsUnavailableError("a layer norm differs from the reference")
     return name
 
 
@@ -114,13 +131,39 @@ def attention(
     bias: np.ndarray | float = 0.0,
 ) -> np.ndarray:
     """Computes causal attention by its definition, with unscaled scores; see `attend`."""
-    queries, places = query.shape[2], keys.shape[2]
+    queries, positions = query.shape[2], keys.shape[2]
     own_ends = ends[:, np.newaxis] - np.arange(queries)[::-1]  # [R, Q]
-    visible = np.arange(places) < own_ends[..., np.newaxis]
+    visible = np.arange(positions) < own_ends[..., np.newaxis]
     scores = np.where(visible[:, np.newaxis], query @ keys.swapaxes(2, 3) + bias, -np.inf)
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
     result: np.ndarray = shares / shares.sum(axis=-1, keepdims=True) @ values
     return result
+
+
+def text_attention(
+    projected: np.ndarray, heads: int, scale: float, biases: np.ndarray | None = None
+) -> np.ndarray:
+    """Computes attention of one text's tokens, [N, 3 E], by its definition; see `attend_tokens`."""
+    count, width = projected.shape[0], projected.shape[1] // 3
+    query, key, value = (
+        part.reshape(count, heads, -1).swapaxes(0, 1)
+        for part in np.split(projected.astype(np.float64), 3, axis=1)
+    )
+    scores = scale * query @ key.swapaxes(1, 2)
+    if biases is not None:
+        position, reach = np.arange(count), biases.shape[1] // 2
+        ahead = np.clip(position - position[:, np.newaxis], -reach, reach)
+        scores += biases[:, ahead + reach]
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    mixed: np.ndarray = shares / shares.sum(axis=-1, keepdims=True) @ value
+    return mixed.swapaxes(0, 1).reshape(count, width)
+
+
+def _norm(x: np.ndarray) -> np.ndarray:
+    """Computes a layer norm by its definition, with a gain of 2 and a bias of 1."""
+    off = x - x.mean(axis=-1, keepdims=True)
+    normed: np.ndarray = 2 * off / np.sqrt((off**2).mean(axis=-1, keepdims=True) + _EPSILON) + 1
+    return normed
 
 
 def _is_close(result: np.ndarray, reference: np.ndarray) -> bool:
@@ -137,6 +180,23 @@ def _attended(
     graph = tf.function(compute, jit_compile=True, autograph=False)
     result: np.ndarray = graph(*map(tf.constant, (query, keys, values, bias))).numpy()
     return result
+
+
+def _of_text(projected: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Attends to all tokens of a text, and normalizes twice the result."""
+
+    def compute(projected: tf.Tensor, biases: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        count, width = projected.shape[0], projected.shape[1] // 3
+        starts, positions = tf.constant([0, count]), tf.range(count)
+        context = attend_tokens(
+            projected, starts, 1.0, heads=_HEADS, positions=positions, biases=biases
+        )
+        ones = tf.ones([width])
+        return context, add_norm(context, context, 2 * ones, ones, _EPSILON)
+
+    graph = tf.function(compute, jit_compile=True, autograph=False)
+    context, normed = graph(tf.constant(projected), tf.constant(biases))
+    return context.numpy(), normed.numpy()
 
 
 def _computed(

@@ -133,15 +133,15 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
             case Kind.TOKEN:
                 tokens = _tokens(config, option.checkpoint, family.vocab_size - 1)
                 options[name] = tokens[0] if len(tokens) == 1 else option.default
-    least = options["min_new_tokens"]
+    min_new = options["min_new_tokens"]
     if config.values.get("max_new_tokens") is None:
-        options["max_new_tokens"] = max(options["max_new_tokens"], least)
-    _check_range(config, "max_new_tokens", options, max(1, least), INT32_MAX)
+        options["max_new_tokens"] = max(options["max_new_tokens"], min_new)
+    _check_range(config, "max_new_tokens", options, max(1, min_new), INT32_MAX)
     _check_range(config, "min_new_tokens", options, 0, family.max_length)
-    most = options["num_beams"]
-    if most == 1 and options["do_sample"]:
-        most = MAX_RETURN_SEQUENCES
-    _check_range(config, "num_return_sequences", options, 1, most)
+    max_sequences = options["num_beams"]
+    if max_sequences == 1 and options["do_sample"]:
+        max_sequences = MAX_RETURN_SEQUENCES
+    _check_range(config, "num_return_sequences", options, 1, max_sequences)
     return options
 
 

@@ -76,7 +76,14 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
     return tf.cast(normed * tf.cast(weights[f"{name}.weight"], tf.float32), x.dtype)
 
 
-def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = None) -> tf.Tensor:
+def linear(
+    weights: Weights,
+    name: str,
+    x: tf.Tensor,
+    activation: str | None = None,
+    *,
+    count: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Multiplies the last axis of `x`, [..., I], by a weight.
 
     The native kernels compute the product if the weight is packed for them, XLA if not;
@@ -87,6 +94,8 @@ def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = N
         name: Name of the layer.
         x: [..., I].
         activation: Name of one of `ACTIVATIONS`, applied to the product.
+        count: [1] int32, the number of rows that are needed, from the first; None for all. The
+            native kernels compute no others.
 
     Returns:
         [..., O].
@@ -97,7 +106,7 @@ def linear(weights: Weights, name: str, x: tf.Tensor, activation: str | None = N
     packed = weights.packed_matrix(f"{name}.weight")
     if packed is not None:
         fused = None if applied is None else applied.of_kernels
-        product = _packed_product(packed, rows, bias, fused)
+        product = _packed_product(packed, rows, bias, fused, count)
         if fused is not None:
             applied = None
     else:
@@ -118,6 +127,7 @@ def _packed_product(
     x: tf.Tensor,
     bias: tf.Tensor | None = None,
     activation: kernels.Activation | None = None,
+    count: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Multiplies [M, I] by a packed weight."""
     return kernels.linear(
@@ -128,6 +138,7 @@ def _packed_product(
         scales=packed.scales,
         bias=bias,
         activation=activation or kernels.Activation.NONE,
+        count=count,
     )
 
 

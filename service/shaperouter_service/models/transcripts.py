@@ -13,7 +13,7 @@ from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.generation.limits import MAX_BEGIN_SUPPRESSED, MAX_BIASES
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start
-from shaperouter_service.models.whisper import FRAMES_PER_PLACE, Whisper
+from shaperouter_service.models.whisper import FRAMES_PER_POSITION, Whisper
 from shaperouter_service.speech.transcription import Task, TranscriptSettings, TranscriptTokens
 
 # Default if a checkpoint names none: one second, in timestamp steps.
@@ -79,7 +79,7 @@ def read_transcripts(checkpoint: Checkpoint, family: Whisper) -> Transcripts:
             ),
             last_initial_timestamp=min(tokens.first_timestamp + initial, last),
             mel_bands=family.num_mel_bins,
-            window_frames=family.max_source_positions * FRAMES_PER_PLACE,
+            window_frames=family.max_source_positions * FRAMES_PER_POSITION,
         ),
         alignment_heads=_alignment_heads(config, family),
     )
@@ -104,10 +104,10 @@ def _ids(config: Config, name: str, last: int) -> Mapping[str, int]:
     return ids
 
 
-def _suppressed(config: Config, name: str, most: int, last: int) -> Sequence[int]:
+def _suppressed(config: Config, name: str, max_ids: int, last: int) -> Sequence[int]:
     tokens = config.values.get(name) or []
-    if not isinstance(tokens, list) or len(tokens) > most:
-        raise config.error(f"{name} must be a list of at most {most} ids, got {tokens!r}")
+    if not isinstance(tokens, list) or len(tokens) > max_ids:
+        raise config.error(f"{name} must be a list of at most {max_ids} ids, got {tokens!r}")
     for token in tokens:
         _check_token(config, name, token, last)
     return tokens

@@ -1,13 +1,26 @@
 """The memory that a model's weights are loaded into."""
 
 import re
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.kernels import Panels, aligned, as_aligned
-from shaperouter_service.models.family import Family
 from shaperouter_service.models.weights import Role, Weights
+
+
+class Layout(Protocol):
+    """What decides how weights are stored; families have it."""
+
+    @property
+    def stacks(self) -> Mapping[str, int]:
+        """See `Family.stacks`."""
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """See `Family.roles`."""
 
 
 class WeightMemory:
@@ -23,17 +36,17 @@ class WeightMemory:
         sizes: Bytes of each variable.
     """
 
-    def __init__(self, family: Family, packed_dtype: tf.DType | None) -> None:
-        """Prepares for the weights of a family.
+    def __init__(self, layout: Layout, packed_dtype: tf.DType | None) -> None:
+        """Prepares for the weights of a model.
 
         Args:
-            family: Family of the model.
+            layout: Its stacks and roles; a family.
             packed_dtype: Type to pack matrices in for the native kernels, which also stacks the
                 weights of layers; if None, nothing is packed or stacked.
         """
-        self._family = family
+        self._layout = layout
         self._dtype = None if packed_dtype is None else np.dtype(packed_dtype.as_numpy_dtype)
-        stacks = "|".join(map(re.escape, family.stacks))
+        stacks = "|".join(map(re.escape, layout.stacks))
         self._of_layer = re.compile(rf"({stacks})\.(\d+)\.(.+)")
         self._arrays: dict[str, np.ndarray] = {}
         self._panels: dict[str, Panels] = {}
@@ -48,11 +61,11 @@ class WeightMemory:
         if self._dtype is None:
             self._hold(name, array)
             return
-        role = self._family.roles.get(name, Role.LINEAR)
+        role = self._layout.roles.get(name, Role.LINEAR)
         layer, layers = None, None
         if (found := self._of_layer.fullmatch(name)) is not None:
             stack, layer = found[1], int(found[2])
-            name, layers = f"{stack}.{found[3]}", self._family.stacks[stack]
+            name, layers = f"{stack}.{found[3]}", self._layout.stacks[stack]
         if array.ndim == 2 and role is not Role.UNPACKED:
             # Embeddings have no second copy: their rows are looked up in the panels.
             matrix = array.T if role is Role.VOCABULARY else array

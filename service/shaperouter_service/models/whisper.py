@@ -41,9 +41,9 @@ from shaperouter_service.speech.audio.spectrum import (
 LAYER_NORM_EPSILON = 1e-5
 # Width of a convolution, and frames that the second convolution merges into one position.
 KERNEL = 3
-FRAMES_PER_PLACE = 2
+FRAMES_PER_POSITION = 2
 # Maximum number of mel bands; with more, some bands would contain no bin of the spectrum.
-MOST_MEL_BANDS = FRAME_SAMPLES // 2
+MAX_MEL_BANDS = FRAME_SAMPLES // 2
 # Prefixes of tensor names in checkpoints saved as `WhisperForConditionalGeneration` and as
 # `WhisperModel`.
 PREFIXES = ("model.", "")
@@ -106,7 +106,7 @@ class Whisper(EncoderDecoder):
         """Reads the dimensions; missing values default as in Transformers."""
         dims = cls(
             vocab_size=config.value("vocab_size", int, 51865),
-            num_mel_bins=config.number("num_mel_bins", int, 80, at_least=1, at_most=MOST_MEL_BANDS),
+            num_mel_bins=config.number("num_mel_bins", int, 80, at_least=1, at_most=MAX_MEL_BANDS),
             d_model=config.value("d_model", int, 384),
             encoder_layers=config.value("encoder_layers", int, 4),
             encoder_attention_heads=config.value("encoder_attention_heads", int, 6),
@@ -139,7 +139,7 @@ class Whisper(EncoderDecoder):
     @property
     def window_samples(self) -> int:
         """Samples of a window at 16 kHz; 30 s for all published models."""
-        return self.max_source_positions * FRAMES_PER_PLACE * HOP_SAMPLES
+        return self.max_source_positions * FRAMES_PER_POSITION * HOP_SAMPLES
 
     @property
     def layers(self) -> int:
@@ -227,14 +227,14 @@ class Whisper(EncoderDecoder):
         return weight.startswith("encoder.") or weight.rpartition(".")[0].endswith(keys_and_values)
 
     def source_spec(self, rows: int, length: int) -> tf.TensorSpec:
-        samples = length * FRAMES_PER_PLACE * HOP_SAMPLES
+        samples = length * FRAMES_PER_POSITION * HOP_SAMPLES
         numbers = HEADER + SAMPLES_BEFORE + samples + SAMPLES_AFTER
         return tf.TensorSpec([rows, numbers], tf.float32)
 
     def encode(
         self, weights: Weights, source: tf.Tensor, lengths: tf.Tensor, keep: KeepSource
     ) -> None:
-        del lengths  # Silence is heard like any other sound.
+        del lengths  # Silence is encoded like any other sound.
 
         def keys_and_values(weights: Weights, x: tf.Tensor, keep: KeepSource) -> tf.Tensor:
             key, value = (
@@ -244,10 +244,10 @@ class Whisper(EncoderDecoder):
             keep(key, value)
             return x
 
-        x = self.hear(weights, source)
+        x = self.encode_audio(weights, source)
         run_layers(weights, "decoder.layers", keys_and_values, x, keep, layers=self.layers)
 
-    def hear(self, weights: Weights, source: tf.Tensor) -> tf.Tensor:
+    def encode_audio(self, weights: Weights, source: tf.Tensor) -> tf.Tensor:
         """Runs the encoder.
 
         Args:
@@ -265,7 +265,7 @@ class Whisper(EncoderDecoder):
         )
         x = tf.cast(spectrogram, weights["encoder.conv1.bias"].dtype)
         x = _convolution(weights, "encoder.conv1", x, activation, stride=1)
-        x = _convolution(weights, "encoder.conv2", x, activation, stride=FRAMES_PER_PLACE)
+        x = _convolution(weights, "encoder.conv2", x, activation, stride=FRAMES_PER_POSITION)
         x += weights["encoder.embed_positions.weight"][: x.shape[1]]
 
         def block(weights: Weights, x: tf.Tensor, attend: Attend) -> tf.Tensor:

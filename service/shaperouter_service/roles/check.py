@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +10,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import psutil
 
 from shaperouter_service.auth import Clients
-from shaperouter_service.checkpoints.model_locations import parse_models
+from shaperouter_service.calls.functions import check_compiles, load_function
+from shaperouter_service.checkpoints.functions import is_function
+from shaperouter_service.checkpoints.model_locations import ModelLocation, parse_models
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsChoice, choose
@@ -30,8 +33,9 @@ from shaperouter_service.models import (
     read_family,
     read_transcripts,
     resolve_dtype,
-    unused_tensors,
 )
+from shaperouter_service.models.encoders import encoder_ladders, is_encoder, read_encoder
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.addresses import split_address
@@ -145,7 +149,7 @@ def check_setup(setup: Setup) -> list[Finding]:
     with findings.about("dtype"):
         dtype = resolve_dtype(setup.dtype, packed=instructions is not None)
         findings.add(Verdict.OK, "kernels", instructions or "none: XLA computes products")
-    ladders: dict[str, Ladders] = {}
+    ladders: dict[str, Ladders | CallLadders] = {}
     weight_bytes = 0
     for spec in setup.models:
         name = spec.partition("=")[0]
@@ -202,7 +206,7 @@ def _check_model(
     findings: Findings,
     setup: Setup,
     spec: str,
-    ladders: dict[str, Ladders],
+    ladders: dict[str, Ladders | CallLadders],
     dtype: DType,
     *,
     packed: bool,
@@ -213,8 +217,24 @@ def _check_model(
         StartupError: The model cannot be served.
     """
     (source,) = parse_models([spec])
-    subject = f"model {source.name}"
+    if is_function(source.directory):
+        return _check_function(findings, source, ladders)
     checkpoint = Checkpoint(source.directory, only_headers=True)
+    if is_encoder(checkpoint.config):
+        encoder, head, files = read_encoder(checkpoint)
+        max_length = min(encoder.max_length, files.max_length or encoder.max_length)
+        ladders[source.name] = encoder_ladders(max_length, packed=packed)
+        return _check_checkpoint(
+            findings,
+            source,
+            checkpoint,
+            [encoder, head],
+            name=encoder.name,
+            dtype=dtype,
+            max_length=max_length,
+            packed=packed,
+            redundant=encoder.redundant,
+        )
     family = read_family(checkpoint)
     read_default_options(checkpoint, family)
     read_decoder_start(checkpoint, family)
@@ -228,26 +248,93 @@ def _check_model(
         decode_lengths=setup.decode_lengths.get(source.name, ()),
         encode_lengths=setup.encode_lengths.get(source.name, ()),
     )
+    return _check_checkpoint(
+        findings,
+        source,
+        checkpoint,
+        [family],
+        name=family.name,
+        dtype=dtype,
+        max_length=family.max_length,
+        packed=packed,
+        redundant=family.redundant,
+    )
+
+
+class _Part(Protocol):
+    """Part of a model that reads its weights from a checkpoint."""
+
+    @property
+    def roles(self) -> Mapping[str, Role]: ...
+
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]: ...
+
+
+def _check_checkpoint(
+    findings: Findings,
+    source: ModelLocation,
+    checkpoint: Checkpoint,
+    parts: Sequence[_Part],
+    *,
+    name: str,
+    dtype: DType,
+    max_length: int,
+    packed: bool,
+    redundant: re.Pattern[str],
+) -> int:
+    """Checks the tensors of a checkpoint and its tokenizer; see `_check_model`."""
+    subject = f"model {source.name}"
     parameters = weight_bytes = 0
-    for weight, array in family.read_weights(checkpoint, np.dtype(np.float32)):
-        is_matrix = array.ndim == 2 and family.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
-        parameters += array.size
-        weight_bytes += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
+    for part in parts:
+        for weight, array in part.read_weights(checkpoint, np.dtype(np.float32)):
+            is_matrix = array.ndim == 2 and part.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
+            parameters += array.size
+            weight_bytes += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
     tokenizer = load_tokenizer(source.directory)
     findings.add(
         Verdict.OK,
         subject,
-        f"{family.name}, {parameters:,} parameters, about "
-        f"{format_size(weight_bytes)} as {dtype}, up to {family.max_length} tokens, "
+        f"{name}, {parameters:,} parameters, about "
+        f"{format_size(weight_bytes)} as {dtype}, up to {max_length} tokens, "
         f"{'tokenizer ' + tokenizer.name if tokenizer else 'no tokenizer: token ids only'}",
     )
-    if unused := unused_tensors(checkpoint, family):
+    if unused := sorted(each for each in checkpoint.unread if not redundant.fullmatch(each)):
         findings.add(
             Verdict.WARNING,
             subject,
             f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",
         )
     return weight_bytes
+
+
+def _check_function(
+    findings: Findings, source: ModelLocation, ladders: dict[str, Ladders | CallLadders]
+) -> int:
+    """Loads and tries a function as a worker does; see `_check_model`."""
+    function, sizes = load_function(source.name, source.directory)
+    if function.compiled:
+        check_compiles(function, sizes, None)
+    ladders[source.name] = function.ladders
+    subject = f"model {source.name}"
+    findings.add(
+        Verdict.OK,
+        subject,
+        f"{function.family} function, {function.parameters:,} parameters, "
+        f"{format_size(function.weight_bytes)}, "
+        f"{'compiled' if function.compiled else 'not compiled by XLA'}",
+    )
+    exact = [axis.name for axis in function.ladders.axes if axis.ladder is None]
+    if function.ladders.rows is None and function.spec.batch is not None:
+        exact.insert(0, function.spec.batch.name)
+    if exact:
+        findings.add(
+            Verdict.WARNING,
+            subject,
+            f"padding changes answers along {', '.join(exact)}: each size has a graph of its own",
+        )
+    return function.weight_bytes
 
 
 _SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int8": 1}

@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from shaperouter_service.auth import Authentication, CallLimit, Clients
-from shaperouter_service.checkpoints.model_files import may_transcribe
+from shaperouter_service.checkpoints.model_files import is_checkpoint, may_transcribe
 from shaperouter_service.checkpoints.model_locations import ModelLocation
-from shaperouter_service.edge.grpc.calls import CallGate
-from shaperouter_service.edge.grpc.services import MAX_BYTES, SERVICES, WORK, add_services
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -21,6 +19,8 @@ from shaperouter_service.fleet import (
     warning_of_spent_budgets,
 )
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.inference.limits import MAX_TENSOR_REQUEST_BYTES
+from shaperouter_service.roles.grpc_doors import GrpcDoors
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.roles.public_ports import warn_of_public_server
 from shaperouter_service.roles.router_config import RouterConfig
@@ -38,12 +38,14 @@ from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
+from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
+from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.auth import AuthMetrics
@@ -101,11 +103,13 @@ async def run_router(
         else warning_of_spent_budgets(fleet)
     )
     drain = Drain()
-    gate = Gate(
-        drain,
-        CallLimit(config.max_calls),
-        refusals,
-        _authentication(config, AuthMetrics(registry)),
+    doors = GrpcDoors(
+        Gate(
+            drain,
+            CallLimit(config.max_calls),
+            refusals,
+            _authentication(config, AuthMetrics(registry)),
+        )
     )
     warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
@@ -118,11 +122,11 @@ async def run_router(
         claimed(config.listen),
     ):
         server = make_server(
-            SERVICES,
-            CallGate(gate, WORK),
-            outer=[CallMetrics(registry, SERVICES)],
+            doors.services,
+            doors.call_gate,
+            outer=[CallMetrics(registry, doors.services)],
             max_message_bytes=_max_message_bytes(config.models),
-            max_bytes=MAX_BYTES,
+            max_bytes=doors.max_bytes,
             connection_age=CONNECTION_AGE,
         )
         async with (
@@ -148,10 +152,12 @@ async def run_router(
                     TranscriptionMetrics(registry),
                     memory=RecordingMemory(config.max_recording_memory),
                 ),
+                inference=InferenceService(fleet, tokenizers, threads, recorder),
                 models=Models(catalog, tokenizers),
                 graphs=Graphs(fleet),
+                totals=recorder.metrics.totals,
             )
-            add_services(server, core)
+            doors.add_to(server, core)
             health.add_to(server)
             async with _readiness(health, fleet, config.listen):
                 await server.start()
@@ -179,7 +185,10 @@ def _authentication(config: RouterConfig, metrics: AuthMetrics) -> Authenticatio
 
 def _max_message_bytes(models: Sequence[ModelLocation]) -> int:
     """Maximum size of a message: gRPC needs twice the size of a large one even to refuse it."""
-    if any(may_transcribe(model.directory) for model in models):
+    directories = [model.directory for model in models]
+    if not all(map(is_checkpoint, directories)):
+        return MAX_TENSOR_REQUEST_BYTES
+    if any(map(may_transcribe, directories)):
         return MAX_MESSAGE_BYTES
     return MAX_TEXT_REQUEST_BYTES
 
@@ -192,12 +201,11 @@ def _load_tokenizers(models: Sequence[ModelLocation]) -> dict[str, Tokenizer | N
     return tokenizers
 
 
-@contextlib.asynccontextmanager
-async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterator[None]:
+@in_background
+async def _readiness(health: Health, fleet: Fleet, address: str) -> None:
     """Reports inside the context whether every model has a worker, and not ready at its end."""
-
-    async def follow() -> None:
-        was_ready = False
+    was_ready = False
+    try:
         async for _ in fleet.changes():
             ready = fleet.catalog.ready
             if ready != was_ready:
@@ -205,10 +213,5 @@ async def _readiness(health: Health, fleet: Fleet, address: str) -> AsyncIterato
                 health.set_ready(ready)
                 event = "ready" if ready else "not ready: a model has no worker"
                 log.info(event, grpc=address)
-
-    task = asyncio.create_task(follow())
-    try:
-        yield
     finally:
-        task.cancel()
         health.set_ready(False)

@@ -16,16 +16,16 @@ from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.graphs import memory_bytes
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.roles.public_ports import warn_of_public_worker
-from shaperouter_service.rpc.handlers import Context
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
+from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
-from shaperouter_service.telemetry.tracing import end_tracing, receive
+from shaperouter_service.telemetry.tracing import end_tracing
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
@@ -81,17 +81,11 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
     drain = Drain()
-
-    @contextlib.contextmanager
-    def within(method: str, context: Context) -> Iterator[None]:
-        receive(method.removeprefix("/"), context.invocation_metadata() or ())
-        with drain.admitted() if method.endswith("/Run") else contextlib.nullcontext():
-            yield
-
     health = Health()
     warn_of_public_worker(config.listen, tls=config.tls)
     with _metrics(config.metrics_listen) as metrics, claimed(config.listen):
-        server = make_server([SERVICE], within)
+        # Routers have checked sizes, and the tokens of texts take more room than the texts.
+        server = make_server([SERVICE], max_message_bytes=-1)
         async with (
             serving_health(health, config.health_listen),
             stopped_at_end(server, drain, grace=config.grace),
@@ -111,7 +105,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
             _log_memory(config.engine.max_memory_bytes)
-            servicer = WorkerServicer(engine, changes, config.name)
+            servicer = WorkerServicer(engine, changes, drain, config.name)
             servicer.add_to(server)
             async with _observed(servicer, metrics, health), _recorded(engine):
                 await server.start()
@@ -121,6 +115,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 changes.close()
                 health.set_ready(False)
                 engine.drain()
+                servicer.drain()
     await asyncio.to_thread(end_tracing)
     # Threads may be inside TensorFlow's compiler, which cannot be interrupted; a normal exit of the
     # interpreter would abort or crash. All results have been sent.
@@ -148,42 +143,34 @@ def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
         yield WorkerMetrics(registry)
 
 
-@contextlib.asynccontextmanager
+@in_background
 async def _observed(
     servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health
-) -> AsyncIterator[None]:
+) -> None:
     """Updates health and metrics from the worker's snapshots inside the context."""
-
-    async def follow() -> None:
-        ready = False
-        async for snapshot in servicer.snapshots():
-            if metrics:
-                metrics.observe(snapshot)
-            if snapshot.warm and not ready:
-                ready = True
-                health.set_ready(True)
-
-    task = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        task.cancel()
+    ready = False
+    async for snapshot in servicer.snapshots():
+        if metrics:
+            metrics.observe(snapshot)
+        if snapshot.warm and not ready:
+            ready = True
+            health.set_ready(True)
 
 
 @contextlib.asynccontextmanager
 async def _recorded(engine: Engine) -> AsyncIterator[None]:
     """Saves the record of traffic at intervals inside the context, and at its end."""
 
-    async def save() -> None:
+    @in_background
+    async def saving() -> None:
         while True:
             await asyncio.sleep(RECORD_INTERVAL)
             await asyncio.to_thread(engine.save_record)
 
-    task = asyncio.create_task(save())
     try:
-        yield
+        async with saving():
+            yield
     finally:
-        task.cancel()
         # A disk that hangs must not prevent the exit.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(engine.save_record), LAST_SAVE_TIMEOUT)

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shaperouter_service.errors import InvalidRequestError, UnknownModelError, Violation
+from shaperouter_service.errors import InvalidRequestError, UnknownModelError
+from shaperouter_service.routing.call_decision import CallShape
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import RequestShape
 from shaperouter_service.routing.forecast import OVERDUE
@@ -19,11 +20,12 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.snapshots import (
     CompileMode,
     GraphReport,
+    GraphState,
     Snapshot,
     WorkerId,
     active_workers,
 )
-from shaperouter_service.routing.views import GraphState, GraphView, LaneView, WorkerView
+from shaperouter_service.routing.views import GraphView, WorkerView
 
 # Maximum seconds until a request reaches its worker and a snapshot without it reaches the router. A
 # longer time would count many requests twice: a request at a worker is in its next snapshot, at
@@ -37,7 +39,7 @@ class Assignment(NamedTuple):
     at: float
     worker: WorkerId
     beams: int
-    shape: RequestShape
+    shape: RequestShape | CallShape
 
 
 class Catalog:
@@ -127,7 +129,7 @@ class Catalog:
             description = f"must be set; models that can {call}: {known}"
         else:
             description = f"no model of this service can {call}; its models: {known}"
-        raise InvalidRequestError(Violation(field="model", description=description))
+        raise InvalidRequestError.of("model", description)
 
     def model(self, name: str) -> ServedModel | None:
         """Describes a model, with the number of workers ready for it; None if it is unknown."""
@@ -162,13 +164,15 @@ class Catalog:
         """One process of a worker, whether or not it gets requests; None once it is lost."""
         return self._views.get(worker)
 
-    def assign(self, worker: WorkerId, beams: int, shape: RequestShape) -> Assignment:
+    def assign(
+        self, worker: WorkerId, shape: RequestShape | CallShape, *, beams: int = 0
+    ) -> Assignment:
         """Counts a request in a worker's load until the worker's snapshots include it.
 
         Args:
             worker: The worker that the request was given to.
-            beams: Beam width of the lane that it will use.
             shape: The shape of the request.
+            beams: Beam width of the lane that a run will use.
 
         Returns:
             The argument for `arrived`.
@@ -205,6 +209,8 @@ class Catalog:
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
     shape = assignment.shape
+    if isinstance(shape, CallShape):
+        return view.joined_call(shape.model, rows=shape.rows, elements=shape.elements)
     return view.joined(
         shape.model,
         assignment.beams,
@@ -221,7 +227,7 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         snapshot: The worker's snapshot.
         now: When it was made, on the monotonic clock in seconds.
     """
-    costs = Costs({model.name: _dimensions(model) for model in snapshot.models})
+    costs = Costs({model.name: Dimensions.of(model) for model in snapshot.models})
     for graph in snapshot.graphs:
         if graph.step_seconds > 0:
             costs.measured(graph.signature, graph.step_seconds)
@@ -250,20 +256,10 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         )
     return WorkerView(
         name=snapshot.worker,
-        ladders={model.name: model.ladders for model in snapshot.models},
-        lanes={
-            (lane.model, lane.beams): LaneView(
-                active=lane.active_slots,
-                slots=lane.total_slots,
-                queued=lane.queued,
-                tokens=lane.backlog_tokens,
-                prompts=lane.backlog_prompts,
-                prompt_tokens=lane.backlog_prompt_tokens,
-                sources=lane.backlog_sources,
-                source_tokens=lane.backlog_source_tokens,
-            )
-            for lane in snapshot.lanes
-        },
+        ladders={model.name: model.ladders for model in snapshot.models if model.ladders},
+        calls={model.name: model.call.ladders for model in snapshot.models if model.call},
+        lanes={(lane.model, lane.beams): lane for lane in snapshot.lanes},
+        call_queues={queue.model: queue for queue in snapshot.call_queues},
         graphs=views,
         costs=costs,
         compile_threads=threads,
@@ -272,16 +268,4 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         compiles=budget.mode is not CompileMode.FROZEN,
         warm=snapshot.warm,
         memory_bytes=budget.memory_bytes,
-    )
-
-
-def _dimensions(model: ServedModel) -> Dimensions:
-    encoder = model.ladders.encoder
-    return Dimensions(
-        weight_bytes=model.weight_bytes,
-        cache_bytes_per_token=model.kv_cache_bytes_per_token,
-        prefill_piece=model.ladders.prefill_piece,
-        encoder_weight_bytes=model.encoder_weight_bytes,
-        max_source_length=model.max_source_length,
-        has_whole_source=encoder is not None and encoder.has_whole_source,
     )

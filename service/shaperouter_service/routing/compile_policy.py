@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import GraphState, WorkerView
+from shaperouter_service.routing.snapshots import GraphState
+from shaperouter_service.routing.views import WorkerView
 
 # Fraction of its compile time that a signature's absence must have cost. By the ski-rental
 # argument, 1 would never be worse than twice the optimum in hindsight. A smaller value is better
@@ -83,7 +84,8 @@ def successor_graphs(worker: WorkerView) -> Sequence[Signature]:
     if not worker.exhausted:
         return []
     first = {
-        signature for model, ladders in worker.ladders.items() for signature in ladders.first(model)
+        *(graph for model, ladders in worker.ladders.items() for graph in ladders.first(model)),
+        *(ladders.first(model) for model, ladders in worker.calls.items()),
     }
     made = {
         signature
@@ -112,9 +114,7 @@ def _workers_to_compile(
     now: float,
 ) -> Iterable[tuple[str, float]]:
     """The workers that should compile a signature, with the savings that justify it."""
-    able = [
-        worker for worker in fleet.values() if worker.compiles and signature.model in worker.ladders
-    ]
+    able = [worker for worker in fleet.values() if worker.compiles and worker.has(signature.model)]
     if any(worker.state(signature).on_the_way for worker in able):
         return
     if not any(worker.state(signature) is GraphState.READY for worker in able):

@@ -4,11 +4,17 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 # Assumed bytes per second that a device reads, before anything is measured. Until then only ratios
 # of estimates matter, and all have the same error.
 NOMINAL_BANDWIDTH = 10e9
+
+# Rows times sizes of a call that take as long to compute as the weights take to be read, and bytes
+# that could be read while a function without weights is called. Only estimates of graphs that have
+# not been measured depend on them.
+CALL_ELEMENTS, CALL_BYTES = 10, 1e6
 
 # Assumed seconds to compile a graph, before one of its model has been compiled: the time for GPT-2
 # small on two cores.
@@ -35,6 +41,20 @@ class Dimensions:
     max_source_length: int = 0
     has_whole_source: bool = False
 
+    @classmethod
+    def of(cls, model: ServedModel) -> "Dimensions":
+        """The sizes of a served model."""
+        ladders = model.ladders
+        encoder = None if ladders is None else ladders.encoder
+        return cls(
+            weight_bytes=model.weight_bytes,
+            cache_bytes_per_token=model.kv_cache_bytes_per_token,
+            prefill_piece=1 if ladders is None else ladders.prefill_piece,
+            encoder_weight_bytes=model.encoder_weight_bytes,
+            max_source_length=model.max_source_length,
+            has_whole_source=encoder is not None and encoder.has_whole_source,
+        )
+
     def work(self, signature: Signature) -> float:
         """The work of one step of a graph, in bytes read; only ratios are meaningful.
 
@@ -54,12 +74,22 @@ class Dimensions:
                 tokens = signature.rows * signature.length
             case GraphKind.PREFILL:
                 tokens = signature.rows * min(signature.length, self.prefill_piece)
+            case GraphKind.CALL:
+                return self._call_work(signature)
             case GraphKind.DECODE:
                 tokens = signature.rows * signature.beams
                 if not self.has_whole_source:
                     source = min(source, signature.length)
         positions = signature.rows * (signature.length + source)
         return weight_bytes * math.sqrt(tokens) + positions * self.cache_bytes_per_token
+
+    def _call_work(self, signature: Signature) -> float:
+        """The work of a call, whose elements are many more than the rows of other products.
+
+        Computing on the weights takes as long as reading them at about CALL_ELEMENTS elements, and
+        a function without weights takes some time, too.
+        """
+        return (self.weight_bytes + CALL_BYTES) * (1 + signature.elements / CALL_ELEMENTS)
 
 
 class Costs:
@@ -120,7 +150,8 @@ class Costs:
             signature: min(
                 seconds
                 for other, seconds in known.items()
-                if other.rows >= signature.rows and other.length >= signature.length
+                if other.rows >= signature.rows
+                and all(a >= b for a, b in zip(other.sizes, signature.sizes, strict=True))
             )
             for signature in known
         }
@@ -152,8 +183,10 @@ class Costs:
 
 def _distance(one: Signature, other: Signature) -> float:
     """Distance of two shapes, in doublings of each dimension."""
-    pairs = ((one.rows, other.rows), (one.length, other.length), (one.beams, other.beams))
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
+    ours = (one.rows, one.beams, *one.sizes, *one.exact)
+    theirs = (other.rows, other.beams, *other.sizes, *other.exact)
+    # A model's axis may have lost its ladder since a graph was measured.
+    return sum(abs(math.log2(a / b)) for a, b in zip(ours, theirs, strict=False))
 
 
 def cheapest(signatures: Collection[Signature], runs: int, costs: Costs) -> Signature | None:

@@ -8,20 +8,12 @@ cover; if there is none, the request waits for the first one.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
+from shaperouter_service.routing.choice import Decision, NoOption, WorkerOption, choose
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.rendezvous import named
-from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import GraphState, LaneView, WorkerView
-
-# Options whose expected end is within this fraction of the soonest count as equal, because
-# estimates are no more precise. Among equal options, requests of one shape go to one worker, so
-# that it compiles for them.
-EQUAL_WITHIN = 0.1
-
-# Maximum options in an explanation.
-MAX_EXPLAINED_OPTIONS = 16
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import GraphState, LaneReport
+from shaperouter_service.routing.views import WorkerView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,32 +38,22 @@ class RequestShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option to serve a request, with expected times in seconds.
+class Option(WorkerOption):
+    """An option to serve a run.
 
     Attributes:
-        worker: Name of the worker.
         encode: The graph that reads the source; None without one.
         prefill: The graph that reads the prompt; None if no part of it is left to read.
         decode: The graph that decodes first, or the one that aligns.
-        tight: The smallest graph that covers the request alone.
-        queue_seconds: Waiting for earlier requests.
-        stall_seconds: Additional waiting for graphs.
         prefill_seconds: Reading source and prompt.
         decode_seconds: Generating all tokens, on a tighter graph once that is ready; or aligning.
-        informed: Whether all times are based on measurements of the worker.
     """
 
-    worker: str
     encode: Signature | None = None
     prefill: Signature | None
     decode: Signature
-    tight: Signature
-    queue_seconds: float
-    stall_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    informed: bool
 
     @property
     def graphs(self) -> list[Signature]:
@@ -80,46 +62,19 @@ class Option:
         return [signature for signature in found if signature is not None]
 
     @property
-    def first_seconds(self) -> float:
-        """Seconds until the first token."""
-        return self.queue_seconds + self.stall_seconds + self.prefill_seconds
+    def device_seconds(self) -> float:
+        """Seconds of reading and decoding."""
+        return self.prefill_seconds + self.decode_seconds
 
     @property
-    def total_seconds(self) -> float:
-        """Seconds until the last token."""
-        return self.first_seconds + self.decode_seconds
-
-    def __str__(self) -> str:
-        """The short form for logs."""
-        graphs = ", ".join(map(str, self.graphs))
-        parts = [f"{self.worker}: {graphs}, {self.total_seconds:.3g} s"]
-        if self.stall_seconds:
-            parts.append(f"{self.stall_seconds:.3g} s of it stalled")
-        if self.queue_seconds:
-            parts.append(f"{self.queue_seconds:.3g} s of it queued")
-        return ", ".join(parts)
+    def queue(self) -> tuple[str, str, int]:
+        """The lane in which it waits for a slot."""
+        return self.worker, self.decode.model, self.decode.beams
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The options for a request, best first."""
-
-    options: tuple[Option, ...]
-
-    @property
-    def taken(self) -> Option:
-        """The best option, which is taken."""
-        return self.options[0]
-
-
-class NoOption:
-    """The answer when no worker can serve a request."""
-
-
-NO_OPTION: Final = NoOption()
-
-
-def decide(shape: RequestShape, workers: Iterable[WorkerView], now: float) -> Decision | NoOption:
+def decide(
+    shape: RequestShape, workers: Iterable[WorkerView], now: float
+) -> Decision[Option] | NoOption:
     """Finds the option that ends soonest. Equal inputs give equal decisions.
 
     Args:
@@ -127,18 +82,7 @@ def decide(shape: RequestShape, workers: Iterable[WorkerView], now: float) -> De
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
     """
-    options = sorted(
-        (option for worker in workers for option in _options(shape, worker, now)),
-        key=lambda option: (option.total_seconds, option.worker, option.decode),
-    )
-    if not options:
-        return NO_OPTION
-    limit = (1 + EQUAL_WITHIN) * options[0].total_seconds
-    as_good = {option.worker for option in options if option.total_seconds <= limit}
-    name = named(options[0].tight, sorted(as_good))
-    taken = next(option for option in options if option.worker == name)
-    others = [option for option in options if option is not taken]
-    return Decision(options=(taken, *others[: MAX_EXPLAINED_OPTIONS - 1]))
+    return choose(option for worker in workers for option in _options(shape, worker, now))
 
 
 def _options(shape: RequestShape, worker: WorkerView, now: float) -> Iterator[Option]:
@@ -160,16 +104,16 @@ def _options(shape: RequestShape, worker: WorkerView, now: float) -> Iterator[Op
 
 
 def _option(
-    shape: RequestShape, worker: WorkerView, beams: int, load: LaneView, now: float
+    shape: RequestShape, worker: WorkerView, beams: int, load: LaneReport, now: float
 ) -> Option:
     costs = worker.costs
-    # Lanes take turns, one chunk each.
-    turns = 1 + sum(1 for _ in worker.busy_lanes((shape.model, beams)))
+    # Lanes take turns, one chunk each, and so do queues of calls.
+    turns = 1 + worker.busy((shape.model, beams))
 
     encode, prefill, read_seconds = _read_graphs(shape, worker)
 
     # Transcripts are aligned one at a time.
-    together = 1 if shape.aligns else min(load.active + 1, load.slots)
+    together = 1 if shape.aligns else min(load.active_slots + 1, load.total_slots)
     tight, joint, first = _answer_signatures(shape, worker.ladders[shape.model], beams, together)
     decode = worker.cheapest(tight, together) or first
     calls = math.ceil(together / decode.rows)
@@ -208,7 +152,7 @@ def _answer_signatures(
     """The answering graphs: tight alone, tight with the running requests, and the first to run."""
     if shape.aligns:
         tight = ladders.align(shape.model, tokens=shape.prompt_tokens)
-        return tight, tight, ladders.first_align(shape.model)
+        return tight, tight, ladders.first_of(shape.model, GraphKind.ALIGN)
     positions = ladders.positions(
         prompt_tokens=shape.prompt_tokens,
         new_tokens=shape.new_tokens,
@@ -226,60 +170,60 @@ def _read_graphs(
     shape: RequestShape, worker: WorkerView
 ) -> tuple[Signature | None, Signature | None, float]:
     """The graphs that read source and prompt, and the time that they take in seconds."""
-    encode = prefill = None
-    encode_seconds = prefill_seconds = 0.0
-    if shape.source_tokens:
-        encode, encode_seconds = _encode(worker, shape.model, 1, shape.source_tokens)
+    read_tokens = worker.ladders[shape.model].read_tokens(shape.prompt_tokens)
     if shape.aligns:
-        return encode, None, encode_seconds
-    if read_tokens := worker.ladders[shape.model].read_tokens(shape.prompt_tokens):
-        prefill, prefill_seconds = _prefill(worker, shape.model, 1, read_tokens)
+        read_tokens = 0
+    encode, encode_seconds = _reading(worker, shape.model, GraphKind.ENCODE, 1, shape.source_tokens)
+    prefill, prefill_seconds = _reading(worker, shape.model, GraphKind.PREFILL, 1, read_tokens)
     return encode, prefill, encode_seconds + prefill_seconds
 
 
-def _unread_seconds(worker: WorkerView, model: str, load: LaneView) -> float:
+def _unread_seconds(worker: WorkerView, model: str, load: LaneReport) -> float:
     """Time to read a lane's unread sources and prompts, as if all had their mean length.
 
     The time of a call and the number of prompts it reads depend on the graph that covers them, not
     on the lane that waits for it.
     """
-    seconds = 0.0
-    if load.sources:
-        mean = math.ceil(load.source_tokens / load.sources)
-        seconds += _encode(worker, model, load.sources, mean)[1]
-    if load.prompts:
-        mean = math.ceil(load.prompt_tokens / load.prompts)
-        seconds += _prefill(worker, model, load.prompts, mean)[1]
-    return seconds
+    sources = load.backlog_sources, load.backlog_source_tokens
+    prompts = load.backlog_prompts, load.backlog_prompt_tokens
+    _, source_seconds = _reading(worker, model, GraphKind.ENCODE, *sources)
+    _, prompt_seconds = _reading(worker, model, GraphKind.PREFILL, *prompts)
+    return source_seconds + prompt_seconds
 
 
-def _encode(worker: WorkerView, model: str, sources: int, tokens: int) -> tuple[Signature, float]:
-    """The graph to read some sources of a length, and the total time of its calls in seconds."""
-    ladders = worker.ladders[model]
-    tight = ladders.encode(model, rows=1, source_tokens=tokens)
-    graph = worker.cheapest(tight, sources) or ladders.first_encode(model)
-    return graph, math.ceil(sources / graph.rows) * worker.costs.step_seconds(graph)
+def _reading(
+    worker: WorkerView, model: str, kind: GraphKind, requests: int, tokens: int
+) -> tuple[Signature | None, float]:
+    """The graph to read sources or prompts, and the time of all its calls in seconds.
+
+    Args:
+        worker: The worker.
+        model: Name of the model.
+        kind: Encode for sources, prefill for prompts.
+        requests: Number of sources or prompts.
+        tokens: Tokens of all of them; 0 if there is nothing to read.
+    """
+    if not tokens:
+        return None, 0.0
+    ladders, length = worker.ladders[model], math.ceil(tokens / requests)
+    tight = ladders.cover(model, kind, rows=1, length=length)
+    graph = worker.cheapest(tight, requests) or ladders.first_of(model, kind)
+    # One call reads a whole source.
+    piece = graph.length if kind is GraphKind.ENCODE else min(ladders.prefill_piece, graph.length)
+    calls = math.ceil(requests / graph.rows) * math.ceil(length / piece)
+    return graph, calls * worker.costs.step_seconds(graph)
 
 
-def _prefill(worker: WorkerView, model: str, prompts: int, tokens: int) -> tuple[Signature, float]:
-    """The graph to read some prompts of a length, and the total time of its calls in seconds."""
-    ladders = worker.ladders[model]
-    tight = ladders.prefill(model, rows=1, prompt_tokens=tokens)
-    graph = worker.cheapest(tight, prompts) or ladders.first_prefill(model)
-    pieces = math.ceil(tokens / min(ladders.prefill_piece, graph.length))
-    return graph, math.ceil(prompts / graph.rows) * pieces * worker.costs.step_seconds(graph)
-
-
-def _slot_seconds(load: LaneView, step_seconds: float) -> float:
+def _slot_seconds(load: LaneReport, step_seconds: float) -> float:
     """Time until a slot is free: earlier requests generate their tokens, `slots` at a time.
 
     Args:
         load: Load of the lane.
         step_seconds: Time of one token of all active requests.
     """
-    requests = load.active + load.queued
-    ahead = load.queued + 1 - (load.slots - load.active)
+    requests = load.active_slots + load.queued
+    ahead = load.queued + 1 - (load.total_slots - load.active_slots)
     if ahead <= 0 or requests == 0:
         return 0.0
-    each = load.tokens / requests * step_seconds
-    return ahead * each / load.slots
+    each = load.backlog_tokens / requests * step_seconds
+    return ahead * each / load.total_slots

@@ -28,7 +28,7 @@ class Forecast:
         self._estimated = 0.0
         self._taken = 0.0
 
-    def made(self, *, estimate: float, seconds: float) -> None:
+    def record(self, *, estimate: float, seconds: float) -> None:
         """Records the time that a graph took."""
         self._estimated += estimate
         self._taken += seconds

@@ -37,7 +37,7 @@ class LaneLadders:
 
     Attributes:
         beams: Beam width; 1 means no beam search.
-        decode_rows: How many requests are decoded together; the last rung is the number of slots.
+        decode_rows: Numbers of requests decoded together; the last rung is the number of slots.
         decode_lengths: Lengths of the attended cache: a token of the prompt takes one position, a
             step takes `beams`.
     """
@@ -53,7 +53,7 @@ class EncoderLadders:
 
     Attributes:
         lengths: Padded source lengths, in positions.
-        rows: How many sources are read together, up to `batch_tokens`.
+        rows: Numbers of sources that are read together, up to `batch_tokens`.
         batch_tokens: Maximum padded positions of an encode of several sources.
         has_whole_source: Whether every decode graph has room for a source of the last length. If
             False, a decode graph's length must be enough for the source, too.
@@ -74,7 +74,7 @@ class Ladders:
 
     Attributes:
         prefill_lengths: Padded prompt lengths, in tokens.
-        prefill_rows: How many prompts are read together, up to `prefill_batch_tokens`.
+        prefill_rows: Numbers of prompts that are read together, up to `prefill_batch_tokens`.
         prefill_batch_tokens: Maximum padded tokens of a prefill of several prompts.
         prefill_piece: Maximum tokens of a prompt that one call reads.
         lanes: One entry for each beam width, in ascending order.
@@ -169,15 +169,42 @@ class Ladders:
         """A width that is enough for most beam searches: that of the second widest lane."""
         return self.lanes[-2].beams
 
-    def sources_together(self, length: int) -> Ladder:
-        """How many sources of a rung `length` may be read together; one without an encoder."""
-        if self.encoder is None:
-            return Ladder((1,))
-        return _together(self.encoder.rows, length, self.encoder.batch_tokens)
+    def lengths(self, kind: GraphKind, beams: int = 1) -> Ladder:
+        """The lengths of graphs of a kind, in a lane for requests of `beams` beams.
 
-    def prompts_together(self, length: int) -> Ladder:
-        """How many prompts of a rung `length` may be read together."""
-        return _together(self.prefill_rows, length, self.prefill_batch_tokens)
+        Raises:
+            ValueError: The model has no such graphs.
+        """
+        encoder = self.encoder
+        match kind:
+            case GraphKind.ENCODE if encoder is not None:
+                return encoder.lengths
+            case GraphKind.PREFILL:
+                return self.prefill_lengths
+            case GraphKind.DECODE:
+                return self.lane(beams).decode_lengths
+            case GraphKind.ALIGN if encoder is not None and encoder.align_lengths is not None:
+                return encoder.align_lengths
+        raise ValueError(f"the model has no graphs of kind {kind}")
+
+    def rows(self, kind: GraphKind, length: int, beams: int = 1) -> Ladder:
+        """How many requests graphs of a kind and of a rung `length` compute together."""
+        if kind is GraphKind.ENCODE and self.encoder is not None:
+            return _together(self.encoder.rows, length, self.encoder.batch_tokens)
+        if kind is GraphKind.PREFILL:
+            return _together(self.prefill_rows, length, self.prefill_batch_tokens)
+        if kind is GraphKind.DECODE:
+            return self.lane(beams).decode_rows
+        # Transcripts are aligned one at a time, because one transcript already fills a call.
+        return Ladder((1,))
+
+    @property
+    def kinds(self) -> list[tuple[GraphKind, int]]:
+        """The kinds of graphs of the model, each with the beam width of a lane."""
+        encode = [(GraphKind.ENCODE, 1)] if self.encoder else []
+        decodes = [(GraphKind.DECODE, lane.beams) for lane in self.lanes]
+        align = [(GraphKind.ALIGN, 1)] if self.aligns else []
+        return [*encode, (GraphKind.PREFILL, 1), *decodes, *align]
 
     def positions(
         self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int
@@ -197,94 +224,60 @@ class Ladders:
         """Tokens of a prompt that prefill reads. With an encoder, the first step reads the last."""
         return prompt_tokens if self.encoder is None else prompt_tokens - 1
 
-    def encode(self, model: str, *, rows: int, source_tokens: int) -> Signature:
-        """The tight cover to encode `rows` sources of up to `source_tokens` positions.
+    def cover(
+        self, model: str, kind: GraphKind, *, rows: int, length: int, beams: int = 1
+    ) -> Signature:
+        """The tight cover of a shape.
 
         Raises:
-            ValueError: The model has no encoder.
+            ValueError: The model has no such graphs, or the ladders end below it.
         """
-        if self.encoder is None:
-            raise ValueError(f"{model} has no encoder")
-        length = self.encoder.lengths.cover(source_tokens)
-        return Signature(
-            model=model,
-            kind=GraphKind.ENCODE,
-            beams=1,
-            rows=self.sources_together(length).cover(rows),
-            length=length,
-        )
+        beams = self.lane(beams).beams if kind is GraphKind.DECODE else 1
+        length = self.lengths(kind, beams).cover(length)
+        rows = self.rows(kind, length, beams).cover(rows)
+        return Signature(model=model, kind=kind, beams=beams, rows=rows, length=length)
+
+    def encode(self, model: str, *, rows: int, source_tokens: int) -> Signature:
+        """The tight cover to encode `rows` sources of up to `source_tokens` positions."""
+        return self.cover(model, GraphKind.ENCODE, rows=rows, length=source_tokens)
 
     def prefill(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
         """The tight cover to prefill `rows` prompts of up to `prompt_tokens` tokens."""
-        length = self.prefill_lengths.cover(prompt_tokens)
-        return Signature(
-            model=model,
-            kind=GraphKind.PREFILL,
-            beams=1,
-            rows=self.prompts_together(length).cover(rows),
-            length=length,
-        )
+        return self.cover(model, GraphKind.PREFILL, rows=rows, length=prompt_tokens)
 
     def decode(self, model: str, *, rows: int, length: int, beams: int) -> Signature:
         """The tight cover to decode `rows` requests that reach `length` positions."""
-        lane = self.lane(beams)
-        return Signature(
-            model=model,
-            kind=GraphKind.DECODE,
-            beams=lane.beams,
-            rows=lane.decode_rows.cover(rows),
-            length=lane.decode_lengths.cover(length),
-        )
+        return self.cover(model, GraphKind.DECODE, rows=rows, length=length, beams=beams)
 
     def align(self, model: str, *, tokens: int) -> Signature:
-        """The tight cover to align a transcript of `tokens` tokens, including the prompt.
+        """The tight cover to align a transcript of `tokens` tokens, including the prompt."""
+        return self.cover(model, GraphKind.ALIGN, rows=1, length=tokens)
 
-        Transcripts are aligned one at a time, because one transcript already fills a call.
-
-        Raises:
-            ValueError: The model makes no transcripts.
-        """
-        if self.encoder is None or self.encoder.align_lengths is None:
-            raise ValueError(f"{model} makes no transcripts")
-        length = self.encoder.align_lengths.cover(tokens)
-        return Signature(model=model, kind=GraphKind.ALIGN, beams=1, rows=1, length=length)
-
-    def first_align(self, model: str) -> Signature:
-        """The align graph that is made first; it covers every transcript.
+    def first_of(self, model: str, kind: GraphKind, beams: int = 1) -> Signature:
+        """The graph of a kind that is made first: it covers each request, one at a time.
 
         Raises:
-            ValueError: The model makes no transcripts.
+            ValueError: The model has no such graphs.
         """
-        return self.align(model, tokens=self.prefill_lengths.maximum)
-
-    def first_encode(self, model: str) -> Signature:
-        """The encode graph that a worker makes first; it has one row and covers every source.
-
-        Raises:
-            ValueError: The model has no encoder.
-        """
-        longest = self.encoder.lengths.maximum if self.encoder else 0
-        return self.encode(model, rows=1, source_tokens=longest)
+        longest = self.lengths(kind, beams).maximum
+        return self.cover(model, kind, rows=1, length=longest, beams=beams)
 
     def first_prefill(self, model: str) -> Signature:
-        """The prefill graph that a worker makes first; it has one row and covers every prompt."""
-        return self.prefill(model, rows=1, prompt_tokens=self.prefill_lengths.maximum)
+        """The prefill graph that a worker makes first."""
+        return self.first_of(model, GraphKind.PREFILL)
 
     def first_decode(self, model: str, beams: int) -> Signature:
-        """The decode graph that a lane makes first; it has one row and serves requests in turn."""
-        longest = self.lane(beams).decode_lengths.maximum
-        return self.decode(model, rows=1, length=longest, beams=beams)
+        """The decode graph that a lane makes first."""
+        return self.first_of(model, GraphKind.DECODE, beams)
 
     def first(self, model: str) -> list[Signature]:
         """The graphs that together cover every possible request: one of each kind and each lane."""
-        decodes = (self.first_decode(model, lane.beams) for lane in self.lanes)
-        aligns = [self.first_align(model)] if self.aligns else []
-        return [*self.first_to_read(model), *decodes, *aligns]
+        return [self.first_of(model, kind, beams) for kind, beams in self.kinds]
 
     def first_to_read(self, model: str) -> list[Signature]:
         """The first graphs that read sources and prompts."""
-        encodes = [self.first_encode(model)] if self.encoder else []
-        return [*encodes, self.first_prefill(model)]
+        reading = (GraphKind.ENCODE, GraphKind.PREFILL)
+        return [signature for signature in self.first(model) if signature.kind in reading]
 
     def tight(self, signature: Signature) -> Signature:
         """The tight cover of a signature, which may come from other ladders.
@@ -292,38 +285,17 @@ class Ladders:
         Raises:
             ValueError: These ladders end below it in one dimension.
         """
-        model, rows, length = signature.model, signature.rows, signature.length
-        if signature.kind is GraphKind.ENCODE:
-            return self.encode(model, rows=rows, source_tokens=length)
-        if signature.kind is GraphKind.PREFILL:
-            return self.prefill(model, rows=rows, prompt_tokens=length)
-        if signature.kind is GraphKind.ALIGN:
-            return self.align(model, tokens=length)
-        return self.decode(model, rows=rows, length=length, beams=signature.beams)
+        rows, length, beams = signature.rows, signature.length, signature.beams
+        return self.cover(signature.model, signature.kind, rows=rows, length=length, beams=beams)
 
     def signatures(self, model: str) -> list[Signature]:
         """Every possible signature of a model."""
-        encode = [
-            Signature(model=model, kind=GraphKind.ENCODE, beams=1, rows=rows, length=length)
-            for length in (self.encoder.lengths.rungs if self.encoder else ())
-            for rows in self.sources_together(length).rungs
+        return [
+            Signature(model=model, kind=kind, beams=beams, rows=rows, length=length)
+            for kind, beams in self.kinds
+            for length in self.lengths(kind, beams).rungs
+            for rows in self.rows(kind, length, beams).rungs
         ]
-        prefill = [
-            Signature(model=model, kind=GraphKind.PREFILL, beams=1, rows=rows, length=length)
-            for length in self.prefill_lengths.rungs
-            for rows in self.prompts_together(length).rungs
-        ]
-        decode = [
-            Signature(
-                model=model, kind=GraphKind.DECODE, beams=lane.beams, rows=rows, length=length
-            )
-            for lane in self.lanes
-            for rows in lane.decode_rows.rungs
-            for length in lane.decode_lengths.rungs
-        ]
-        aligned = self.encoder and self.encoder.align_lengths
-        align = [self.align(model, tokens=length) for length in (aligned.rungs if aligned else ())]
-        return encode + prefill + decode + align
 
 
 def _together(ladder: Ladder, length: int, batch_tokens: int) -> Ladder:

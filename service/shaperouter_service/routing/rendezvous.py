@@ -14,7 +14,8 @@ def named(signature: Signature, workers: Iterable[str]) -> str:
     """Name of the worker that a signature belongs to.
 
     Rows are ignored, because only the worker knows how many requests run together: all signatures
-    of a model, length and beam width belong to the worker that gets requests of that length.
+    of a model, length (of a call, all its sizes) and beam width belong to the worker that gets
+    requests of that length.
 
     The result is the same in every process and every version of Python: the worker with the highest
     BLAKE2b digest of its name and the shape's text. If digests are equal, the last worker by name
@@ -27,7 +28,7 @@ def named(signature: Signature, workers: Iterable[str]) -> str:
     Raises:
         ValueError: There are no candidates.
     """
-    shape = f"{signature.model} {signature.length} beams {signature.beams}"
+    shape = f"{signature.model} {signature.length_text} beams {signature.beams}"
     return max(workers, key=lambda worker: (_score(worker, shape), worker))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shaperouter_service.routing.call_ladders import ServedCall
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
 
@@ -15,11 +16,14 @@ class ModelKind(StrEnum):
     DECODER = "decoder"  # continues a prompt
     ENCODER_DECODER = "encoder-decoder"  # answers a source
     TRANSCRIBER = "transcriber"  # transcribes recordings
+    EMBEDDER = "embedder"  # answers a text with an embedding
+    CLASSIFIER = "classifier"  # answers a text, or a pair, with scores
+    FUNCTION = "function"  # computes tensors from tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A model's description.
+    """A model's description. It has either `ladders` or `call`.
 
     Attributes:
         name: Name that requests use.
@@ -27,12 +31,13 @@ class ServedModel:
         kind: What it does with its input.
         vocab_size: Number of token ids.
         max_length: Maximum tokens of prompt and generated text together; the decoder's, if there
-            is an encoder.
+            is an encoder. Of a text encoder, maximum tokens of a text; 0 for a function.
         max_source_length: Maximum tokens of a source; 0 without an encoder.
         decoder_start_token_id: First token of every decoder's prompt; None without an encoder.
         default_options: The defaults of all options that have one, by name.
         transcripts: How it makes transcripts; None for a model that makes none.
-        ladders: The shapes that its graphs can have.
+        ladders: The shapes that its graphs can have, if it generates tokens.
+        call: How it is called, if it answers once.
         dtype: Data type of caches and of most computations.
         weight_dtype: Data type of the weight matrices.
         kernels: Instruction set of the native kernels; empty if XLA computes products.
@@ -56,7 +61,8 @@ class ServedModel:
     decoder_start_token_id: int | None = None
     default_options: Mapping[str, Any] = field(default_factory=dict)
     transcripts: TranscriptSettings | None = None
-    ladders: Ladders
+    ladders: Ladders | None = None
+    call: ServedCall | None = None
     dtype: str = ""
     weight_dtype: str = ""
     kernels: str = ""
@@ -69,3 +75,18 @@ class ServedModel:
     ready_workers: int = 0
     tokenizer: str = ""
     characters_per_token: int = 0
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether it answers a source instead of continuing a prompt."""
+        return self.kind is ModelKind.ENCODER_DECODER
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether it reads and writes text."""
+        return bool(self.tokenizer)
+
+    @property
+    def max_beams(self) -> int:
+        """Its largest beam width; 1 means no beam search."""
+        return 1 if self.ladders is None else self.ladders.lanes[-1].beams

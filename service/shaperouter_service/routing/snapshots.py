@@ -1,13 +1,12 @@
 """What workers report: the state of their models, graphs, lanes and budgets at one moment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import GraphState
 
 
 class CompileMode(StrEnum):
@@ -16,6 +15,29 @@ class CompileMode(StrEnum):
     LAZY = "lazy"
     WARM = "warm"
     FROZEN = "frozen"
+
+
+class GraphState(StrEnum):
+    """The state of a graph.
+
+    ::
+
+        COLD ⇄ QUEUED → TRACING → COMPILING → READY
+                  ↑        └─────────┴──→ FAILED
+                  └─────── after a pause ────┘
+    """
+
+    COLD = "cold"
+    QUEUED = "queued"
+    TRACING = "tracing"
+    COMPILING = "compiling"
+    READY = "ready"
+    FAILED = "failed"
+
+    @property
+    def on_the_way(self) -> bool:
+        """Whether it will become ready without another request."""
+        return self in (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +73,7 @@ class GraphReport:
         compile_seconds: Time of each successful compilation.
         load_seconds: Time of the loads.
         make_seconds: Time from cold to ready without a cache; 0 until known.
-        stall_seconds: How long requests waited for it.
+        stall_seconds: Seconds that requests waited for it.
         device_seconds: Device time of each call that served requests.
         error: Why it failed or, if it is cold, why it was refused when its turn came.
         step_seconds: Device time of one step or piece, a moving average; 0 until measured.
@@ -129,13 +151,59 @@ class LaneReport:
     decode_padding_tokens: int = 0
     align_padding_tokens: int = 0
 
+    def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneReport":
+        """The lane with one more request."""
+        free = self.active_slots < self.total_slots
+        return replace(
+            self,
+            active_slots=self.active_slots + free,
+            queued=self.queued + (not free),
+            backlog_tokens=self.backlog_tokens + tokens,
+            backlog_prompts=self.backlog_prompts + (prompt_tokens > 0),
+            backlog_prompt_tokens=self.backlog_prompt_tokens + prompt_tokens,
+            backlog_sources=self.backlog_sources + (source_tokens > 0),
+            backlog_source_tokens=self.backlog_source_tokens + source_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallQueueReport:
+    """The load of a model that answers once, and the padding that its graphs have computed.
+
+    Attributes:
+        model: Name of the model.
+        calls: Number of calls that wait or are being computed.
+        rows: Rows of these calls.
+        elements: Rows times the product of the sizes of the other axes, summed over these calls.
+        padding_elements: Elements of padding that its graphs have computed, counted likewise.
+        padding_checks: Number of calls that were repeated exactly, to check the padding.
+        padding_differences: How many of these had other answers than those that were sent.
+    """
+
+    model: str
+    calls: int = 0
+    rows: int = 0
+    elements: int = 0
+    padding_elements: int = 0
+    padding_checks: int = 0
+    padding_differences: int = 0
+
+    def joined(self, *, rows: int, elements: int) -> "CallQueueReport":
+        """The queue with one more call."""
+        return replace(
+            self,
+            calls=self.calls + 1,
+            rows=self.rows + rows,
+            elements=self.elements + elements,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReport:
     """What a worker may compile.
 
     Attributes:
-        mode: When it compiles.
+        mode: Its compile mode.
         room: Number of graphs that it may still make, not counting the first graphs.
         max_graphs: Maximum number of graphs that are ready or on the way.
         memory_bytes: Memory that the process uses.
@@ -193,10 +261,11 @@ class Snapshot:
         models: The models that it has loaded.
         graphs: Every graph that was ever requested.
         lanes: Its lanes.
+        call_queues: Its queues of calls, one for each model that answers once.
         compile_queue_depth: Number of signatures that wait for a compile thread.
         warm: Whether it has made all graphs that must exist before readiness.
         budget: What it may compile.
-        start: How long each phase of its start took.
+        start: Duration of each phase of its start.
     """
 
     worker: str
@@ -205,6 +274,7 @@ class Snapshot:
     models: Sequence[ServedModel] = ()
     graphs: Sequence[GraphReport] = ()
     lanes: Sequence[LaneReport] = ()
+    call_queues: Sequence[CallQueueReport] = ()
     compile_queue_depth: int = 0
     warm: bool = False
     budget: BudgetReport = BudgetReport()

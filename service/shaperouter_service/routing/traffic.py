@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
 from shaperouter_service.routing.decay import share_left
 from shaperouter_service.routing.ladders import Ladders
@@ -35,7 +36,7 @@ class SignatureTraffic:
             turn.
         compiles: Number of times it was compiled; loads from a cache do not count.
         compile_seconds: Time of those compilations, including tracing.
-        last_used: When it last served, in Unix time; 0 if never.
+        last_used: Unix time of its last call; 0 if there was none.
     """
 
     asked: float = 0.0
@@ -79,13 +80,24 @@ class Traffic:
     """
 
     model: str
-    ladders: Ladders
+    ladders: Ladders | CallLadders
     as_of: float
     seconds: float = 0.0
     prompts: dict[int, float] = field(default_factory=dict)
     runs: dict[tuple[int, int], float] = field(default_factory=dict)
     signatures: dict[Signature, SignatureTraffic] = field(default_factory=dict)
     sources: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def of_generation(self) -> Ladders:
+        """The ladders of a model that generates tokens.
+
+        Raises:
+            TypeError: The model is called once.
+        """
+        if isinstance(self.ladders, CallLadders):
+            raise TypeError(f"{self.model} is called once")
+        return self.ladders
 
     @property
     def is_empty(self) -> bool:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, is_dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from shaperouter_service.routing.ladder import Ladder
-from shaperouter_service.routing.ladders import EncoderLadders, Ladders, LaneLadders
-from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 # Version of the format below. Other versions are refused, because a change of meaning has no other
@@ -34,13 +35,7 @@ def to_json(traffic: Traffic) -> str:
             for (beams, length), count in sorted(traffic.runs.items())
         ],
         "signatures": [
-            {
-                "kind": signature.kind,
-                "beams": signature.beams,
-                "rows": signature.rows,
-                "length": signature.length,
-                "counts": asdict(counts),
-            }
+            {**asdict(signature), "counts": asdict(counts)}
             for signature, counts in sorted(traffic.signatures.items(), key=lambda item: item[0])
         ],
     }
@@ -75,7 +70,7 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
     model = record["model"]
     return Traffic(
         model=model,
-        ladders=_ladders(record["ladders"]),
+        ladders=_value(Ladders if "lanes" in record["ladders"] else CallLadders, record["ladders"]),
         as_of=record["as_of"],
         seconds=record["seconds"],
         prompts=dict(record["prompts"]),
@@ -83,44 +78,23 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
         sources=dict(record.get("sources", ())),
         runs={(run["beams"], run["final_length"]): run["count"] for run in record["runs"]},
         signatures={
-            Signature(
-                model=model,
-                kind=GraphKind(one["kind"]),
-                beams=one["beams"],
-                rows=one["rows"],
-                length=one["length"],
-            ): SignatureTraffic(**one["counts"])
+            _value(Signature, {**one, "model": model}): _value(SignatureTraffic, one["counts"])
             for one in record["signatures"]
         },
     )
 
 
-def _ladders(record: Mapping[str, Any]) -> Ladders:
-    encoder = record.get("encoder")
-    return Ladders(
-        prefill_lengths=_ladder(record["prefill_lengths"]),
-        prefill_rows=_ladder(record["prefill_rows"]),
-        prefill_batch_tokens=record["prefill_batch_tokens"],
-        prefill_piece=record["prefill_piece"],
-        lanes=tuple(
-            LaneLadders(
-                beams=lane["beams"],
-                decode_rows=_ladder(lane["decode_rows"]),
-                decode_lengths=_ladder(lane["decode_lengths"]),
-            )
-            for lane in record["lanes"]
-        ),
-        encoder=encoder
-        and EncoderLadders(
-            lengths=_ladder(encoder["lengths"]),
-            rows=_ladder(encoder["rows"]),
-            batch_tokens=encoder["batch_tokens"],
-            has_whole_source=encoder["has_whole_source"],
-            # Absent in records from before there were transcripts.
-            align_lengths=_ladder(aligned) if (aligned := encoder.get("align_lengths")) else None,
-        ),
-    )
+def _value(kind: Any, record: Any) -> Any:
+    """The value of a type that `asdict` wrote. Fields that the type lacks are ignored.
 
-
-def _ladder(record: Mapping[str, Any]) -> Ladder:
-    return Ladder(tuple(record["rungs"]))
+    Fields that a record lacks have their defaults: it is older than they are.
+    """
+    kinds = get_args(kind)
+    if NoneType in kinds:
+        return None if record is None else _value(kinds[0], record)
+    if get_origin(kind) is tuple:
+        return tuple(_value(kinds[0], each) for each in record)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind).items()
+        return kind(**{name: _value(hint, record[name]) for name, hint in hints if name in record})
+    return kind(record)

@@ -1,36 +1,14 @@
 """A worker as routing sees it: its graphs, lanes and costs at one moment."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Costs, cheapest
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-
-
-class GraphState(StrEnum):
-    """The state of a graph.
-
-    ::
-
-        COLD ⇄ QUEUED → TRACING → COMPILING → READY
-                  ↑        └─────────┴──→ FAILED
-                  └─────── after a pause ────┘
-    """
-
-    COLD = "cold"
-    QUEUED = "queued"
-    TRACING = "tracing"
-    COMPILING = "compiling"
-    READY = "ready"
-    FAILED = "failed"
-
-    @property
-    def on_the_way(self) -> bool:
-        """Whether it will become ready without another request."""
-        return self in (GraphState.QUEUED, GraphState.TRACING, GraphState.COMPILING)
+from shaperouter_service.routing.snapshots import CallQueueReport, GraphState, LaneReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,45 +39,6 @@ class GraphView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneView:
-    """The load of a lane.
-
-    Attributes:
-        active: Number of slots in use.
-        slots: Number of slots.
-        queued: Number of requests that wait for a slot.
-        tokens: Maximum tokens that its requests, including waiting ones, still generate.
-        prompts: Number of prompts still to be read, including those of waiting requests.
-        prompt_tokens: Tokens of these prompts.
-        sources: Number of sources still to be read, likewise.
-        source_tokens: Positions of these sources.
-    """
-
-    active: int
-    slots: int
-    queued: int
-    tokens: int
-    prompts: int
-    prompt_tokens: int
-    sources: int = 0
-    source_tokens: int = 0
-
-    def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneView":
-        """The lane with one more request."""
-        free = self.active < self.slots
-        return LaneView(
-            active=self.active + free,
-            slots=self.slots,
-            queued=self.queued + (not free),
-            tokens=self.tokens + tokens,
-            prompts=self.prompts + (prompt_tokens > 0),
-            prompt_tokens=self.prompt_tokens + prompt_tokens,
-            sources=self.sources + (source_tokens > 0),
-            source_tokens=self.source_tokens + source_tokens,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkerView:
     """A worker's state for routing.
 
@@ -108,8 +47,10 @@ class WorkerView:
 
     Attributes:
         name: Name of the worker.
-        ladders: Ladders of each model that it has.
+        ladders: Ladders of each model that it has and that generates tokens.
+        calls: Ladders of each model that it has and that answers once.
         lanes: Lanes by model and beam width.
+        call_queues: Queues of calls by model.
         graphs: Graphs that were requested, or that would have saved something.
         costs: Costs of graphs.
         compile_threads: Number of compilations that may run at a time.
@@ -122,7 +63,9 @@ class WorkerView:
 
     name: str
     ladders: Mapping[str, Ladders]
-    lanes: Mapping[tuple[str, int], LaneView]
+    lanes: Mapping[tuple[str, int], LaneReport]
+    calls: Mapping[str, CallLadders] = field(default_factory=dict)
+    call_queues: Mapping[str, CallQueueReport] = field(default_factory=dict)
     graphs: Mapping[Signature, GraphView]
     costs: Costs
     compile_threads: int = 1
@@ -141,7 +84,7 @@ class WorkerView:
     def joined(
         self, model: str, beams: int, *, tokens: int, prompt_tokens: int, source_tokens: int
     ) -> "WorkerView":
-        """The worker with one more request in a lane; see `LaneView.joined`."""
+        """The worker with one more request in a lane; see `LaneReport.joined`."""
         lane = self.lanes[model, beams].joined(
             tokens=tokens, prompt_tokens=prompt_tokens, source_tokens=source_tokens
         )
@@ -149,6 +92,21 @@ class WorkerView:
         joined = copy.copy(self)
         object.__setattr__(joined, "lanes", {**self.lanes, (model, beams): lane})
         return joined
+
+    def joined_call(self, model: str, *, rows: int, elements: int) -> "WorkerView":
+        """The worker with one more call of a model; see `CallQueueReport.joined`."""
+        queue = self.call_queue(model).joined(rows=rows, elements=elements)
+        joined = copy.copy(self)
+        object.__setattr__(joined, "call_queues", {**self.call_queues, model: queue})
+        return joined
+
+    def call_queue(self, model: str) -> CallQueueReport:
+        """The load of a model that answers once."""
+        return self.call_queues.get(model) or CallQueueReport(model=model)
+
+    def has(self, model: str) -> bool:
+        """Whether it has a model."""
+        return model in self.ladders or model in self.calls
 
     def ready(self, model: str, kind: GraphKind, beams: int) -> Sequence[Signature]:
         """The ready graphs of a kind and beam width."""
@@ -192,6 +150,12 @@ class WorkerView:
         start = now if graph is None else max(now, graph.retry_at)
         return start + rounds * self.costs.compile_seconds(signature)
 
-    def busy_lanes(self, besides: tuple[str, int]) -> Iterator[LaneView]:
-        """The other lanes that use the device now."""
-        return (lane for key, lane in self.lanes.items() if key != besides and lane.active)
+    def busy(self, besides: tuple[str, int]) -> int:
+        """Number of other lanes and queues of calls that use the device now.
+
+        Args:
+            besides: A lane, or a model that answers once and 0.
+        """
+        lanes = sum(1 for key, lane in self.lanes.items() if key != besides and lane.active_slots)
+        queues = self.call_queues.items()
+        return lanes + sum(1 for model, queue in queues if (model, 0) != besides and queue.calls)

@@ -16,6 +16,8 @@ class RequestedGraph:
         beams: Beam width.
         rows: Rows.
         length: Length.
+        further: Sizes of the other axes of a call.
+        exact: Sizes of a call along axes that cannot be padded.
     """
 
     model: str
@@ -23,6 +25,8 @@ class RequestedGraph:
     beams: int
     rows: int
     length: int
+    further: tuple[int, ...] = ()
+    exact: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,14 @@
 import contextlib
 from collections.abc import Iterable, Mapping
 
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 
 def warm_up_order(
-    records: Iterable[Traffic], ladders: Mapping[str, Ladders], *, limit: int
+    records: Iterable[Traffic], ladders: Mapping[str, Ladders | CallLadders], *, limit: int
 ) -> list[Signature]:
     """Signatures in descending order of expected benefit per second of compiling.
 
@@ -42,12 +43,15 @@ def warm_up_order(
     return [signature for _, _, signature in sorted(ranked)[:limit]]
 
 
-def _in_place(traffic: Traffic, ladders: Ladders) -> dict[Signature, SignatureTraffic]:
+def _in_place(
+    traffic: Traffic, ladders: Ladders | CallLadders
+) -> dict[Signature, SignatureTraffic]:
     """Counts of each signature of the ladders, including those of signatures that it replaces."""
+    tight = ladders.replacing if isinstance(ladders, CallLadders) else ladders.tight
     counts: dict[Signature, SignatureTraffic] = {}
     for signature, own in traffic.signatures.items():
         # Signatures outside the current ladders are dropped, such as those with more rows than
         # there are slots now.
         with contextlib.suppress(ValueError):
-            counts.setdefault(ladders.tight(signature), SignatureTraffic()).add(own, share=1.0)
+            counts.setdefault(tight(signature), SignatureTraffic()).add(own, share=1.0)
     return counts

@@ -2,8 +2,9 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeAlias
 
 import grpc
@@ -20,6 +21,35 @@ log = structlog.get_logger(__name__)
 
 # Returns the context manager to handle a call in, by its method's path `/package.Service/Method`.
 Within: TypeAlias = Callable[[str, Context], AbstractContextManager[None]]
+
+
+class WrapOnce(aio.ServerInterceptor):
+    """Applies interceptors to each method once, at its first call, instead of at every call.
+
+    They may depend on nothing of a call but its method.
+    """
+
+    def __init__(self, interceptors: Sequence[aio.ServerInterceptor]) -> None:
+        """Takes the interceptors, outermost first."""
+        self._interceptors = interceptors
+        self._handlers: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Returns a method's wrapped handler."""
+        method = handler_call_details.method
+        handler = self._handlers.get(method)
+        if handler is None:
+            for interceptor in reversed(self._interceptors):
+                continuation = partial(interceptor.intercept_service, continuation)
+            handler = await continuation(handler_call_details)
+            # Callers can name any number of methods that do not exist.
+            if handler is not None:
+                self._handlers[method] = handler
+        return handler
 
 
 class ErrorInterceptor(aio.ServerInterceptor):

@@ -7,25 +7,24 @@ field. It is a list because a field may be sent twice, and otherwise only the la
 checked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from shaperouter_service.errors import MAX_VIOLATIONS_SHOWN, InvalidRequestError, Violation
+from shaperouter_service.rpc.definitions import files_of
 
 
 def too_large(data: bytes, message_type: type[Message], max_bytes: float) -> InvalidRequestError:
     """The error for a message that is too large to be parsed."""
-    return InvalidRequestError(
-        Violation(
-            field=message_type.DESCRIPTOR.full_name,
-            description=f"must have at most {max_bytes} bytes, got {len(data)}",
-        )
+    return InvalidRequestError.of(
+        message_type.DESCRIPTOR.full_name, f"must have at most {max_bytes} bytes, got {len(data)}"
     )
 
 
@@ -41,7 +40,7 @@ def describe(data: bytes, message_type: type[Message]) -> InvalidRequestError:
         message = message_factory.GetMessageClass(twin).FromString(data)
     except DecodeError:
         broken = "the bytes are not a protobuf message of this type"
-        return InvalidRequestError(Violation(field=descriptor.full_name, description=broken))
+        return InvalidRequestError.of(descriptor.full_name, broken)
     strings = set(_string_fields(file))
     found = islice(_not_utf8(message, strings, prefix=""), MAX_VIOLATIONS_SHOWN)
     return InvalidRequestError(*found)
@@ -63,32 +62,37 @@ def _not_utf8(message: Message, strings: set[str], prefix: str) -> Iterator[Viol
                     )
 
 
-def _files(file: FileDescriptor) -> Iterator[descriptor_pb2.FileDescriptorProto]:
-    """The files that a file imports, then the file itself."""
-    for dependency in file.dependencies:
-        yield from _files(dependency)
-    yield descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+def _with_nested(
+    scope: str, messages: Iterable[DescriptorProto]
+) -> Iterator[tuple[str, DescriptorProto]]:
+    """Messages and those inside them, with their full names."""
+    for message in messages:
+        name = f"{scope}.{message.name}"
+        yield name, message
+        yield from _with_nested(name, message.nested_type)
 
 
 def _string_fields(file: FileDescriptor) -> Iterator[str]:
-    for proto in _files(file):
-        for message in proto.message_type:
+    for proto in files_of(file):
+        for name, message in _with_nested(proto.package, proto.message_type):
             for field in message.field:
                 if field.type == FieldDescriptor.TYPE_STRING:
-                    yield f"{proto.package}.{message.name}.{field.name}"
+                    yield f"{name}.{field.name}"
 
 
 @cache
 def _twin_pool(file: FileDescriptor) -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
-    for proto in _files(file):
-        for message in proto.message_type:
+    for proto in files_of(file):
+        for _, message in _with_nested(proto.package, proto.message_type):
             del message.oneof_decl[:]
+            # The entries of a map are messages; their keys cannot be lists.
+            message.options.ClearField("map_entry")
             for field in message.field:
                 field.ClearField("oneof_index")
                 field.ClearField("proto3_optional")
                 if field.type == FieldDescriptor.TYPE_STRING:
-                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
-                    field.label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+                    field.type = FieldDescriptorProto.TYPE_BYTES
+                    field.label = FieldDescriptorProto.LABEL_REPEATED
         pool.Add(proto)
     return pool

@@ -18,7 +18,12 @@ from shaperouter_service.rpc.heartbeat import (
     CALLER_PING_TIMEOUT,
     MIN_PING_INTERVAL,
 )
-from shaperouter_service.rpc.interceptor import ErrorInterceptor, ParsingInterceptor, Within
+from shaperouter_service.rpc.interceptor import (
+    ErrorInterceptor,
+    ParsingInterceptor,
+    Within,
+    WrapOnce,
+)
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import max_connections
@@ -45,7 +50,7 @@ FLUSH = 1.0
 
 
 def make_server(
-    services: list[ServiceDescriptor],
+    services: Sequence[ServiceDescriptor],
     within: Within = lambda *_: contextlib.nullcontext(),
     *,
     outer: Sequence[aio.ServerInterceptor] = (),
@@ -79,10 +84,14 @@ def make_server(
     }
     return aio.server(
         interceptors=[
-            *outer,
-            # Turns errors of the next ones into statuses.
-            ErrorInterceptor(within),
-            ParsingInterceptor(requests, limits),
+            WrapOnce(
+                [
+                    *outer,
+                    # Turns errors of the next ones into statuses.
+                    ErrorInterceptor(within),
+                    ParsingInterceptor(requests, limits),
+                ]
+            )
         ],
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),

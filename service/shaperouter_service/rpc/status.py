@@ -53,6 +53,11 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
     status = rpc_status.from_call(error)
     if status is None:
         return RelayedError(code, error.details() or "")
+    return from_status(status)
+
+
+def from_status(status: status_pb2.Status) -> RelayedError:
+    """Converts a worker's error."""
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()
     has_retry = False
@@ -60,7 +65,7 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
         has_retry |= detail.Unpack(retry)
         _ = detail.Unpack(info) or detail.Unpack(bad)
     return RelayedError(
-        code,
+        Code(status.code),
         status.message,
         reason=info.reason,
         violations=[
@@ -68,11 +73,6 @@ def from_call(error: aio.AioRpcError) -> RelayedError:
         ],
         retry_after=retry.retry_delay.ToNanoseconds() / 1e9 if has_retry else None,
     )
-
-
-def reason_of(error: aio.AioRpcError) -> str:
-    """The reason in a call's ErrorInfo; empty if the error is not from this service."""
-    return from_call(error).reason
 
 
 def request_id_of(context: aio.ServicerContext[Any, Any]) -> str:

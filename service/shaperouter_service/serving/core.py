@@ -1,11 +1,14 @@
 """The core as doors see it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
+from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.transcription.service import TranscriptionService
+from shaperouter_service.telemetry.request_totals import RequestTotals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,11 +18,15 @@ class Core:
     Attributes:
         generation: Generates text.
         transcription: Transcribes recordings.
+        inference: Calls models that answer once.
         models: Describes the models.
         graphs: Shows and warms the graphs of workers.
+        totals: Totals of the requests of each model.
     """
 
     generation: GenerationService
     transcription: TranscriptionService
+    inference: InferenceService
     models: Models
     graphs: Graphs
+    totals: Mapping[str, RequestTotals]

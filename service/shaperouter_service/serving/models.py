@@ -1,8 +1,8 @@
 """The served models: what they are for, and what callers see of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from shaperouter_service.errors import ModelLoadingError
+from shaperouter_service.errors import InvalidRequestError, ModelLoadingError
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.tokenizers import with_tokenizer
@@ -16,7 +16,27 @@ def transcribes(model: ServedModel) -> bool:
 
 def takes_text(model: ServedModel) -> bool:
     """Whether a model generates from text."""
-    return not transcribes(model)
+    return model.call is None and not transcribes(model)
+
+
+def answers_once(model: ServedModel) -> bool:
+    """Whether a model is a function or a text encoder, which is called with tensors."""
+    return model.call is not None
+
+
+def wrong_model(model: ServedModel, needed: str) -> InvalidRequestError:
+    """The error of a request to a model that cannot serve it.
+
+    Args:
+        model: The model.
+        needed: What the request needs, e.g. `generates from text`.
+    """
+    if answers_once(model):
+        does = "is called with tensors"
+    else:
+        does = "transcribes recordings" if transcribes(model) else "generates from text"
+    description = f"must be a model that {needed}, got {model.name}, which {does}"
+    return InvalidRequestError.of("model", description)
 
 
 class Models:
@@ -26,6 +46,16 @@ class Models:
         """Takes the catalog, and the tokenizer of each model."""
         self._catalog = catalog
         self._tokenizers = tokenizers
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all models, whether or not a worker has loaded them."""
+        return self._catalog.model_names
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model has a worker that is ready for it."""
+        return self._catalog.ready
 
     def loaded(self) -> list[ServedModel]:
         """Every model that a worker has loaded."""
@@ -44,6 +74,10 @@ class Models:
         if model is None:
             raise ModelLoadingError(resolved)
         return model
+
+    def find(self, name: str) -> ServedModel | None:
+        """One model; None if no name is given, none has it, or no worker has loaded it yet."""
+        return self._describe(name) if name in self._catalog.model_names else None
 
     def _describe(self, name: str) -> ServedModel | None:
         model = self._catalog.model(name)

@@ -5,7 +5,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,8 @@ import structlog
 
 from shaperouter_service.errors import Code, ServiceError
 from shaperouter_service.generation.run_events import GraphUse, RunTimings
-from shaperouter_service.routing.decision import Decision
+from shaperouter_service.inference.calls import CallTimings
+from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import LEVELS, RefusalLog
 from shaperouter_service.telemetry.progress import SequenceProgress
@@ -63,7 +64,7 @@ class RequestRecord:
         self._code = Code.OK
         self._error = ""
         self.worker = ""
-        self.routes: list[Decision] = []
+        self.routes: list[Decision[WorkerOption]] = []
         self._metrics = metrics
         self._refusals = refusals
         self._span = start_span("", {"shaperouter.request_id": call.request_id})
@@ -76,7 +77,8 @@ class RequestRecord:
         self._prompt_tokens = 0
         self._tokenize_seconds = 0.0
         self.generated_tokens = 0
-        self._timings = RunTimings()
+        self._timings: RunTimings | CallTimings = RunTimings()
+        self._rows: int | None = None
         self._graphs: Sequence[GraphUse] = ()
         self._progress: defaultdict[int, SequenceProgress] = defaultdict(SequenceProgress)
 
@@ -102,6 +104,9 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self._code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
+        if totals := metrics.totals.get(model):
+            ended = totals.succeeded if self._code is Code.OK else totals.failed
+            ended.add(self.total_seconds)
         quota = self._call.quota
         if quota:
             metrics.client_requests.labels(quota.name, self._code.name).inc()
@@ -114,8 +119,7 @@ class RequestRecord:
             "code": self._code.name,
             "prompt_tokens": self._prompt_tokens,
             "tokenize_seconds": round(self._tokenize_seconds, 4),
-            "generated_tokens": self.generated_tokens,
-            "first_token_seconds": round(self.time_to_first_token, 4),
+            **self._progress_fields(),
             "total_seconds": round(self.total_seconds, 4),
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
@@ -127,8 +131,8 @@ class RequestRecord:
             fields["route_seconds"] = round(self.route_seconds, 4)
         if self._graphs:
             # Measured by the worker, and known only at a successful end.
-            for part in ("queue", "stall", "prefill", "decode"):
-                fields[f"{part}_seconds"] = round(getattr(self._timings, f"{part}_seconds"), 4)
+            for name, seconds in asdict(self._timings).items():
+                fields[name] = round(seconds, 4)
             fields["graphs"] = [str(use.served) for use in self._graphs]
         if self._error:
             fields["error"] = self._error
@@ -138,6 +142,18 @@ class RequestRecord:
             log.log(LEVELS.get(self._code, logging.INFO), "request", **fields)
         else:
             self._refusals.write(self._code, "request", fields)
+
+    def _progress_fields(self) -> dict[str, Any]:
+        if self._rows is not None:
+            return {"rows": self._rows}
+        return {
+            "generated_tokens": self.generated_tokens,
+            "first_token_seconds": round(self.time_to_first_token, 4),
+        }
+
+    def rows(self, rows: int) -> None:
+        """Records that it is a call of a model that answers once, with some rows."""
+        self._rows = rows
 
     def tokenized(self, *, queue_seconds: float, seconds: float) -> None:
         """Records how long its texts waited and were tokenized; both are 0 without texts."""
@@ -154,7 +170,7 @@ class RequestRecord:
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
         self._pay("prompt", tokens)
 
-    def routed(self, decision: Decision) -> None:
+    def routed(self, decision: Decision[WorkerOption]) -> None:
         """Records that a run was sent to a worker."""
         if self._first_route is None:
             self._first_route = time.monotonic()
@@ -168,8 +184,7 @@ class RequestRecord:
                     "shaperouter.graphs": [str(signature) for signature in taken.graphs],
                     "shaperouter.expected.queue_seconds": taken.queue_seconds,
                     "shaperouter.expected.stall_seconds": taken.stall_seconds,
-                    "shaperouter.expected.prefill_seconds": taken.prefill_seconds,
-                    "shaperouter.expected.decode_seconds": taken.decode_seconds,
+                    "shaperouter.expected.device_seconds": taken.device_seconds,
                     "shaperouter.options": len(decision.options),
                 },
             )
@@ -192,9 +207,7 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
             metrics.running.labels(model).inc()
         if since is not None:
-            histogram = metrics.inter_token_latency.labels(model)
-            for _ in range(count):
-                histogram.observe(since / count)
+            metrics.inter_token_latency.labels(model).observe_repeated(since / count, count)
         self.generated_tokens += count
         metrics.generation_tokens.labels(model).inc(count)
         self._pay("generation", count)
@@ -233,7 +246,9 @@ class RequestRecord:
             quota.use(tokens)
             self._metrics.client_tokens.labels(quota.name, kind).inc(tokens)
 
-    def completed(self, *, worker: str, timings: RunTimings, graphs: Sequence[GraphUse]) -> None:
+    def completed(
+        self, *, worker: str, timings: RunTimings | CallTimings, graphs: Sequence[GraphUse]
+    ) -> None:
         """Records how the request was served, at its successful end.
 
         Args:
@@ -245,6 +260,7 @@ class RequestRecord:
         metrics, model = self._metrics, self._model
         if graphs:
             metrics.queue_time.labels(model).observe(timings.queue_seconds, self._span.exemplar)
+            metrics.totals[model].queued.add(timings.queue_seconds)
         for use in graphs:
             fit = TIGHT if use.asked.covers(use.served) else LOOSE
             metrics.cover_served.labels(model, use.served.kind, fit).inc(use.calls)

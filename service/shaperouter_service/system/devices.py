@@ -68,7 +68,7 @@ def memory_limit(own: Path = _OWN, groups: Path = _GROUPS) -> int | None:
 
     Args:
         own: File that names the process's groups, one line for each hierarchy.
-        groups: Where the hierarchies are mounted.
+        groups: Mount point of the hierarchies.
 
     Returns:
         The lowest limit of the process's group and those above it; None if none has a limit.

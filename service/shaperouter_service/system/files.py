@@ -1,9 +1,11 @@
-"""Reading files that others may write to: without blocking, and again after a change."""
+"""Reading and writing files that other processes use: without blocking, and never in part."""
 
+import contextlib
 import errno
 import os
 import stat
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
@@ -15,6 +17,9 @@ from shaperouter_service.errors import StartupError
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+# Pattern of the names that files have while they are being written.
+UNFINISHED = "*.unfinished"
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -38,6 +43,22 @@ def read_regular(path: Path) -> bytes:
     """
     with open_regular(path) as file:
         return file.read()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes bytes to a file, which has either all of them or its previous content.
+
+    Raises:
+        OSError: The file cannot be written; the previous one stays.
+    """
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED.removeprefix('*')}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 class ReloadedFiles(Generic[T]):

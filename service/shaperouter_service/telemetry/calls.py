@@ -16,6 +16,7 @@ from grpc import aio
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shaperouter_service.rpc.handlers import Context, Handler, surrounded
+from shaperouter_service.telemetry.series import remember_series
 
 # Buckets in seconds, from a list of models to a long transcription.
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -49,6 +50,7 @@ class CallMetrics(aio.ServerInterceptor):
             buckets=_BOUNDS,
             registry=registry,
         )
+        remember_series([self._started, self._handled, self._seconds])
         self._labels = {
             f"/{service.full_name}/{method.name}": (_type(method), service.full_name, method.name)
             for service in services

@@ -1,6 +1,7 @@
 """Metrics of the fleet: workers, lost workers, and runs that continue on other workers."""
 
 from enum import StrEnum
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -25,36 +26,33 @@ class FleetMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers the metrics."""
+        counter = partial(Counter, registry=registry)
         self.workers = Gauge(
             "shaperouter_workers", "Worker processes that answer the router.", registry=registry
         )
-        self.workers_lost = Counter(
+        self.workers_lost = counter(
             "shaperouter_workers_lost",
             "Worker processes that no longer answer: the connection broke (lost), they stopped "
             "reporting (hung), or they were stopped (draining).",
             ["reason"],
-            registry=registry,
         )
-        self.runs_resumed = Counter(
+        self.runs_resumed = counter(
             "shaperouter_runs_resumed",
-            "Runs that continued on another worker, or on a new process of the same one, because "
-            "theirs was lost, hung or draining.",
+            "Runs that continued, and calls that were repeated, on another worker or process, "
+            "because theirs was lost, hung or draining.",
             ["model", "reason"],
-            registry=registry,
         )
-        self.deadly_requests = Counter(
+        self.deadly_requests = counter(
             "shaperouter_deadly_requests",
             "Requests that were refused because workers died or hung while running nothing else. "
             "The exemplar has the request's id.",
             ["model"],
-            registry=registry,
         )
-        self.workers_recycled = Counter(
+        self.workers_recycled = counter(
             "shaperouter_workers_recycled",
             "Attempts to replace a local worker whose budget of graphs was spent on graphs that "
             "save nothing: replaced, or given_up.",
             ["result"],
-            registry=registry,
         )
         for result in Recycling:
             self.workers_recycled.labels(result)

@@ -52,7 +52,7 @@ def logs_json() -> bool:
 
 def configure_logs(settings: LogSettings) -> None:
     """Sets up logging for this process."""
-    global _settings  # noqa: PLW0603
+    global _settings  # noqa: PLW0603 (logging is global to the process)
     _settings = settings
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     shared: list[Any] = [

@@ -43,7 +43,7 @@ def make_registry(role: str) -> CollectorRegistry:
         role: Role of the process: serve, router or worker.
     """
     # Creation times would double the number of series, and nobody needs them.
-    disable_created_metrics()  # type: ignore[no-untyped-call]
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

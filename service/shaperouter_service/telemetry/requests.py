@@ -14,11 +14,14 @@ worker, between the run's arrival there and its slot.
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shaperouter_service.errors import Code
 from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.telemetry.request_totals import RequestTotals
+from shaperouter_service.telemetry.series import RepeatedHistogram, remember_series
 
 # Seconds. From a warm tiny model to a cold start on a large one.
 _LATENCY_BOUNDS = (
@@ -41,112 +44,98 @@ FITS = TIGHT, LOOSE = "tight", "loose"
 
 
 class RequestMetrics:
-    """The metrics of one router's requests."""
+    """The metrics of one router's requests.
+
+    Attributes:
+        totals: Totals of the requests of each served model.
+    """
 
     def __init__(self, registry: CollectorRegistry, models: Iterable[str]) -> None:
         """Registers the metrics.
 
         Args:
-            registry: Where they are shown.
+            registry: The registry of the metrics.
             models: The served models. Their series begin at zero now, not with the first event,
                 because a rate does not see the value that a series begins with.
         """
-        by_model = ["model"]
-        self.requests = Counter(
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, labelnames=["model"], registry=registry)
+        histogram = partial(Histogram, labelnames=["model"], registry=registry)
+        latency = partial(histogram, buckets=_LATENCY_BOUNDS)
+        self.requests = counter(
             "shaperouter_requests",
             "Requests that have ended, by gRPC status code.",
             ["model", "code"],
-            registry=registry,
         )
-        self.client_requests = Counter(
+        self.client_requests = counter(
             "shaperouter_client_requests",
             "Requests that have ended, by the client whose token they carried and by gRPC status "
             "code.",
             ["client", "code"],
-            registry=registry,
         )
-        self.client_tokens = Counter(
+        self.client_tokens = counter(
             "shaperouter_client_tokens",
             "Tokens that the requests of a client used: read from prompts and sources (prompt), "
             "or generated (generation).",
             ["client", "kind"],
-            registry=registry,
         )
-        self.running = Gauge(
+        self.running = gauge(
             "shaperouter_num_requests_running",
             "Requests that have produced a first token and are still running.",
-            by_model,
-            registry=registry,
         )
-        self.waiting = Gauge(
+        self.waiting = gauge(
             "shaperouter_num_requests_waiting",
             "Requests that have not produced a first token.",
-            by_model,
-            registry=registry,
         )
-        self.queue_time = Histogram(
+        self.queue_time = latency(
             "shaperouter_request_queue_time_seconds",
             "Time from a request's arrival at the worker until it got a slot, without stalls, "
             "in seconds. Failed requests, and those whose sequences were all ended by stop "
             "strings, are not counted.",
-            by_model,
-            buckets=_LATENCY_BOUNDS,
-            registry=registry,
         )
-        self.tokenize_queue_time = Histogram(
+        self.tokenize_queue_time = histogram(
             "shaperouter_tokenize_queue_time_seconds",
             "Time that the texts of a request waited to be tokenized, in seconds.",
-            by_model,
             buckets=_TOKENIZE_BOUNDS,
-            registry=registry,
         )
-        self.tokenize_time = Histogram(
+        self.tokenize_time = histogram(
             "shaperouter_tokenize_time_seconds",
             "Time that it took to tokenize the texts of a request, in seconds.",
-            by_model,
             buckets=_TOKENIZE_BOUNDS,
-            registry=registry,
         )
-        self.time_to_first_token = Histogram(
+        self.time_to_first_token = latency(
             "shaperouter_time_to_first_token_seconds",
             "Time from a request's arrival at the router to its first token, in seconds.",
-            by_model,
-            buckets=_LATENCY_BOUNDS,
-            registry=registry,
         )
-        self.inter_token_latency = Histogram(
+        self.inter_token_latency = RepeatedHistogram(
             "shaperouter_inter_token_latency_seconds",
             "Time between consecutive tokens of a sequence, in seconds. The time of a chunk is "
             "divided equally among its tokens.",
-            by_model,
+            labelnames=["model"],
             buckets=_TOKEN_BOUNDS,
             registry=registry,
         )
-        self.e2e_latency = Histogram(
+        self.e2e_latency = latency(
             "shaperouter_e2e_request_latency_seconds",
             "Time from a request's arrival at the router to its end, in seconds.",
-            by_model,
-            buckets=_LATENCY_BOUNDS,
-            registry=registry,
         )
-        self.prompt_tokens = Counter(
-            "shaperouter_prompt_tokens",
-            "Tokens read from prompts and sources.",
-            by_model,
-            registry=registry,
+        self.prompt_tokens = counter(
+            "shaperouter_prompt_tokens", "Tokens read from prompts and sources.", ["model"]
         )
-        self.generation_tokens = Counter(
-            "shaperouter_generation_tokens", "Tokens generated.", by_model, registry=registry
+        self.generation_tokens = counter(
+            "shaperouter_generation_tokens", "Tokens generated.", ["model"]
         )
-        self.cover_served = Counter(
+        self.cover_served = counter(
             "shaperouter_cover_served",
             "Calls of graphs, counted once for each request that they served: tight if the "
             "graph was no larger than the signature asked for, else loose. Failed requests, and "
             "sequences that a stop string ended, are not counted.",
             ["model", "kind", "fit"],
-            registry=registry,
         )
+        remember_series(vars(self).values())
+        self.totals: dict[str, RequestTotals] = {}
         for model in models:
+            self.totals[model] = RequestTotals()
             self._begin(model)
         self.waiting.labels(UNKNOWN_MODEL)
         for code in Code:

@@ -81,7 +81,7 @@ def trace_to(processor: "SpanProcessor", *, role: str) -> None:
 
 def end_tracing() -> None:
     """Sends the remaining spans and stops tracing."""
-    global _provider  # noqa: PLW0603
+    global _provider  # noqa: PLW0603 (tracing is global to the process)
     if _provider is not None:
         _provider.force_flush(int(FLUSH * 1000))
         _provider = None
@@ -198,16 +198,15 @@ def start_span(
     return span
 
 
-def outgoing_metadata() -> tuple[tuple[str, str], ...] | None:
-    """Metadata that passes the current span to a worker."""
-    span = _current.get()
-    if _provider is None or not span:
-        return None
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
+def outgoing_context() -> dict[str, str]:
+    """The current span for a worker, as headers of a call; empty without one."""
     carrier: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(carrier, span.context())
-    return tuple(carrier.items())
+    span = _current.get()
+    if _provider is not None and span:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        TraceContextTextMapPropagator().inject(carrier, span.context())
+    return carrier
 
 
 def add_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -23,13 +23,13 @@ from prometheus_client.utils import floatToGoString
 
 from shaperouter_service.routing.snapshots import (
     GraphReport,
+    GraphState,
     Histogram,
     Snapshot,
     StartTimes,
     WorkerId,
     active_workers,
 )
-from shaperouter_service.routing.views import GraphState
 
 _START_PHASES = [field.name for field in fields(StartTimes)]
 
@@ -97,13 +97,14 @@ class _Totals:
     graphs: dict[_Labels, _GraphTotals] = field(default_factory=lambda: defaultdict(_GraphTotals))
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
     padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+    padding_checks: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, snapshot: Snapshot) -> None:
         for graph in snapshot.graphs:
             if graph.state is GraphState.COLD:
                 continue
             s = graph.signature
-            labels = (s.model, s.kind.value, str(s.rows), str(s.length), str(s.beams))
+            labels = (s.model, s.kind.value, str(s.rows), s.length_text, str(s.beams))
             self.graphs[labels].add(graph)
             self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
         for lane in snapshot.lanes:
@@ -111,10 +112,15 @@ class _Totals:
             self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
             self.padding[lane.model, "align"] += lane.align_padding_tokens
+        for queue in snapshot.call_queues:
+            self.padding[queue.model, "call"] += queue.padding_elements
+            equal = queue.padding_checks - queue.padding_differences
+            self.padding_checks[queue.model, "equal"] += equal
+            self.padding_checks[queue.model, "different"] += queue.padding_differences
 
 
 def _label(bound: float) -> str:
-    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # it has no types
 
 
 class WorkerMetrics(Collector):
@@ -171,6 +177,7 @@ def _collect(totals: _Totals, connected: Mapping[WorkerId, Snapshot]) -> Iterato
     yield from _graph_counters(totals.graphs)
     yield from _device_seconds(totals.device_seconds)
     yield from _padding(totals.padding)
+    yield from _padding_checks(totals.padding_checks)
     yield from _gauges(connected.values())
     # A successor beside its worker has graphs and memory already, but serves no requests yet.
     yield _slots(connected[worker] for worker in active_workers(connected).values())
@@ -233,11 +240,24 @@ def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
         "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill), of "
-        "transcripts whose words are timed (align), and rows without a request (decode).",
+        "transcripts whose words are timed (align), and rows without a request (decode). Of models "
+        "that answer once, rows times sizes computed and thrown away (call).",
         labels=["model", "kind"],
     )
     for labels, tokens in totals.items():
         family.add_metric(labels, tokens)
+    yield family
+
+
+def _padding_checks(totals: dict[_Labels, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "shaperouter_padding_checks",
+        "Calls of functions, and parts of split ones, that were repeated without padding "
+        "(--check-padding), by whether the answer was equal or different.",
+        labels=["model", "result"],
+    )
+    for labels, checks in totals.items():
+        family.add_metric(labels, checks)
     yield family
 
 

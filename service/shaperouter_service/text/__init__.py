@@ -4,6 +4,7 @@ from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
 from shaperouter_service.text.search_stops import search_stop_violations
 from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.stop_tokens import StopTokens
+from shaperouter_service.text.text_encoding import EncodedText
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
 from shaperouter_service.text.tokenizer_threads import ClientTokenizer, TokenizerThreads
 from shaperouter_service.text.vocabulary import Vocabulary
@@ -12,6 +13,7 @@ __all__ = [
     "REPLACEMENT",
     "ClientTokenizer",
     "Detokenizer",
+    "EncodedText",
     "StopMatcher",
     "StopTokens",
     "Tokenizer",

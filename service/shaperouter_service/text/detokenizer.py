@@ -37,7 +37,7 @@ class Detokenizer:
     def _take(self, *, final: bool) -> str:
         if not self._pending:
             return ""
-        known = self._decode(self._before)
+        known = self._decode(self._before) if self._before else ""
         text = self._decode(self._before + self._pending)[len(known) :]
         if not final and (not text or text.endswith(REPLACEMENT)):
             return ""

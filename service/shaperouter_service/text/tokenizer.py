@@ -9,6 +9,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.text_encoding import EncodedText, encode_texts
 from shaperouter_service.text.vocabulary import Vocabulary
 
 # A checkpoint with a tokenizer has at least one of these files. Without any, Transformers creates
@@ -30,6 +31,7 @@ class Tokenizer:
         from transformers import AutoTokenizer
 
         adopt_loggers()
+        self._backend: Any = None
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
                 directory,
@@ -48,16 +50,35 @@ class Tokenizer:
         except BaseException as error:
             raise StartupError(f"{directory}: cannot load the tokenizer: {error}") from error
         self._characters_per_token = max(MIN_CHARACTERS_PER_TOKEN, longest)
+        self._name = self._find_name()
+        self._backend = self._find_backend()
 
     @property
     def name(self) -> str:
         """Class of the tokenizer, e.g. `GPT2Tokenizer`, or else its algorithm, e.g. `BPE`."""
+        return self._name
+
+    def _find_name(self) -> str:
         from transformers import TokenizersBackend
 
         kind = type(self._tokenizer)
         if kind is TokenizersBackend:
             return type(self._tokenizer.backend_tokenizer.model).__name__
         return kind.__name__
+
+    def _find_backend(self) -> Any:
+        """What Transformers calls in the end; None if this tokenizer's class does more than that.
+
+        For a short text, Transformers takes several times as long as what it calls.
+        """
+        from transformers import TokenizersBackend
+
+        kind = type(self._tokenizer)
+        same = all(
+            getattr(kind, name, None) is getattr(TokenizersBackend, name)
+            for name in ("__call__", "_encode_plus", "decode", "_decode")
+        )
+        return self._tokenizer.backend_tokenizer if same else None
 
     @property
     def characters_per_token(self) -> int:
@@ -72,12 +93,25 @@ class Tokenizer:
         """Tokenizes a text, with the special tokens that the tokenizer adds."""
         return self._encode(text, add_special_tokens=True)
 
+    def encode_texts(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, max_tokens: int | None
+    ) -> list[EncodedText]:
+        """Tokenizes texts, or pairs of texts, for a text encoder; see `encode_texts`."""
+        return encode_texts(self._tokenizer, texts, pairs, max_tokens)
+
+    @property
+    def pad_id(self) -> int:
+        """The token that pads inputs of text encoders; 0 if there is none."""
+        return self._tokenizer.pad_token_id or 0
+
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Tokenizes words unchanged, each separately and without special tokens."""
         return [self._encode(word, add_special_tokens=False) for word in words]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Converts token ids to text, without special tokens."""
+        if self._backend is not None:
+            return str(self._backend.decode(token_ids, skip_special_tokens=True))
         return str(
             self._tokenizer.decode(
                 token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
@@ -134,6 +168,8 @@ class Tokenizer:
         return Detokenizer(self.decode)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        if self._backend is not None:
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         return list(
             self._tokenizer(
                 text,

@@ -1,13 +1,14 @@
 """Tokenizing for many clients: short texts at once, others in threads that take turns."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.text_encoding import EncodedText
 from shaperouter_service.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -82,6 +83,25 @@ class ClientTokenizer:
         size = sum(CALL_CHARACTERS + len(word) for word in words)
         return await self._run(size, partial(self._tokenizer.encode_words, words))
 
+    async def encode_texts(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, max_tokens: int | None
+    ) -> list[EncodedText]:
+        """Tokenizes texts, or pairs of texts, for a text encoder; see `text_encoding`.
+
+        Other clients have their turn after every SHORT_CHARACTERS.
+        """
+        encoded: list[EncodedText] = []
+        for begin, end, size in _turns(texts, pairs):
+            part = None if pairs is None else pairs[begin:end]
+            work = partial(self._tokenizer.encode_texts, texts[begin:end], part, max_tokens)
+            encoded += await self._run(size, work)
+        return encoded
+
+    @property
+    def pad_id(self) -> int:
+        """See `Tokenizer`."""
+        return self._tokenizer.pad_id
+
     @property
     def decoder(self) -> str | None:
         """See `Tokenizer`."""
@@ -111,3 +131,17 @@ class ClientTokenizer:
             ended = time.monotonic()
             self.queue_seconds += (began or ended) - arrived
             self.seconds += ended - (began or ended)
+
+
+def _turns(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and characters of the texts that are tokenized in one turn."""
+    begin = size = 0
+    for index, text in enumerate(texts):
+        own = len(text) + (0 if pairs is None else len(pairs[index]))
+        if index > begin and size + own > SHORT_CHARACTERS:
+            yield begin, index, size
+            begin = index
+            size = 0
+        size += own
+    if len(texts) > begin:
+        yield begin, len(texts), size

@@ -26,7 +26,7 @@ import structlog
 
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_json import TrafficFormatError, from_json, to_json
-from shaperouter_service.system.files import read_regular
+from shaperouter_service.system.files import UNFINISHED, read_regular, write_atomically
 
 # Seconds without a write after which a file counts as abandoned. Running processes write every half
 # minute if there is anything to write. If the guess is wrong, they start a new file.
@@ -34,8 +34,6 @@ ABANDONED_SECONDS = 15 * 60.0
 
 # Number of abandoned files from which they are merged: each costs a millisecond at every start.
 MERGED_FROM = 16
-
-UNFINISHED = ".tmp"
 
 log = structlog.get_logger(__name__)
 
@@ -134,20 +132,13 @@ def _new_name() -> str:
 
 
 def _write(path: Path, traffic: Traffic) -> None:
-    unfinished = path.with_suffix(UNFINISHED)
-    try:
-        unfinished.write_text(to_json(traffic), encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
+    write_atomically(path, to_json(traffic).encode())
 
 
 def _merge_abandoned(directory: Path) -> None:
     """Merges the abandoned files of a model, if there are many."""
     try:
-        for unfinished in _abandoned(directory, f"*{UNFINISHED}"):
+        for unfinished in _abandoned(directory, UNFINISHED):
             unfinished.unlink(missing_ok=True)
         # Unreadable files stay: they may be of a newer version, which can read them.
         abandoned = [path for path in _abandoned(directory, "*.json") if _try_read(path)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.traffic import Traffic
@@ -22,7 +23,9 @@ class TrafficRecorder:
     the device thread must not call it. Models and signatures must be of the recorder's ladders.
     """
 
-    def __init__(self, directory: Path | None, ladders: Mapping[str, Ladders]) -> None:
+    def __init__(
+        self, directory: Path | None, ladders: Mapping[str, Ladders | CallLadders]
+    ) -> None:
         """Starts at zero.
 
         Args:

@@ -1,25 +1,32 @@
 """Decisions of the router and their messages."""
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.routing.decision import Decision
-from shaperouter_service.wire.signatures import signature_to_message
+from shaperouter_service.routing.call_decision import CallOption
+from shaperouter_service.routing.choice import Decision, WorkerOption
+from shaperouter_service.routing.decision import Option
+from shaperouter_service.wire.translation import Codec, Translation, unchanged
+
+_OPTIONS = Translation(Option, generation_pb2.RouteOption, unused=["call", "call_seconds"])
+_CALL_OPTIONS = Translation(
+    CallOption,
+    generation_pb2.RouteOption,
+    names={"call": "graph"},
+    unused=["encode", "prefill", "decode", "prefill_seconds", "decode_seconds"],
+)
 
 
-def decision_to_message(decision: Decision) -> generation_pb2.Route:
-    """The message of a decision."""
-    return generation_pb2.Route(
-        options=[
-            generation_pb2.RouteOption(
-                worker=option.worker,
-                encode=signature_to_message(option.encode) if option.encode else None,
-                prefill=signature_to_message(option.prefill) if option.prefill else None,
-                decode=signature_to_message(option.decode),
-                queue_seconds=option.queue_seconds,
-                stall_seconds=option.stall_seconds,
-                prefill_seconds=option.prefill_seconds,
-                decode_seconds=option.decode_seconds,
-                total_seconds=option.total_seconds,
-            )
-            for option in decision.options
-        ]
-    )
+def _option_to_message(option: WorkerOption) -> generation_pb2.RouteOption:
+    match option:
+        case Option():
+            return _OPTIONS.to_message(option)
+        case CallOption():
+            return _CALL_OPTIONS.to_message(option)
+    raise TypeError(f"no message for {type(option)}")
+
+
+def _decision_to_message(decision: Decision[WorkerOption]) -> generation_pb2.Route:
+    return generation_pb2.Route(options=map(_option_to_message, decision.options))
+
+
+# Nothing reads the messages.
+DECISIONS = {Decision[WorkerOption]: Codec(_decision_to_message, unchanged)}

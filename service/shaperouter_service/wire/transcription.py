@@ -15,10 +15,9 @@ from shaperouter_service.generation.transcription import (
 from shaperouter_service.speech.audio import Container, Encoding
 from shaperouter_service.speech.audio.declared import DeclaredAudio
 from shaperouter_service.speech.transcription import Segment, Task
-from shaperouter_service.wire.run_events import graph_use_to_message, stall_to_message
+from shaperouter_service.wire.translation import EventTranslation, Translation
 
 Start: TypeAlias = transcription_pb2.TranscribeRequest | transcription_pb2.TranscribeStreamStart
-Response = transcription_pb2.TranscribeStreamResponse
 
 _FORMATS: Mapping[int, Container | Encoding | None] = {
     transcription_pb2.AUDIO_FORMAT_UNSPECIFIED: None,
@@ -72,63 +71,28 @@ def transcription_options_from_message(
     return options
 
 
-def transcription_event_to_message(event: TranscriptionEvent) -> Response:
-    """The message of a transcription's event."""
-    match event:
-        case Stalled():
-            return Response(stall=stall_to_message(event))
-        case Language():
-            return Response(language=_language_to_message(event))
-        case Segment():
-            return Response(segment=segment_to_message(event))
-        case Progress():
-            return Response(
-                progress=transcription_pb2.TranscriptionProgress(
-                    transcribed_seconds=event.transcribed, received_seconds=event.received
-                )
-            )
-        case TranscriptionCompletion():
-            return Response(completion=completion_to_message(event))
-
-
-def segment_to_message(segment: Segment) -> transcription_pb2.TranscribedSegment:
-    """The message of a segment."""
-    return transcription_pb2.TranscribedSegment(
-        start_seconds=segment.start,
-        end_seconds=segment.end,
-        text=segment.text,
-        token_ids=segment.token_ids,
-        words=[
-            transcription_pb2.TranscribedWord(
-                text=word.text,
-                start_seconds=word.start,
-                end_seconds=word.end,
-                probability=word.probability,
-            )
-            for word in segment.words
-        ],
-        temperature=segment.temperature,
-        mean_logprob=segment.mean_logprob,
-        compression_ratio=segment.compression_ratio,
-        no_speech_probability=segment.no_speech_probability,
-    )
-
-
-def completion_to_message(
-    completion: TranscriptionCompletion,
-) -> transcription_pb2.TranscriptionCompletion:
-    """The message of a transcription's completion."""
-    return transcription_pb2.TranscriptionCompletion(
-        request_id=completion.request_id,
-        model=completion.model,
-        language=_language_to_message(completion.language),
-        audio_seconds=completion.audio_seconds,
-        total_seconds=completion.total_seconds,
-        device_seconds=sum(use.device_seconds for use in completion.graphs),
-        seed=completion.seed,
-        graphs=map(graph_use_to_message, completion.graphs),
-    )
-
-
-def _language_to_message(language: Language) -> transcription_pb2.DetectedLanguage:
-    return transcription_pb2.DetectedLanguage(code=language.code, probability=language.probability)
+_SECONDS = {
+    "start_seconds": "start",
+    "end_seconds": "end",
+    "transcribed_seconds": "transcribed",
+    "received_seconds": "received",
+}
+segment_to_message = Translation(
+    Segment, transcription_pb2.TranscribedSegment, names=_SECONDS
+).to_message
+completion_to_message = Translation(
+    TranscriptionCompletion, transcription_pb2.TranscriptionCompletion
+).to_message
+transcription_event_to_message = EventTranslation[
+    TranscriptionEvent, transcription_pb2.TranscribeStreamResponse
+](
+    transcription_pb2.TranscribeStreamResponse,
+    {
+        "stall": Stalled,
+        "language": Language,
+        "segment": Segment,
+        "progress": Progress,
+        "completion": TranscriptionCompletion,
+    },
+    names=_SECONDS,
+).to_message

@@ -26,7 +26,7 @@ class EngineConfig:
         slots: Number of requests without beam search that can run at a time, for each model.
         queue_limit: Maximum number of queued requests, for each model and beam width.
         compile_threads: Maximum number of compilations at a time.
-        compile_mode: When graphs are compiled.
+        compile_mode: The compile mode; see the glossary.
         warm: Graphs to compile before the worker is ready, besides those that cover every request.
         max_graphs: Maximum number of graphs of all models.
         max_memory_bytes: Memory of the process above which it compiles nothing; 0 means no limit.
@@ -38,6 +38,8 @@ class EngineConfig:
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first
             engine of a process decides.
         hang_timeout: Seconds after which a call of a graph counts as hung and the process ends.
+        check_padding: Share of the calls of functions that are repeated exactly while the device is
+            idle, to check that padding has not changed their answers.
         make_recorded: Whether to compile the graphs of the record of traffic in advance.
         trace_apart: Whether to trace in a separate process while requests run, which tracing in
             this process would delay; on a CPU only.
@@ -60,5 +62,6 @@ class EngineConfig:
     prefill_piece: int = PREFILL_PIECE
     threads: int | None = None
     hang_timeout: float = HANG_TIMEOUT
+    check_padding: float = 0.0
     make_recorded: bool = True
     trace_apart: bool = False

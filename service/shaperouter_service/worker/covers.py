@@ -1,8 +1,9 @@
 """Which graphs serve the runs of a lane, and what tighter ones would have saved."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from shaperouter_service.decoding import DecodeProgram
 from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.routing.ladders import Ladders
@@ -74,17 +75,18 @@ class Covers:
             return GraphFailedError(missing.signature, missing.error)
         return missing
 
-    def sources_of_same_length(self, waiting: Sequence[Run]) -> list[Run]:
-        """The first run and those whose sources could be read in the same call."""
-        rung = self.tight_encode(waiting[:1]).length
-        max_rows = self._ladders.sources_together(rung).maximum
-        return [run for run in waiting if self.tight_encode([run]).length == rung][:max_rows]
+    def of_same_length(
+        self, waiting: Sequence[Run], tight: Callable[[Sequence[Run]], Signature]
+    ) -> list[Run]:
+        """The first run and those that could be read in the same call.
 
-    def prompts_of_same_length(self, waiting: Sequence[Run]) -> list[Run]:
-        """The first run and those whose prompts could be read in the same call."""
-        rung = self.tight_prefill(waiting[:1]).length
-        max_rows = self._ladders.prompts_together(rung).maximum
-        return [run for run in waiting if self.tight_prefill([run]).length == rung][:max_rows]
+        Args:
+            waiting: Runs with an unread source or prompt.
+            tight: The tight cover of some of them: `tight_encode` or `tight_prefill`.
+        """
+        first = tight(waiting[:1])
+        max_rows = self._ladders.rows(first.kind, first.length).maximum
+        return [run for run in waiting if tight([run]).length == first.length][:max_rows]
 
     def max_rows(self, together: Signature) -> int:
         """How many rows of a tight cover a ready graph of its length can read in a call."""
@@ -107,7 +109,7 @@ class Covers:
             if not covered:
                 continue
             each = seconds / len(covered)
-            shape = None if graph.program is None else graph.program.shape
+            shape = graph.program.shape if isinstance(graph.program, DecodeProgram) else None
             if all(run.batch and run.batch.shape == shape for run in covered):
                 each *= MOVE_THRESHOLD
             if each < best_seconds:
@@ -136,7 +138,7 @@ class Covers:
         for signature in self._all_covers(asked):
             saved = seconds - steps * share * self._graphs.step_seconds(signature)
             if saved > 0 and self._graphs.graph(signature).state is not GraphState.READY:
-                self._graphs.would_save(signature, saved)
+                self._graphs.record_possible_savings(signature, saved)
 
     def _all_covers(self, asked: Signature) -> Sequence[Signature]:
         if asked not in self._covers:
@@ -153,26 +155,21 @@ class Covers:
     def _missing_encode(self, run: Run) -> Graph | None:
         if run.phase is not Phase.QUEUED or not run.has_source:
             return None
-        return self._request_cover(
-            self.tight_encode([run]), self._ladders.first_encode(self._model)
-        )
+        return self._request_cover(self.tight_encode([run]))
 
     def _missing_prefill(self, run: Run) -> Graph | None:
         if run.phase is not Phase.QUEUED or run.aligns or not run.read_tokens:
             return None
-        return self._request_cover(
-            self.tight_prefill([run]), self._ladders.first_prefill(self._model)
-        )
+        return self._request_cover(self.tight_prefill([run]))
 
     def _missing_decode(self, run: Run) -> Graph | None:
-        first = self._ladders.first_decode(self._model, self._beams)
-        graph = self._request_cover(self.tight_decode([run]), first)
+        graph = self._request_cover(self.tight_decode([run]))
         return graph if self.best_decode([run])[0] is None else None
 
     def _missing_align(self, run: Run) -> Graph | None:
-        return self._request_cover(self.tight_align(run), self._ladders.first_align(self._model))
+        return self._request_cover(self.tight_align(run))
 
-    def _request_cover(self, tight: Signature, first: Signature) -> Graph | None:
+    def _request_cover(self, tight: Signature) -> Graph | None:
         """Requests a graph that covers a signature, unless one is ready.
 
         That is the first graph of its kind, which covers all later runs too, or the tight cover if
@@ -180,5 +177,6 @@ class Covers:
         """
         if not isinstance(self._graphs.cover(tight), NoCover):
             return None
+        first = self._ladders.first_of(self._model, tight.kind, tight.beams)
         graph = self._graphs.request_compile(first, urgent=True)
         return self._graphs.request_compile(tight, urgent=True) if graph.has_failed else graph

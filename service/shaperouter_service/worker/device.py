@@ -2,35 +2,51 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
-
-from shaperouter_service.worker.scheduler import LaneScheduler
 
 log = structlog.get_logger(__name__)
 
 
+class Scheduler(Protocol):
+    """The part of a lane, or of the scheduler of a model that is called once, that takes turns."""
+
+    @property
+    def isolates(self) -> bool:
+        """Whether it needs the device to itself."""
+
+    def turn(self) -> bool:
+        """Does some work; returns whether there was any."""
+
+    def let_go(self) -> None:
+        """Drops what was cancelled, without the device."""
+
+
 class DeviceThread(threading.Thread):
-    """Gives lanes their turns while there is work, and sleeps otherwise."""
+    """Gives lanes and calls their turns while there is work, and sleeps otherwise."""
 
     def __init__(
         self,
-        lanes: Sequence[LaneScheduler],
+        lanes: Sequence[Scheduler],
         *,
         on_turn: Callable[[], None],
+        on_idle: Callable[[], bool],
         on_defect: Callable[[], None],
     ) -> None:
         """Prepares the thread; `start` starts it.
 
         Args:
-            lanes: The lanes that share the device.
+            lanes: The lanes, and the schedulers of calls, that share the device.
             on_turn: Called after turns that used the device.
+            on_idle: Called when no lane has work; returns whether it has used the device.
             on_defect: Called if a turn raises an error. The state of the lanes is then unreliable,
                 so the process should be replaced.
         """
         super().__init__(name="device", daemon=True)
         self._lanes = lanes
         self._on_turn = on_turn
+        self._on_idle = on_idle
         self._on_defect = on_defect
         self._wake = threading.Event()
 
@@ -43,7 +59,7 @@ class DeviceThread(threading.Thread):
         try:
             while True:
                 self._wake.clear()
-                if self._take_turns():
+                if self._take_turns() or self._on_idle():
                     self._on_turn()
                 else:
                     self._wake.wait()

@@ -1,8 +1,8 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -15,23 +15,27 @@ from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
     DeviceKind,
 )
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Costs
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
-from shaperouter_service.routing.warm_up_order import warm_up_order
 from shaperouter_service.system.process import run_at_low_priority
-from shaperouter_service.traffic_record import TrafficRecorder, read_record
+from shaperouter_service.traffic_record import TrafficRecorder
+from shaperouter_service.worker.call import Call
+from shaperouter_service.worker.call_scheduler import CallScheduler
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
+from shaperouter_service.worker.engine_parts import EngineParts
+from shaperouter_service.worker.input_reader import EncodedSources
 from shaperouter_service.worker.ladders import check_warm, first_graphs, is_of
 from shaperouter_service.worker.models import LoadedModels, load_models
 from shaperouter_service.worker.programs import ProgramFactory
-from shaperouter_service.worker.reader import EncodedSources
 from shaperouter_service.worker.run import Phase, Run
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import (
+    describe_call_model,
     describe_model,
     report_budget,
     report_graph,
@@ -39,7 +43,12 @@ from shaperouter_service.worker.snapshot import (
 )
 from shaperouter_service.worker.start_times import StartTimer
 from shaperouter_service.worker.stop_strings import Vocabularies
-from shaperouter_service.worker.warm_up import WarmUp
+from shaperouter_service.worker.warm_up import (
+    WarmUp,
+    beam_covers,
+    first_covers,
+    recorded_graphs,
+)
 from shaperouter_service.worker.watchdog import Watchdog
 
 # The device's next step for a run, by the run's phase.
@@ -52,31 +61,6 @@ _NEXT_STEPS: Mapping[Phase, str] = {
 }
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineParts:
-    """Parts of an engine. Only tests use it, to look inside and to hold a lane at a step.
-
-    Attributes:
-        graphs: The table of graphs.
-        lanes: The lanes, by model and beam width; see `LaneScheduler` for their steps.
-        ladders: The ladders, by model.
-        programs: Creates programs.
-        warm_up: The graphs compiled before the worker is ready.
-        recorder: Records the traffic.
-        device: The thread that gives the lanes their turns.
-        kernels: Instruction set of the native kernels; None without them.
-    """
-
-    graphs: GraphTable
-    lanes: Mapping[tuple[str, int], LaneScheduler]
-    ladders: Mapping[str, Ladders]
-    programs: ProgramFactory
-    warm_up: WarmUp
-    recorder: TrafficRecorder
-    device: DeviceThread
-    kernels: str | None
 
 
 class Engine:
@@ -117,19 +101,37 @@ class Engine:
         loaded = load_models(config, kernels=self._kernels, compile_cache=compile_cache)
         self._models, self._ladders = loaded.models, loaded.ladders
         self._start.loaded()
-        self._recorder = TrafficRecorder(record, self._ladders)
+        self._call_models = loaded.call_models
+        called = {name: model.ladders for name, model in loaded.call_models.items()}
+        self._recorder = TrafficRecorder(record, {**self._ladders, **called})
         self._programs = self._make_programs(loaded)
-        self._graphs = self._make_graph_table(loaded)
+        self._costs = Costs(loaded.dimensions)
+        self._graphs = self._make_graph_table({**self._ladders, **called})
         self._warm_up = WarmUp(self._graphs, [])
         watchdog = Watchdog(config.hang_timeout, on_hang=on_defect)
         self._lanes = self._make_lanes(watchdog)
+        self._calls = {
+            name: CallScheduler(
+                model,
+                self._graphs,
+                queue_limit=config.queue_limit,
+                watchdog=watchdog,
+                recorder=self._recorder,
+                on_ladders=functools.partial(self._programs.set_call_ladders, name),
+                check_padding=config.check_padding,
+            )
+            for name, model in self._call_models.items()
+        }
         self._thread = DeviceThread(
-            list(self._lanes.values()), on_turn=on_change, on_defect=on_defect
+            [*self._lanes.values(), *self._calls.values()],
+            on_turn=on_change,
+            on_idle=lambda: any(scheduler.idle() for scheduler in self._calls.values()),
+            on_defect=on_defect,
         )
         self._thread.start()
         self._start_warm_up(record if config.make_recorded else None)
         if config.beam_cover and config.compile_mode != "frozen":
-            self._request_beam_covers(record)
+            self.request_compile(beam_covers(record, self._ladders))
         watchdog.start()
 
     def _start_device(self) -> None:
@@ -150,22 +152,27 @@ class Engine:
         apart = self._config.trace_apart and self._on_cpu
         return ProgramFactory(
             loaded,
-            tracing=LoweringProcess(self._models.values()) if apart else None,
+            tracing=LoweringProcess([*self._models.values(), *self._call_models.values()])
+            if apart
+            else None,
             is_serving=self._is_serving,
         )
 
-    def _make_graph_table(self, loaded: LoadedModels) -> GraphTable:
+    def _make_graph_table(self, ladders: Mapping[str, Ladders | CallLadders]) -> GraphTable:
         """Creates the table of graphs.
+
+        Args:
+            ladders: The ladders of all models.
 
         Raises:
             StartupError: max-graphs is too small for the graphs that cover every request.
         """
         config = self._config
-        first = first_graphs(self._ladders, max_graphs=config.max_graphs)
+        first = first_graphs(ladders, max_graphs=config.max_graphs)
         return GraphTable(
             self._programs.program,
             recorder=self._recorder,
-            costs=Costs({name: loaded.dimensions(name) for name in loaded.models}),
+            costs=self._costs,
             budget=CompileBudget(
                 mode=CompileMode(config.compile_mode),
                 max_graphs=config.max_graphs,
@@ -200,7 +207,9 @@ class Engine:
         """The parts of this engine, for tests."""
         return EngineParts(
             graphs=self._graphs,
+            costs=self._costs,
             lanes=self._lanes,
+            calls=self._calls,
             ladders=self._ladders,
             programs=self._programs,
             warm_up=self._warm_up,
@@ -219,6 +228,41 @@ class Engine:
         self._lane(run, model).submit(run)
         self._thread.wake()
         self._on_change()
+
+    def call_scheduler(self, model: str) -> CallScheduler:
+        """The scheduler of a model that is called once.
+
+        Raises:
+            UnknownModelError: No such model is loaded.
+        """
+        if model not in self._calls:
+            raise UnknownModelError(model, list(self._calls))
+        return self._calls[model]
+
+    def submit_call(self, call: Call, model: str) -> None:
+        """Queues a call.
+
+        Raises:
+            QueueFullError: There is no room.
+            StoppingError: The engine is draining.
+        """
+        self._calls[model].submit(call)
+        self._thread.wake()
+        self._on_change()
+
+    def cancel_call(self, call: Call, model: str) -> None:
+        """Drops a call, unless it is being computed or has ended."""
+        self._calls[model].cancel(call)
+        self._thread.wake()
+
+    def call_waited_for(self, call: Call) -> str:
+        """Says what a call that has not ended waits for, as the end of "it waited ..."."""
+        now = time.monotonic()
+        if call.stalled_on is not None:
+            return f"{now - call.stalled_since:.3g} s for {call.stalled_on} to be compiled"
+        if not call.taken:
+            return f"{now - call.arrived:.3g} s in the queue"
+        return f"for the device, which had computed {call.taken} of {call.sizes.rows} rows"
 
     def cancel(self, run: Run, model: str) -> None:
         """Frees a run's slot at the next chunk boundary, unless the run has ended."""
@@ -241,6 +285,8 @@ class Engine:
         """Stops accepting runs and returns the queued ones; runs with a slot continue."""
         for lane in self._lanes.values():
             lane.drain()
+        for scheduler in self._calls.values():
+            scheduler.drain()
         self._thread.wake()
 
     def model(self, name: str) -> ServedModel:
@@ -249,6 +295,11 @@ class Engine:
         Raises:
             UnknownModelError: The model is not loaded.
         """
+        if name in self._calls:
+            ladders = self._calls[name].covers.ladders
+            return describe_call_model(
+                self._call_models[name], ladders, kernels=self._kernels or ""
+            )
         if name not in self._models:
             raise UnknownModelError(name, list(self._models))
         lanes = [lane for (model, _), lane in self._lanes.items() if model == name]
@@ -262,9 +313,10 @@ class Engine:
             worker=worker,
             incarnation=incarnation,
             device=self._device,
-            models=[self.model(name) for name in self._models],
+            models=[self.model(name) for name in (*self._models, *self._calls)],
             graphs=self._report_graphs(worker),
             lanes=[report_lane(scheduler) for scheduler in self._lanes.values()],
+            call_queues=[scheduler.report() for scheduler in self._calls.values()],
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
             budget=report_budget(self._graphs),
@@ -288,7 +340,7 @@ class Engine:
         refused = {}
         for signature in signatures:
             try:
-                if is_of(self._ladders, signature):
+                if is_of(self._all_ladders, signature):
                     self._graphs.request_compile(signature, urgent=False)
                 else:
                     refused[signature] = "it is none of the worker's ladders"
@@ -311,14 +363,11 @@ class Engine:
         Raises:
             StartupError: A declared signature is not one of the ladders, or has no room.
         """
-        self._covers = [
-            signature
-            for name, ladders in self._ladders.items()
-            for signature in (*ladders.first_to_read(name), ladders.first_decode(name, beams=1))
-        ]
+        called = {name: model.ladders for name, model in self._call_models.items()}
+        self._covers = first_covers(self._ladders, called)
         warm = self._config.warm
-        check_warm(self._ladders, warm)
-        recorded = self._recorded(record)
+        check_warm(self._all_ladders, warm)
+        recorded = recorded_graphs(record, self._all_ladders, limit=self._graphs.room)
         is_lazy = self._graphs.budget.mode is CompileMode.LAZY
         # Complete before anything is requested: a frozen worker compiles nothing after the warm-up.
         first = [*self._covers, *(warm or ([] if is_lazy else recorded))]
@@ -332,35 +381,23 @@ class Engine:
                 signature for signature in recorded if self._programs.is_cached(signature)
             )
 
-    def _request_beam_covers(self, record: Path | None) -> None:
-        """Requests a graph of each model that covers most beam searches.
-
-        Skips models whose recorded traffic has no beam search. Graphs that served no call are not
-        traffic.
-        """
-        recorded = read_record(record) if record else {}
-        for name, ladders in self._ladders.items():
-            known = recorded[name].signatures if name in recorded else {}
-            served = {signature.beams for signature, traffic in known.items() if traffic.calls}
-            if not served or max(served) > 1:
-                self.request_compile([ladders.first_decode(name, ladders.usual_beams)])
-
-    def _recorded(self, record: Path | None) -> list[Signature]:
-        """The recorded graphs that are worth compiling, as many as there is room for."""
-        if record is None:
-            return []
-        traffic = read_record(record).values()
-        return warm_up_order(traffic, self._ladders, limit=self._graphs.room)
+    @property
+    def _all_ladders(self) -> dict[str, Ladders | CallLadders]:
+        """The ladders of all models, by name."""
+        called = {name: scheduler.covers.ladders for name, scheduler in self._calls.items()}
+        return {**self._ladders, **called}
 
     def _lane(self, run: Run, model: str) -> LaneScheduler:
         return self._lanes[model, self._ladders[model].lane(run.lane_beams or run.num_beams).beams]
 
     def _is_serving(self) -> bool:
-        return any(lane.active_slots for lane in self._lanes.values())
+        return any(lane.active_slots for lane in self._lanes.values()) or any(
+            scheduler.waiting for scheduler in self._calls.values()
+        )
 
     def _graph_changed(self) -> None:
         covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
-        self._start.made(covered=covered, warm=self.warm)
+        self._start.record_graphs(covered=covered, warm=self.warm)
         self._warm_up.log_progress()
         if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
             self._graphs.freeze()

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import EncoderDecoder, Family
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 
 
 def make_ladders(
@@ -52,8 +53,10 @@ def make_ladders(
         raise StartupError(f"{error} (model {name})") from error
 
 
-def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Signature]:
-    """The graphs that cover every request of all models.
+def first_graphs(
+    ladders: Mapping[str, Ladders | CallLadders], *, max_graphs: int
+) -> list[Signature]:
+    """The graphs that cover every request of all models, but for sizes that cannot be padded.
 
     Args:
         ladders: The ladders, by model.
@@ -62,7 +65,7 @@ def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Sig
     Raises:
         StartupError: There are more than that.
     """
-    first = [signature for name in ladders for signature in ladders[name].first(name)]
+    first = [signature for name in ladders for signature in _first(name, ladders[name])]
     if max_graphs < len(first):
         raise StartupError(
             f"max-graphs: must be at least {len(first)}, the number of graphs that cover every "
@@ -71,13 +74,22 @@ def first_graphs(ladders: Mapping[str, Ladders], *, max_graphs: int) -> list[Sig
     return first
 
 
-def is_of(ladders: Mapping[str, Ladders], signature: Signature) -> bool:
+def _first(name: str, ladders: Ladders | CallLadders) -> list[Signature]:
+    if not isinstance(ladders, CallLadders):
+        return ladders.first(name)
+    first = ladders.first(name)
+    return [] if first is None else [first]
+
+
+def is_of(ladders: Mapping[str, Ladders | CallLadders], signature: Signature) -> bool:
     """Whether a signature is one of the ladders."""
     of_model = ladders.get(signature.model)
+    if isinstance(of_model, CallLadders):
+        return signature.kind is GraphKind.CALL and of_model.has(signature)
     return of_model is not None and signature in of_model.signatures(signature.model)
 
 
-def check_warm(ladders: Mapping[str, Ladders], warm: Iterable[Signature]) -> None:
+def check_warm(ladders: Mapping[str, Ladders | CallLadders], warm: Iterable[Signature]) -> None:
     """Checks the graphs that are declared for the warm-up.
 
     Raises:

@@ -2,17 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
+from shaperouter_service.calls.functions import check_compiles, load_function
+from shaperouter_service.checkpoints.functions import is_function
+from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import prepare_caches
-from shaperouter_service.graphs import cache_key
+from shaperouter_service.graphs import cache_key, call_cache_key
 from shaperouter_service.models import Model, load_model, resolve_dtype
+from shaperouter_service.models.call_model import CallModel
+from shaperouter_service.models.encoders import is_encoder, load_encoder
+from shaperouter_service.models.loading import DType
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.ladders import make_ladders
+from shaperouter_service.worker.snapshot import describe_call_model, describe_model
 
 log = structlog.get_logger(__name__)
 
@@ -22,26 +31,28 @@ class LoadedModels:
     """The models of a worker, by name.
 
     Attributes:
-        models: The models.
-        ladders: Their ladders.
-        sections: Their sections of the compile cache; empty without a cache.
+        models: The models that generate tokens.
+        call_models: The models that are called once.
+        ladders: The ladders of `models`.
+        sections: The sections of all of them of the compile cache; empty without a cache.
     """
 
     models: Mapping[str, Model]
+    call_models: Mapping[str, CallModel]
     ladders: Mapping[str, Ladders]
     sections: Mapping[str, Section]
 
-    def dimensions(self, name: str) -> Dimensions:
-        """The dimensions of a model that the costs of its graphs depend on."""
-        model, ladders = self.models[name], self.ladders[name]
-        return Dimensions(
-            weight_bytes=model.weight_bytes,
-            cache_bytes_per_token=model.kv_cache_bytes_per_token,
-            prefill_piece=ladders.prefill_piece,
-            encoder_weight_bytes=model.encoder_weight_bytes,
-            max_source_length=model.family.max_source_length,
-            has_whole_source=ladders.encoder is not None and ladders.encoder.has_whole_source,
-        )
+    @property
+    def dimensions(self) -> dict[str, Dimensions]:
+        """The dimensions of each model that the costs of its graphs depend on."""
+        described = {
+            name: describe_model(model, self.ladders[name], (), kernels="")
+            for name, model in self.models.items()
+        } | {
+            name: describe_call_model(model, model.ladders, kernels="")
+            for name, model in self.call_models.items()
+        }
+        return {name: Dimensions.of(model) for name, model in described.items()}
 
 
 def load_models(
@@ -58,12 +69,19 @@ def load_models(
         StartupError: A model cannot be loaded, or cannot have the chosen rungs.
     """
     models: dict[str, Model] = {}
+    call_models: dict[str, CallModel] = {}
     ladders: dict[str, Ladders] = {}
     sections: dict[str, Section] = {}
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     for name, directory in config.models.items():
         log.info("loading model", model=name, directory=str(directory))
+        called = _load_call_model(name, directory, dtype, packed=packed, cache=compile_cache)
+        if called is not None:
+            call_models[name] = called.model
+            if called.section is not None:
+                sections[name] = called.section
+            continue
         model = load_model(name, directory, dtype, packed=packed)
         prepare_caches(model)
         models[name] = model
@@ -86,7 +104,49 @@ def load_models(
             parameters=model.parameters,
             weight_bytes=model.weight_bytes,
         )
-    return LoadedModels(models=models, ladders=ladders, sections=sections)
+    return LoadedModels(models=models, call_models=call_models, ladders=ladders, sections=sections)
+
+
+class _CallModel(NamedTuple):
+    """A model that is called once, with its section of the compile cache, if it has one."""
+
+    model: CallModel
+    section: Section | None
+
+
+def _load_call_model(
+    name: str, directory: Path, dtype: DType, *, packed: bool, cache: CompileCache | None
+) -> _CallModel | None:
+    """Loads a function or a text encoder; None if the directory has neither.
+
+    Raises:
+        StartupError: See `load_models`.
+    """
+    model: CallModel
+    if is_function(directory):
+        model, sizes = load_function(name, directory)
+        section = _call_section(cache, model)
+        if model.compiled:
+            check_compiles(model, sizes, section)
+    elif is_encoder(read_json(directory / "config.json")):
+        model = load_encoder(name, directory, dtype, packed=packed)
+        section = _call_section(cache, model)
+    else:
+        return None
+    log.info(
+        "model loaded",
+        model=name,
+        kind=str(model.kind),
+        dtype=model.weight_dtype.name,
+        compiled=model.compiled,
+        parameters=model.parameters,
+        weight_bytes=model.weight_bytes,
+    )
+    return _CallModel(model, section)
+
+
+def _call_section(cache: CompileCache | None, model: CallModel) -> Section | None:
+    return cache.section(call_cache_key(model)) if cache and model.compiled else None
 
 
 def _section(compile_cache: CompileCache, model: Model) -> Section:

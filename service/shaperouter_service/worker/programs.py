@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from shaperouter_service.calls import CallProgram, CompiledCallProgram, PlainCallProgram
 from shaperouter_service.decoding import (
     AlignProgram,
     DecodeProgram,
@@ -10,8 +11,18 @@ from shaperouter_service.decoding import (
     Program,
 )
 from shaperouter_service.decoding.lowering import Lowered
-from shaperouter_service.graphs import CachedGraphBuilder, GraphBuilder, LoweringProcess, lower_here
+from shaperouter_service.graphs import (
+    Builder,
+    CachedGraphBuilder,
+    GraphBuilder,
+    LoweringProcess,
+    PlainGraphBuilder,
+    lower_here,
+)
+from shaperouter_service.graphs.graph_program import CompiledProgram
 from shaperouter_service.models import Model
+from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.served_model import ModelKind
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.models import LoadedModels
 
@@ -42,9 +53,22 @@ class ProgramFactory:
         self.sections, self.tracing = loaded.sections, tracing
         self.is_serving = is_serving
         self._models, self._ladders = loaded.models, loaded.ladders
+        self._call_models = loaded.call_models
+        # Replaced when an axis loses its ladder.
+        self._call_ladders = {name: model.ladders for name, model in loaded.call_models.items()}
 
-    def program(self, signature: Signature) -> Program:
-        """Creates the program of a signature."""
+    def set_call_ladders(self, model: str, ladders: CallLadders) -> None:
+        """Takes the ladders that are now those of a model that is called once."""
+        self._call_ladders[model] = ladders
+
+    def program(self, signature: Signature) -> Program | CallProgram:
+        """Creates the program of a signature.
+
+        Raises:
+            ValueError: It is not one of the ladders.
+        """
+        if signature.kind is GraphKind.CALL:
+            return self._call_program(signature)
         model = self._models[signature.model]
         rows, beams, length = signature.rows, signature.beams, signature.length
         name = f"{signature.model}_{signature.kind}_{rows}x{length}"
@@ -58,23 +82,45 @@ class ProgramFactory:
         name = f"{name}_beams{beams}"
         return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
 
-    def make_builder(self, program: Program) -> GraphBuilder:
-        """Prepares the compilation of a program, or its loading from the cache."""
+    def _call_program(self, signature: Signature) -> CallProgram:
+        model = self._call_models[signature.model]
+        sizes = self._call_ladders[signature.model].sizes(signature)
+        kind = CompiledCallProgram if model.compiled else PlainCallProgram
+        return kind(f"{signature.model}_call", model, sizes)
+
+    def make_builder(self, program: CompiledProgram | PlainCallProgram, is_urgent: bool) -> Builder:
+        """Prepares the compilation of a program, or its loading from the cache.
+
+        Args:
+            program: The program.
+            is_urgent: Whether a request waits for it.
+        """
+        if isinstance(program, PlainCallProgram):
+            return PlainGraphBuilder(program)
         section = self.sections.get(program.model.name)
+        # A request would wait longer for the start of the process than for the trace of a function.
+        lower = lower_here if is_urgent and _is_of_function(program) else self._lower
         if section is None:
-            return GraphBuilder(program, self._lower)
-        return CachedGraphBuilder(program, section, self._lower)
+            return GraphBuilder(program, lower)
+        return CachedGraphBuilder(program, section, lower)
 
     def is_cached(self, signature: Signature) -> bool:
         """Whether the compile cache has the graph of a signature."""
         section = self.sections.get(signature.model)
+        if signature.model in self._call_models and not self._call_models[signature.model].compiled:
+            # Tracing takes no longer than loading.
+            return True
         return section is not None and section.has(self.program(signature).label)
 
-    def _lower(self, program: Program) -> Lowered:
+    def _lower(self, program: CompiledProgram) -> Lowered:
         # The process takes seconds to start, and is not needed while no request runs.
         if self.tracing is None or not (self.tracing.running or self.is_serving()):
             return lower_here(program)
         return self.tracing.lower(program)
+
+
+def _is_of_function(program: CompiledProgram) -> bool:
+    return isinstance(program, CompiledCallProgram) and program.model.kind is ModelKind.FUNCTION
 
 
 def _align_program(name: str, model: Model, signature: Signature) -> Program:

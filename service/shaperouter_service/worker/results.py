@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shaperouter_service.decoding import Aligned, Logprobs
 from shaperouter_service.decoding.state import Beams, State
-from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.option import NO_TOKEN
 from shaperouter_service.generation.run_events import (
     FinishReason,
@@ -79,13 +79,11 @@ def hypotheses(run: Run, state: State) -> list[Hypothesis]:
 
 def no_hypothesis(run: Run) -> InvalidRequestError:
     """The error of a beam search that ended without a hypothesis."""
-    return InvalidRequestError(
-        Violation(
-            field="options",
-            description="must allow beam search a token at every step, but ban every token "
-            f"after at most {run.generated} new tokens; allow an end token, or lower "
-            "max_new_tokens",
-        )
+    return InvalidRequestError.of(
+        "options",
+        "must allow beam search a token at every step, but ban every token "
+        f"after at most {run.generated} new tokens; allow an end token, or lower "
+        "max_new_tokens",
     )
 
 

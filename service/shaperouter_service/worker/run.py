@@ -44,12 +44,12 @@ class Phase(Enum):
 
 @dataclass(kw_only=True)
 class Timings:
-    """When things happened to a run, in seconds on the monotonic clock.
+    """The times of a run's events, in seconds on the monotonic clock.
 
     Attributes:
-        arrived: When it came to the worker.
+        arrived: When it arrived at the worker.
         admitted: When it got a slot.
-        prefill_started: When the first graph was called for it, to read its source or prompt.
+        prefill_started: When the first call began that read its source or prompt.
         first_token: When its first token was generated.
         ended: When its last token was generated.
         stalled_first: Seconds stalled before it had a slot.
@@ -126,7 +126,7 @@ class Run:
         logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
         options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.
-        timings: When things happened.
+        timings: Times of its events.
         cancelled: Set from any thread; the slot is freed at the next chunk boundary.
         phase: Its current phase.
         batch: Its batch, from the beginning of its prefill on.
@@ -135,7 +135,7 @@ class Run:
         padded_prompt_tokens: Number of tokens that its prefill computed.
         padded_source_tokens: Number of positions that its encode computed, if it had one.
         uses: The graphs that served it, by the signature asked and the signature served.
-        stalled_since: When its present stall began.
+        stalled_since: When its current stall began.
     """
 
     request_id: str

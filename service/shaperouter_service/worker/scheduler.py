@@ -33,9 +33,9 @@ from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.backlog import Backlog, LengthEstimator
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.fair_queue import FairQueue
+from shaperouter_service.worker.input_reader import EncodedSources, InputReader
 from shaperouter_service.worker.isolation import participants
 from shaperouter_service.worker.placement import place
-from shaperouter_service.worker.reader import EncodedSources, Reader
 from shaperouter_service.worker.results import (
     finish_reason,
     hypotheses,
@@ -121,7 +121,7 @@ class LaneScheduler:
         self._lengths = LengthEstimator()
         # The runs that have a slot, in order of admission.
         self._runs: list[Run] = []
-        self.reader = Reader(
+        self.reader = InputReader(
             model,
             graphs,
             self.covers,

@@ -3,36 +3,25 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from grpc import aio
 
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
-from shaperouter_service.decoding import Aligned
-from shaperouter_service.errors import DeadlinePassedError
-from shaperouter_service.generation.run_events import (
-    AlignedTokens,
-    Isolated,
-    NewTokens,
-    RunCompletion,
-    RunEvent,
-    Stalled,
-)
-from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.snapshots import Snapshot
-from shaperouter_service.rpc.deadlines import WORKER_MARGINS, seconds_to_wait
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
-from shaperouter_service.speech.transcription.alignment import token_positions
+from shaperouter_service.system.drain import Drain
+from shaperouter_service.telemetry import tracing
+from shaperouter_service.wire.calls import worker_call_from_message, worker_result_to_message
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 from shaperouter_service.wire.snapshots import snapshot_to_message
+from shaperouter_service.worker.call_runner import CallRunner
 from shaperouter_service.worker.engine import Engine
-from shaperouter_service.worker.requests import check, make_run
-from shaperouter_service.worker.run import Ended, Event, Failed, Run
-from shaperouter_service.worker.run_trace import RunTrace
-from shaperouter_service.worker.token_coalescer import TokenCoalescer
+from shaperouter_service.worker.run_stream import RunStreams
+from shaperouter_service.worker.runner import Runner
 
 # Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
 WATCH_INTERVAL = 0.2
@@ -82,15 +71,20 @@ SERVICE = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     """See worker.proto."""
 
-    def __init__(self, engine: Engine, changes: Changes, name: str) -> None:
+    def __init__(self, engine: Engine, changes: Changes, drain: Drain, name: str) -> None:
         """Serves an engine.
 
         Args:
             engine: The worker's models, lanes and graphs.
             changes: The engine's changes.
+            drain: Counts runs and calls, and refuses new ones once it has begun.
             name: Name of the worker, stable over restarts.
         """
         self._engine = engine
+        self._runner = Runner(engine, asyncio.get_running_loop())
+        self._streams = RunStreams(self._run, drain)
+        self._call_runner = CallRunner(engine, asyncio.get_running_loop())
+        self._drain = drain
         self._changes = changes
         self._name = name
         self._incarnation = uuid.uuid4().hex
@@ -99,66 +93,39 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         """Adds the service to a server."""
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
 
-    async def Run(  # noqa: N802 (gRPC's name)
-        self, request: worker_pb2.RunRequest, context: Any
-    ) -> AsyncIterator[worker_pb2.RunResponse]:
-        """Runs one request; ending the call early frees its slot."""
-        async with contextlib.aclosing(
-            self._events(run_request_from_message(request), context)
-        ) as events:
-            async for event in events:
-                yield run_event_to_message(event)
+    def drain(self) -> None:
+        """Ends the streams of runs once their runs have ended; new runs are refused."""
+        self._streams.end_when_idle()
 
-    async def _events(self, request: RunRequest, context: Any) -> AsyncGenerator[RunEvent, None]:
-        model = self._engine.model(request.model)
-        check(request, model)
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
+    async def Runs(  # noqa: N802 (gRPC's name)
+        self, request_iterator: AsyncIterator[worker_pb2.RunsRequest], context: Any
+    ) -> AsyncIterator[worker_pb2.RunsResponse]:
+        """Serves the runs of a router; ending the call early frees their slots."""
+        async with contextlib.aclosing(self._streams.responses(request_iterator)) as responses:
+            async for response in responses:
+                yield response
 
-        def emit(event: Event) -> None:
-            # The loop has ended if the worker is being stopped, and so has the caller.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
-        run = make_run(request, model, emit)
-        if request.options["stop"]:
-            # In a thread, because the tokenizer is loaded on first use.
-            run.stop_tokens = await asyncio.to_thread(
-                self._engine.vocabularies.stop_tokens,
-                request.model,
-                model.vocab_size,
-                request.options["stop"],
+    async def Call(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.CallRequest, context: Any
+    ) -> worker_pb2.CallResponse:
+        """Computes one call; cancelling it drops it unless it is being computed."""
+        with self._drain.admitted():
+            result = await self._call_runner.call(
+                worker_call_from_message(request),
+                context.time_remaining(),
+                lambda: context.send_initial_metadata(()),
             )
-        coalescer = TokenCoalescer(request.tokens_interval_seconds)
-        self._engine.submit(run, request.model)
-        trace = RunTrace(run, request.model)
-        error = ""
-        left = context.time_remaining()
-        until = None if left is None else loop.time() + seconds_to_wait(left, WORKER_MARGINS)
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout_at(until):
-                        event = await events.get()
-                except TimeoutError:
-                    error = self._engine.waited_for(run)
-                    raise DeadlinePassedError(request.model, error) from None
-                trace.note(event)
-                tokens = coalescer.add(event) if isinstance(event, NewTokens) else coalescer.flush()
-                if tokens:
-                    yield tokens
-                match event:
-                    case Stalled() | Isolated():
-                        yield event
-                    case Ended():
-                        yield await _completion(request, run, event)
-                        return
-                    case Failed(failure):
-                        error = str(failure)
-                        raise failure
-        finally:
-            self._engine.cancel(run, request.model)
-            trace.end(error)
+        return worker_result_to_message(result)
+
+    async def _run(
+        self, start: worker_pb2.RunStart, send: Callable[[worker_pb2.RunResponse], None]
+    ) -> None:
+        tracing.receive(SERVICE.full_name, start.trace_context.items())
+        await self._runner.run(
+            run_request_from_message(start.request),
+            start.timeout_seconds if start.HasField("timeout_seconds") else None,
+            lambda event: send(run_event_to_message(event)),
+        )
 
     async def Watch(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WatchRequest, context: Any
@@ -183,31 +150,3 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         """Yields the worker's state, at once and after changes."""
         async for _ in self._changes.watch():
             yield self._engine.snapshot(self._name, self._incarnation)
-
-
-async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletion:
-    aligned = None
-    if end.aligned is not None:
-        # In a thread, because it takes as long as several decoding steps.
-        aligned = await asyncio.to_thread(_aligned, request, end.aligned)
-    return RunCompletion(
-        finish_reason=end.reason,
-        timings=run.timings.durations(),
-        padded_prompt_tokens=run.padded_prompt_tokens,
-        padded_source_tokens=run.padded_source_tokens,
-        graphs=list(run.uses.values()),
-        hypotheses=end.hypotheses,
-        no_speech_probability=end.no_speech,
-        aligned=aligned,
-    )
-
-
-def _aligned(request: RunRequest, aligned: Aligned) -> AlignedTokens:
-    """Finds the times of the tokens after the prefix, from attention."""
-    if request.align_after is None or request.sound is None:
-        raise TypeError("only a sound with a prefix can be aligned")
-    # The row of a token is about the next token.
-    first = request.align_after - 1
-    positions = token_positions(aligned.scores[:, first:-1], request.sound.positions)
-    # The last row is about the token after the end token, which does not exist.
-    return AlignedTokens(positions.tolist(), aligned.logprobs[first:-1].tolist())

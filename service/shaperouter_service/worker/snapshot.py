@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, memory_bytes
 from shaperouter_service.models import EncoderDecoder, Model
+from shaperouter_service.models.call_model import CallModel
+from shaperouter_service.routing.call_ladders import CallLadders, ServedCall
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.routing.snapshots import BudgetReport, GraphReport, LaneReport
@@ -35,6 +37,25 @@ def describe_model(
         encoder_weight_bytes=model.encoder_weight_bytes,
         decoder_start_token_id=model.decoder_start_token_id,
         transcripts=None if model.transcripts is None else model.transcripts.settings,
+    )
+
+
+def describe_call_model(model: CallModel, ladders: CallLadders, *, kernels: str) -> ServedModel:
+    """Describes a model that is called once, without what only a router knows."""
+    return ServedModel(
+        name=model.name,
+        family=model.family,
+        kind=model.kind,
+        vocab_size=model.vocab_size,
+        max_length=model.max_length,
+        call=ServedCall(
+            spec=model.spec, ladders=ladders, compiled=model.compiled, labels=model.labels
+        ),
+        dtype=model.dtype.name,
+        weight_dtype=model.weight_dtype.name,
+        kernels=kernels if model.weights.is_packed else "",
+        parameters=model.parameters,
+        weight_bytes=model.weight_bytes,
     )
 
 

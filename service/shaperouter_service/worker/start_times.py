@@ -25,12 +25,12 @@ class StartTimer:
         """Records that the weights are on the device."""
         self.times = dataclasses.replace(self.times, weights_seconds=self._lap())
 
-    def made(self, *, covered: bool, warm: bool) -> None:
-        """Records that graphs are made.
+    def record_graphs(self, *, covered: bool, warm: bool) -> None:
+        """Records that graphs are ready.
 
         Args:
-            covered: Whether those that cover every request are made.
-            warm: Whether all are made that must exist before readiness.
+            covered: Whether those that cover every request are ready.
+            warm: Whether all that must exist before readiness are ready.
         """
         if covered and self.times.first_cover_seconds is None:
             self.times = dataclasses.replace(self.times, first_cover_seconds=self._lap())

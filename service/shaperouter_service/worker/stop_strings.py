@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shaperouter_service.decoding.state import State
-from shaperouter_service.errors import InvalidRequestError, StartupError, Violation
+from shaperouter_service.errors import InvalidRequestError, StartupError
 from shaperouter_service.text import StopTokens, Vocabulary, load_tokenizer
 from shaperouter_service.worker.run import Run
 
@@ -52,8 +52,8 @@ class Vocabularies:
                 raise ValueError("the worker's copy of the model has no tokenizer")
             return tokenizer.vocabulary(size)
         except (StartupError, ValueError) as error:
-            raise InvalidRequestError(
-                Violation(field="options.stop", description=f"cannot be searched for: {error}")
+            raise InvalidRequestError.of(
+                "options.stop", f"cannot be searched for: {error}"
             ) from error
 
 

@@ -2,13 +2,18 @@
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
 from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import Graph, GraphState, GraphTable
+from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.warm_up_order import warm_up_order
+from shaperouter_service.traffic_record import read_record
 
 log = structlog.get_logger(__name__)
 
@@ -96,3 +101,57 @@ class WarmUp:
 
     def _all(self) -> list[Graph]:
         return [self._graphs.graph(signature) for signature in self.signatures]
+
+
+def first_covers(
+    ladders: Mapping[str, Ladders], call_ladders: Mapping[str, CallLadders]
+) -> list[Signature]:
+    """The graphs that together cover every request without beam search.
+
+    Args:
+        ladders: The ladders of models that generate tokens, by name.
+        call_ladders: The ladders of models that are called once, by name.
+    """
+    covers: list[Signature] = []
+    for name, each in ladders.items():
+        covers += [*each.first_to_read(name), each.first_decode(name, beams=1)]
+    for name, called in call_ladders.items():
+        # Without one, each exact size has a graph of its own.
+        if (first := called.first(name)) is not None:
+            covers.append(first)
+    return covers
+
+
+def recorded_graphs(
+    record: Path | None, ladders: Mapping[str, Ladders | CallLadders], *, limit: int
+) -> list[Signature]:
+    """The graphs that recorded traffic makes worth compiling, best first.
+
+    Args:
+        record: Directory of the record of traffic; None without one.
+        ladders: The ladders of all models, by name.
+        limit: Maximum number of graphs.
+    """
+    if record is None:
+        return []
+    return warm_up_order(read_record(record).values(), ladders, limit=limit)
+
+
+def beam_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Signature]:
+    """A graph of each model that covers most beam searches.
+
+    Skips models whose recorded traffic has no beam search. Graphs that served no call are not
+    traffic.
+
+    Args:
+        record: Directory of the record of traffic; None without one.
+        ladders: The ladders of models that generate tokens, by name.
+    """
+    recorded = read_record(record) if record else {}
+    covers = []
+    for name, each in ladders.items():
+        known = recorded[name].signatures if name in recorded else {}
+        served = {signature.beams for signature, traffic in known.items() if traffic.calls}
+        if not served or max(served) > 1:
+            covers.append(each.first_decode(name, each.usual_beams))
+    return covers

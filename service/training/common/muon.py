@@ -28,7 +28,7 @@ class Muon:
         *,
         maps: Callable[[torch.Tensor], Sequence[torch.Tensor]],
     ) -> None:
-        """Takes 2-D parameters, and how to see one as the linear maps it is made of.
+        """Takes 2-D parameters, and a function that splits one into its linear maps.
 
         Args:
             parameters: What to train.

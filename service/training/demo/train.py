@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS is not deterministic
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is otherwise not deterministic
 
 import card
 import corpus
@@ -278,7 +278,7 @@ def save(
     AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         after = restored(probe.cpu()).logits
-    (folder / "model.safetensors").chmod(0o644)  # it is written for its owner alone
+    (folder / "model.safetensors").chmod(0o644)  # safetensors lets only the owner read it
     # float16 keeps 11 bits: relative 2**-11 a weight, summed over few layers.
     worst = ((after - before).abs().max() / before.abs().max()).item()
     if worst > 2**-8:

@@ -32,7 +32,7 @@ _LINE = re.compile(r"(?P<word>\S+?)(?:\(\d+\))? (?P<phonemes>[A-Z0-2 ]+)(?: #.*)
 
 
 class CorpusError(Exception):
-    """A wheel that is not what this script was written for."""
+    """A wheel has another content than this script expects."""
 
 
 @dataclass(frozen=True, kw_only=True)

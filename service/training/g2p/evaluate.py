@@ -74,7 +74,7 @@ def word_error_rate(entries: list[corpus.Entry], answers: list[list[str]]) -> fl
 
 
 def phoneme_error_rate(entries: list[corpus.Entry], answers: list[list[str]]) -> float:
-    """Edits to the closest pronunciation of each word, by the phonemes of these pronunciations."""
+    """Edits to each word's closest pronunciation, divided by the phonemes of these."""
     edits, phonemes = 0, 0
     for entry, answer in zip(entries, answers, strict=True):
         closest = min(
@@ -86,19 +86,19 @@ def phoneme_error_rate(entries: list[corpus.Entry], answers: list[list[str]]) ->
 
 
 def with_unknown(word: str) -> str:
-    """The word with a character in its middle that the tokenizer does not know."""
+    """Puts a character that the tokenizer does not know into the middle of a word."""
     middle = len(word) // 2
     return f"{word[:middle]}?{word[middle:]}"
 
 
 def pronounce_all(reader: Reader, entries: list[corpus.Entry]) -> Found:
-    """Greedily, and with each number of beams."""
+    """Searches greedily, and with each number of beams."""
     words = [entry.word for entry in entries]
     return {beams: reader.pronounce(words, beams=beams, sequences=min(beams, 3)) for beams in BEAMS}
 
 
 def write_answers(found: Found, entries: list[corpus.Entry], file: Path) -> None:
-    """Writes a line a word: what is right, and what each search gave as the likeliest."""
+    """Writes a line for each word: its pronunciations, and the likeliest result of each search."""
     with open(file, "w") as lines:
         for number, entry in enumerate(entries):
             answers = {beams: " ".join(of_words[number][0]) for beams, of_words in found.items()}

@@ -1,6 +1,6 @@
-"""The model's tokens: characters of words going in, phonemes coming out.
+"""The model's tokens: characters of words as input, phonemes as output.
 
-Both are in one vocabulary, as T5 wants it. They cannot be mixed up: text is put into lower case
+Both are in one vocabulary, as T5 requires. They cannot be mixed up: text is put into lower case
 before it is looked up, and phonemes are written in capitals, so no text is read as phonemes.
 """
 
@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers import PreTrainedTokenizerFast
 
 PAD, EOS, UNKNOWN = SPECIAL = ("<pad>", "</s>", "<unk>")  # with T5's ids: 0, 1 and 2
-CHARACTERS = tuple("'-." + string.ascii_lowercase)  # all that words of the dictionary have
+CHARACTERS = tuple("'-." + string.ascii_lowercase)  # all characters of the dictionary's words
 PHONEMES = (
     *("AA", "AE", "AH", "AO", "AW", "AY", "B", "CH", "D", "DH", "EH", "ER", "EY", "F", "G", "HH"),
     *("IH", "IY", "JH", "K", "L", "M", "N", "NG", "OW", "OY", "P", "R", "S", "SH", "T", "TH"),

@@ -1,7 +1,7 @@
 """Trains the grapheme-to-phoneme model: a T5 small enough to live in the wheel, from scratch.
 
 Steps: read the words (`corpus.py`), train on pairs of word and pronunciation for a fixed number of
-steps, check the saved folder against the model in memory. `evaluate.py` measures what comes out.
+steps, check the saved folder against the model in memory. `evaluate.py` measures the result.
 
 The run is a function of the corpus, the seed and the number of threads: steps are counted, never
 timed; the order of words and what dropout hides come from the seed; PyTorch is held to
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS is not deterministic
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is otherwise not deterministic
 
 import corpus
 import numpy as np
@@ -112,7 +112,7 @@ def new_model(recipe: Recipe, device: torch.device) -> T5ForConditionalGeneratio
         num_heads=recipe.num_heads,
         relative_attention_num_buckets=recipe.relative_attention_num_buckets,
         relative_attention_max_distance=recipe.relative_attention_max_distance,
-        n_positions=recipe.max_length,  # T5's layers know no limit; those who serve it want one
+        n_positions=recipe.max_length,  # T5 has no limit, but a service needs one
         feed_forward_proj="relu",
         dropout_rate=0.0,  # ours is put in below, and is not part of the checkpoint
         pad_token_id=PAD_ID,
@@ -331,13 +331,13 @@ def save(
     model.eval()
     model.generation_config = GenerationConfig(
         do_sample=False,
-        max_new_tokens=recipe.max_length - 1,  # what the output begins with is a token, too
+        max_new_tokens=recipe.max_length - 1,  # the output begins with a start token
         pad_token_id=PAD_ID,
         eos_token_id=EOS_ID,
         decoder_start_token_id=PAD_ID,
     )
     model.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)  # it is written for its owner alone
+    (folder / "model.safetensors").chmod(0o644)  # safetensors lets only the owner read it
     tokenizer.save_pretrained(folder)
     restored = T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     restored.to(model.device)

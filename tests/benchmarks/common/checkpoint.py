@@ -21,8 +21,8 @@ SEED = 0
 POSITIONS, VOCABULARY = 1024, 50257
 PARAMETERS = 124_439_808
 END_TOKEN = VOCABULARY - 1
-# GPT-2's own initial deviation, and larger ones that make attention choose and layers outweigh the
-# embeddings: without them, generations repeat their last token.
+# GPT-2's initial deviation, and larger ones for attention and layers. Without these, generations
+# would repeat their last token.
 DEVIATION, ATTENTION_DEVIATION, FEED_FORWARD_DEVIATION = 0.02, 0.08, 0.04
 
 
@@ -36,7 +36,7 @@ class Size:
 
 
 SMALL = Size(layers=12, width=768, heads=12)
-# For trying out benchmarks; its figures mean nothing.
+# A small model to try out the benchmarks; its figures have no meaning.
 TINY = Size(layers=2, width=64, heads=4)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# What decides how fast matrix products are.
+# Processor features that decide the speed of matrix products.
 VECTOR_FLAGS = ("avx2", "fma", "f16c", "avx512", "avx_vnni", "amx")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# A list of nothing but numbers and nulls.
+# A list of numbers and nulls only.
 NUMBERS = re.compile(r"\[[^][{}\"]*]")
 
 

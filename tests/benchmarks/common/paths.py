@@ -7,7 +7,7 @@ REPOSITORY = Path(__file__).parents[3]
 DOCS = REPOSITORY / "docs"
 WORK = REPOSITORY / "build" / "bench"
 LOGS = WORK / "logs"
-# Of this checkout, whatever is installed: the benchmarks, the harness, the stubs and the service.
+# Import benchmarks, harness, stubs and service from this checkout, whatever is installed.
 PYTHON_PATH = os.pathsep.join(
     str(REPOSITORY / room) for room in ("tests/benchmarks", "tests", "client", "service")
 )

@@ -13,7 +13,7 @@ __all__ = ["OTHERS", "OURS", "plt", "save"]
 
 OURS, OTHERS = "#3566a8", "#a9b4c2"
 
-# Text stays text.
+# Keep text as text, not as outlines.
 mpl.rcParams.update(
     {
         "svg.fonttype": "none",

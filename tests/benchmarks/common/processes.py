@@ -23,8 +23,8 @@ class PeerProcess:
     """A contestant's process, loaded; its log is in `build/bench/logs`.
 
     Attributes:
-        pid: Of the process.
-        greeting: What it said once it had loaded.
+        pid: Process id.
+        greeting: Its first message, after loading.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class PeerProcess:
         """Starts the process, and returns once it has loaded.
 
         Args:
-            name: Of its log.
-            environment: Folder of its environment, from the repository's root.
-            module: To run.
+            name: Name of its log.
+            environment: Folder of its environment, relative to the repository.
+            module: Module to run.
             arguments: Its command line.
 
         Raises:
@@ -69,7 +69,7 @@ class PeerProcess:
         """Sends a question and waits for the answer.
 
         Args:
-            question: With its `task`.
+            question: The question, with its `task`.
             timeout: Seconds to wait.
 
         Raises:

@@ -31,7 +31,7 @@ class Loaded(Protocol):
     """What every contestant reports about itself.
 
     Attributes:
-        packages: Those whose versions are told.
+        packages: Packages whose versions are reported.
     """
 
     packages: Sequence[str]
@@ -58,7 +58,7 @@ def converse(
     Args:
         loading: The contestant.
         answer: Answers a question.
-        greeting: What is told besides the versions once it has loaded.
+        greeting: What to report besides the versions after loading.
     """
     # Libraries print to the standard output: keep it for answers, and give them the log.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -73,7 +73,7 @@ def converse(
         for line in sys.stdin:
             try:
                 say(answer(json.loads(line), contestant))
-            # Whatever it is, it belongs into the report.
+            # Any failure belongs in the report.
             except Exception as error:
                 traceback.print_exc()
                 say({"failed": f"{type(error).__name__}: {error}"})

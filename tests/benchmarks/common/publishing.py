@@ -12,9 +12,9 @@ def publish_section(heading: str, text: str, *, before: str, document: Path = ME
 
     Args:
         heading: The section's first line, which marks where it begins.
-        text: The rest of it.
+        text: The rest of the section.
         before: Heading of the section that a new one is put before.
-        document: In Markdown.
+        document: Path of the Markdown document.
     """
     content = document.read_text(encoding="utf-8")
     start = content.find(heading)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 NOTHING = "–"
-# Of cells that are kept on one line: enough for every figure, while reasons of failures wrap.
+# Maximum width of a cell that is kept on one line: enough for figures, while longer text wraps.
 LONGEST_FIGURE = 24
 
 
@@ -25,32 +25,32 @@ class Spread:
     """The repeated values of a figure.
 
     Attributes:
-        median: In the middle.
-        least: The smallest.
-        most: The largest.
+        median: Their median.
+        min: The smallest value.
+        max: The largest value.
     """
 
     median: float
-    least: float
-    most: float
+    min: float
+    max: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
         """Summarizes values."""
-        return cls(median=statistics.median(values), least=min(values), most=max(values))
+        return cls(median=statistics.median(values), min=min(values), max=max(values))
 
     def show(self, form: str = ".2f", *, factor: float = 1) -> str:
         """The median, and the largest deviation from it if there are several values."""
-        if self.least == self.most:
+        if self.min == self.max:
             return f"{self.median * factor:{form}}"
-        deviation = max(self.most - self.median, self.median - self.least) / self.median
+        deviation = max(self.max - self.median, self.median - self.min) / self.median
         return f"{self.median * factor:{form}} ±{deviation:.0%}"
 
     def show_range(self, form: str = ".3f") -> str:
         """The median, and the range if there are several values."""
-        if self.least == self.most:
+        if self.min == self.max:
             return f"{self.median:{form}}"
-        return f"{self.median:{form}} ({self.least:{form}}–{self.most:{form}})"
+        return f"{self.median:{form}} ({self.min:{form}}–{self.max:{form}})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class Table:
     """A table, for terminals and for Markdown.
 
     Attributes:
-        title: What it shows.
-        head: Of its columns.
+        title: Its title.
+        head: Headings of its columns.
         rows: Cells; the first of each row is its name.
         note: How to read it.
     """
@@ -99,9 +99,9 @@ class Target:
     """A target and its measured value.
 
     Attributes:
-        text: What it asks.
-        limit: Not to be exceeded by the median.
-        figure: What was measured; None if it was not.
+        text: The target in words.
+        limit: Maximum of the median.
+        figure: The measured value; None if there is none.
     """
 
     text: str

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-# The tables need so many columns; what is not a terminal would get 80.
+# Columns that the tables need; without a terminal there would be 80.
 WIDTH = 100
 
-# Takes a line on what is being done.
+# A function that takes a line about the current activity.
 Tell = Callable[[str], None]
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)

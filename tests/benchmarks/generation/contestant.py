@@ -27,7 +27,7 @@ class Generated:
 
     Attributes:
         token_ids: New tokens of each prompt's best sequence.
-        device_seconds: Time of the call that compiled graphs ran, where that is known.
+        device_seconds: Time of compiled graphs within the call, if known.
     """
 
     token_ids: Sequence[Sequence[int]]
@@ -37,7 +37,7 @@ class Generated:
 class Contestant(ABC):
     """A way to generate, loaded and ready."""
 
-    packages: Sequence[str]  # whose versions are told
+    packages: Sequence[str]  # packages whose versions are reported
 
     @abstractmethod
     def generate(
@@ -47,8 +47,8 @@ class Contestant(ABC):
 
         Args:
             prompts: Token ids of each.
-            new_tokens: How many to make for each.
-            options: More keyword arguments, named as Transformers names them.
+            new_tokens: Number of tokens to generate for each.
+            options: Further keyword arguments, named as in Transformers.
         """
 
     def graphs(self) -> list[dict[str, Any]]:

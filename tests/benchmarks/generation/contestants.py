@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .workloads import Kind
 
-# As many requests as the widest workload sends at once, and as the service runs by default.
+# The widest workload sends as many requests at once; it is also the default of the service.
 SLOTS = 8
 
 
@@ -14,14 +14,14 @@ class Entry:
     """A contestant, as the conductor knows it.
 
     Attributes:
-        name: In the JSON file and on the command line.
-        label: In tables and plots.
-        environment: Folder of its environment, from the repository's root.
+        name: Name in the JSON file and on the command line.
+        label: Label in tables and plots.
+        environment: Folder of its environment, relative to the repository.
         module: Its module in this package.
-        options: Its own arguments.
-        converted: It loads the checkpoint as CTranslate2's converter wrote it.
-        kinds: The workloads it takes part in.
-        every: It takes part in each so many-th round, from the first on.
+        options: Arguments of its module.
+        converted: Whether it loads the checkpoint in CTranslate2's format.
+        kinds: Kinds of the workloads that it takes part in.
+        every: It takes part in every n-th round, starting with the first.
     """
 
     name: str
@@ -41,7 +41,7 @@ ENGINE = Entry(
     module="peer_shaperouter",
     options=[f"--slots={SLOTS}"],
 )
-# With XLA's own products, as where there was no compiler.
+# With XLA's own products, as without a C++ compiler.
 ENGINE_XLA = Entry(
     name="shaperouter-xla",
     label="Shaperouter, engine without kernels",
@@ -49,7 +49,7 @@ ENGINE_XLA = Entry(
     module="peer_shaperouter",
     options=[f"--slots={SLOTS}", "--kernels=off"],
 )
-# Its weights are rounded, so its tokens may be others.
+# Its weights are rounded, so its tokens may differ.
 ENGINE_INT8 = Entry(
     name="shaperouter-int8",
     label="Shaperouter, engine, int8",
@@ -76,7 +76,7 @@ TRANSFORMERS_EAGER = Entry(
     label="Transformers, TF eager",
     environment=".venvs/bench-tf",
     module="peer_transformers_tf",
-    # Over ten seconds a call: enough of it to tell that, and no more.
+    # Each call takes over ten seconds, so a few are enough.
     kinds=[Kind.GREEDY],
     every=3,
 )
@@ -94,7 +94,7 @@ CTRANSLATE2 = Entry(
     options=["--compute-type=float32"],
     converted=True,
 )
-# Its arithmetic is another, so its tokens may be, too.
+# It computes in another way, so its tokens may differ.
 CTRANSLATE2_INT8 = Entry(
     name="ctranslate2-int8",
     label="CTranslate2, int8",
@@ -103,9 +103,9 @@ CTRANSLATE2_INT8 = Entry(
     options=["--compute-type=int8"],
     converted=True,
 )
-# What has weights of fewer bits, and other tokens.
+# Contestants with weights of fewer bits, whose tokens differ.
 ROUNDED = (ENGINE_INT8, CTRANSLATE2_INT8)
-# Its `generate` is the behaviour that Shaperouter promises to equal.
+# The reference: Shaperouter promises the same results as its `generate`.
 REFERENCE = TRANSFORMERS_TORCH
 
 ENTRIES = (

@@ -15,7 +15,7 @@ from .peers import Peer
 from .result import Result
 from .workloads import Workload, option_sets, service_option_sets
 
-# Threads of a library that has just answered may spin for a while before they sleep.
+# After an answer, threads of a library may spin for a while before they sleep.
 PAUSE = 0.3
 # A warm-up ends when a call has traced nothing; concurrent requests may need a few.
 MOST_WARM_UPS = 6
@@ -49,7 +49,7 @@ def measure_rounds(
             result.bandwidth.append(reader.bytes_per_second())
             for workload in workloads:
                 turn = [peer for runs, peer in pairs if runs is workload]
-                # Everybody comes after everybody else some time.
+                # The order changes, so that each contestant follows each other one.
                 first = number % max(1, len(turn))
                 for peer in turn[first:] + turn[:first]:
                     tell(
@@ -152,5 +152,5 @@ def _noting(result: Result, entry: Entry, what: str) -> Iterator[None]:
     try:
         yield
     except PeerError as error:
-        # The first reason tells more than that it is still so.
+        # Keep the first reason, which says more than the later ones.
         result.failures.setdefault(f"{entry.label}: {what}", str(error))

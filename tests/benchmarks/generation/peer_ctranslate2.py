@@ -22,7 +22,7 @@ class CTranslate2(Contestant):
         self._generator = ctranslate2.Generator(
             str(model), compute_type=compute_type, inter_threads=1, intra_threads=threads
         )
-        # It falls back to another type, in silence, where the processor lacks one.
+        # CTranslate2 silently uses another type if the processor lacks this one.
         if not self._generator.compute_type.startswith(compute_type):
             raise ValueError(f"runs in {self._generator.compute_type}, not in {compute_type}")
 

@@ -12,8 +12,7 @@ from common.protocol import arguments
 from harness.engine import Bench
 from harness.tight import Case
 from harness.waiting import wait_until
-from shaperouter_service.routing.snapshots import Snapshot
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphState, Snapshot
 
 from .contestant import Contestant, Generated, serve
 
@@ -37,7 +36,7 @@ class ShaperouterEngine(Contestant):
             Case(prompt_tokens=len(prompt), new_tokens=new_tokens, num_beams=beams)
             for prompt in prompts
         ]
-        # A service makes them once they have been missed; what is measured is what comes after.
+        # A service compiles them after requests have missed them; this measures what follows.
         self._bench.make_tight(MODEL, cases, *([case] for case in set(cases)))
         runs = [
             self._bench.submit(MODEL, prompt, max_new_tokens=new_tokens, **options)
@@ -83,5 +82,5 @@ def load() -> Iterator[Contestant]:
 if __name__ == "__main__":
     serve(load())
     sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(0)

@@ -16,9 +16,9 @@ class Answer:
     """A generation.
 
     Attributes:
-        seconds: From token ids to token ids.
-        device_seconds: Of it in compiled graphs, where that is known.
-        token_ids: Of each prompt.
+        seconds: Time from token ids to token ids.
+        device_seconds: Time of compiled graphs within it, if known.
+        token_ids: New tokens of each prompt.
     """
 
     seconds: float
@@ -33,7 +33,7 @@ class Peer(PeerProcess):
         """Starts the process, and returns once it has loaded.
 
         Raises:
-            PeerError: It does not.
+            PeerError: It fails to start.
         """
         self.entry = entry
         super().__init__(

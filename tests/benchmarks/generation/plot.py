@@ -11,7 +11,7 @@ from .report import ratios
 from .result import Result
 from .workloads import Workload, workloads
 
-# Bars that are longer end here, and say how long they are.
+# Longer bars are cut here and show their length as a number.
 LONGEST = 4.0
 
 
@@ -43,8 +43,8 @@ def _draw(panel: Axes, result: Result, workload: Workload) -> None:
         panel.barh(place, length, color=_color(entry), height=0.7)
         end = length
         if ratio.median <= LONGEST and entry is not ENGINE:
-            end = min(ratio.most, LONGEST)
-            panel.plot([ratio.least, end], [place, place], color="black", linewidth=0.8)
+            end = min(ratio.max, LONGEST)
+            panel.plot([ratio.min, end], [place, place], color="black", linewidth=0.8)
         cut = " (cut off)" if ratio.median > LONGEST else ""
         panel.text(
             max(end, length) + 0.06, place, f"{ratio.median:.2f}{cut}", va="center", fontsize=7

@@ -22,7 +22,7 @@ from .contestants import (
 from .result import Result
 from .workloads import NEW_TOKENS, Kind, Workload, workloads
 
-# Each new token takes a pass over all weights, the first one's being the prefill.
+# Each new token takes one pass over all weights; the first one's pass is the prefill.
 PASSES = NEW_TOKENS
 
 

@@ -20,13 +20,13 @@ class Result:
     """One run. "By workload" and "by contestant" are dictionaries of their names.
 
     Attributes:
-        conditions: Where and when.
-        rounds: How many there were.
+        conditions: Machine and time of the measurement.
+        rounds: Number of rounds.
         versions: Packages of each contestant, by contestant.
-        failures: What did not work, by "contestant: what"; why.
+        failures: Reasons of failures, by "contestant: measurement".
         seconds: Times of the calls, one a round, by workload and contestant; None where the
             contestant did not take part in the round.
-        device_seconds: Of it in compiled graphs, for Shaperouter.
+        device_seconds: Time of compiled graphs within it, for Shaperouter.
         bandwidth: Bytes a second that the machine reads, one a round.
         equal: Sequences of each first call that equal the reference's, by workload and contestant.
         first_calls: Time of the first call of each workload in a process that has run others.

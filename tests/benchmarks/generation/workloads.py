@@ -29,9 +29,9 @@ class Workload:
     """One call, the same for every contestant.
 
     Attributes:
-        name: In the JSON file.
-        label: In tables and plots.
-        kind: What it is.
+        name: Name in the JSON file.
+        label: Label in tables and plots.
+        kind: Its kind.
         prompts: Token ids of each; all of one length.
         options: Keyword arguments of `generate`.
     """
@@ -93,7 +93,7 @@ def service_option_sets(count: int) -> list[dict[str, Any]]:
             "typical_p": round(rng.uniform(0.8, 1), 4),
             "no_repeat_ngram_size": int(rng.integers(2, 6)),
             "min_new_tokens": int(rng.integers(1, NEW_TOKENS)),
-            # The end token is never drawn: all requests make all their tokens.
+            # The end token is never drawn, so all requests generate all their tokens.
             "eos_token_ids": [END_TOKEN] * int(rng.integers(1, 9)),
         }
         for options in option_sets(count)

@@ -8,12 +8,12 @@ import numpy as np
 from executable import Arrays
 from manifest import DECODE, FIRST, Manifest
 
-# Most that values of float32 may differ by between devices, of log-probabilities and of caches.
+# Maximum differences of float32 values between devices: of log-probabilities, and of caches.
 TOLERANCE = 1e-3
 
 
 def probe(caches: Arrays, places: Sequence[int]) -> np.ndarray:
-    """See export.py."""
+    """Selects the same entries of the caches as export.py does."""
     picked = [
         cache[0, 0][:, np.asarray(places)].astype(jnp.float32)
         for _, cache in sorted(caches.items(), key=lambda item: int(item[0].split("/")[1]))
@@ -26,11 +26,11 @@ class Comparison:
     """The differences of results from the CPU's.
 
     Attributes:
-        tokens: Generated tokens, of all rows and beams.
-        equal_tokens: Those that are the CPU's, up to the row's first other token.
+        tokens: Number of generated tokens of all rows and beams.
+        equal_tokens: Number of tokens equal to the CPU's, up to the row's first difference.
         logprob_difference: The largest of the equal tokens' log-probabilities; of beam search, of
             the open hypotheses' scores.
-        cache_difference: The largest of some places of the first row's caches.
+        cache_difference: The largest at some positions of the first row's caches.
         closest: How much likelier the likeliest token was than the next, where that was closest;
             None with beam search.
     """
@@ -55,7 +55,7 @@ def compare(found: Arrays, expected: Arrays, manifest: Manifest) -> Comparison:
     state = f"{DECODE}/state"
     prompt_lengths = expected[f"{state}/prompt_lengths"]
     rows, beams, _ = expected[f"{state}/tokens"].shape
-    # The first in a step of its own.
+    # The first token takes a separate step.
     made = manifest.steps + 1
     places = prompt_lengths[:, np.newaxis] + np.arange(made)
     new, old = (
@@ -78,7 +78,7 @@ def compare(found: Arrays, expected: Arrays, manifest: Manifest) -> Comparison:
         differences = np.abs(found[scores] - expected[scores])[agreeing[..., -1]]
     caches = np.abs(found[f"{DECODE}/caches"] - expected[f"{DECODE}/caches"])
     if not agreeing[0].all():
-        # Places of another token have nothing to be compared with.
+        # Positions of other tokens cannot be compared.
         caches = caches[:, :, :1]
     return Comparison(
         tokens=rows * beams * made,

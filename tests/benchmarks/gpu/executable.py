@@ -25,12 +25,12 @@ class Executable:
     """A compiled graph, which takes arrays by name.
 
     Attributes:
-        graph: What was compiled.
-        compile_seconds: Time it took.
+        graph: The compiled graph.
+        compile_seconds: Compile time.
         in_place: Whether every cache shares its memory with its result.
         cache_copies: Copies of caches in the compiled module; each is one too many.
         temporary_bytes: Memory it takes besides arguments and results.
-        operations: How many of some kinds the compiled module has, custom calls by target.
+        operations: Numbers of some kinds of operations; custom calls are counted by target.
     """
 
     graph: Graph

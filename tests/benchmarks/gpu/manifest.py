@@ -64,7 +64,7 @@ class Graph:
         precision: One of PRECISIONS.
         rows: R.
         beams: B; 1 of a prefill.
-        piece: Of a prefill, tokens that a call reads; 0 of a decode.
+        piece: Tokens that a call of a prefill reads; 0 for a decode.
         arguments: In order.
         results: In order.
         aliases: The argument whose memory a result takes, for each result: an index, or None.
@@ -100,7 +100,7 @@ class Manifest:
 
     Attributes:
         model: The content of config.json.
-        seed: Of the weights.
+        seed: Seed of the weights.
         length: T.
         steps: Tokens that the expected results have been advanced by, after the first.
         step_weights: Parameters that a step reads: all but those it looks up.

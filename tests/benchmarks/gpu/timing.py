@@ -30,7 +30,7 @@ class Timing:
         step_seconds_quartiles: The first and the last quartile.
         call_seconds: What a call takes besides.
         step_bytes: What a step must read: weights, and caches.
-        bandwidth: Of the device's memory, in bytes a second, measured in the same run.
+        bandwidth: Bandwidth of the device's memory in bytes per second, measured in the same run.
     """
 
     step_seconds: float

@@ -125,7 +125,7 @@ def _measured(arguments: argparse.Namespace) -> Result:
 
 def _conditions(result: Result) -> str:
     found, settings = result.conditions, result.settings
-    late = max((run.most_late for run in result.runs), default=0.0)
+    late = max((run.max_late for run in result.runs), default=0.0)
     rates = (
         f"Rates are shares of {result.capacity:.2f} requests a second, what the service answers "
         "when 8 are always under way. "

@@ -7,11 +7,11 @@ from .outcomes import End, Outcome
 from .traffic import Request, Seed, any_time
 
 CONCURRENCY = 8
-# Seconds at most for a server to rest; until then, it would slow down whoever comes next.
+# Maximum seconds to wait until a server is idle. A busy one would slow down the next contestant.
 SETTLE_SECONDS = 180.0
-# Of the capacity's measurement, what goes before it.
+# Warm-up before the measurement of the capacity.
 RAMP_SHARE = 0.25
-# More than any contestant answers.
+# More requests than any contestant answers.
 MOST_A_SECOND = 100
 
 

@@ -28,8 +28,8 @@ class Model:
     """The checkpoint that all contestants serve.
 
     Attributes:
-        name: Of its folder in `build/bench`.
-        size: Of its layers.
+        name: Name of its folder in `build/bench`.
+        size: Its dimensions.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Contestant(PeerProcess):
     """The process of a ready server.
 
     Attributes:
-        entry: Who it is.
-        address: Of its gRPC server.
+        entry: The contestant.
+        address: Address of its gRPC server.
     """
 
     def __init__(self, entry: Entry, model: Model, *, options: Sequence[str] = ()) -> None:
         """Starts the server, and returns once it is ready.
 
         Raises:
-            PeerError: It does not.
+            PeerError: It fails to start.
         """
         self.entry = entry
         super().__init__(
@@ -157,9 +157,9 @@ class LoadGenerator(PeerProcess):
 
         Args:
             contestant: The server.
-            requests: To take from, in order.
-            concurrency: How many.
-            seconds: After which none is begun any more.
+            requests: The requests, in order.
+            concurrency: Number of running requests.
+            seconds: Time after which no request is started.
         """
         more = {"concurrency": concurrency, "seconds": seconds}
         return self._send("closed", contestant, requests, seconds, more)

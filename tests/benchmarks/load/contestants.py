@@ -9,12 +9,12 @@ class Entry:
     """A contestant, as the conductor knows it.
 
     Attributes:
-        name: In the JSON file and on the command line.
-        label: In tables and plots.
-        environment: Folder of its environment, from the repository's root.
+        name: Name in the JSON file and on the command line.
+        label: Label in tables and plots.
+        environment: Folder of its environment, relative to the repository.
         module: Its module in this package.
-        streams: It streams tokens as they are made.
-        converted: It loads the checkpoint as CTranslate2's converter wrote it.
+        streams: Whether it streams tokens.
+        converted: Whether it loads the checkpoint in CTranslate2's format.
     """
 
     name: str

@@ -27,7 +27,7 @@ from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from .outcomes import End, Outcome
 
 LONGEST_REASON = 300  # characters of an error that are kept
-# Seconds that a client waits which is refused and not told for how long.
+# Seconds that a client waits after a refusal without RetryInfo.
 RETRY_SECONDS = 1.0
 
 
@@ -40,9 +40,9 @@ class Generator:
         """Prepares the generator.
 
         Args:
-            address: Of the server.
-            streams: It streams: first tokens come before the end.
-            deadline: Seconds that a request may take.
+            address: Address of the server.
+            streams: Whether it streams tokens.
+            deadline: Maximum seconds of a request.
         """
         self._address = address
         self._streams = streams

@@ -14,7 +14,7 @@ FACTOR = 5.0
 FEW_TOKENS = 8
 TOKEN_SECONDS = 0.1
 PROMPTS = (128, LONGEST_PROMPT)
-# Of each class; the first may compile, and is not counted.
+# Requests of each class; the first one may compile, and is not counted.
 REPEATS = 3
 
 CLASSES = [(beams, prompt) for beams in BEAMS for prompt in PROMPTS]

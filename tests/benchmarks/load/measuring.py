@@ -19,7 +19,7 @@ from .outcomes import End
 from .result import Result, Run, State
 from .traffic import Seed, open_loop
 
-# Of the capacity.
+# Requests at a time when measuring the capacity.
 RATE_SHARES = (0.25, 0.5, 0.8)
 # Seconds at most for requests without others: who compiles for each class may not get to all.
 UNLOADED_SECONDS = 60.0
@@ -31,13 +31,13 @@ class Settings:
     """The settings of a measurement.
 
     Attributes:
-        model: What is served.
+        model: The model.
         rates: Requests a second; None for shares of the capacity.
-        seconds: Of each open loop with a warm server, and of the capacity's measurement.
-        cold_seconds: Of the open loop with a cold server.
-        warm_up_seconds: Of traffic before the first loop with a warm server.
-        deadline: Seconds that a request may take.
-        seed: Of all traffic.
+        seconds: Length of each open loop with a warm server, and of the measurement of capacity.
+        cold_seconds: Length of the open loop with a cold server.
+        warm_up_seconds: Length of the traffic before the first loop with a warm server.
+        deadline: Maximum seconds of a request.
+        seed: Seed of all traffic.
     """
 
     model: Model
@@ -61,8 +61,8 @@ class Benchmark:
 
         Args:
             settings: How to measure.
-            result: Takes what is found.
-            tell: Takes a line on what is being done.
+            result: The results are added to it.
+            tell: Called with a line about the current activity.
         """
         self._settings = settings
         self._result = result

@@ -9,8 +9,8 @@ class End(StrEnum):
 
     COMPLETED = "completed"
     REFUSED = "refused"  # RESOURCE_EXHAUSTED
-    TIMED_OUT = "timed out"  # DEADLINE_EXCEEDED, whoever said it
-    FAILED = "failed"  # whatever else
+    TIMED_OUT = "timed out"  # DEADLINE_EXCEEDED, from either side
+    FAILED = "failed"  # any other error
 
 
 @dataclass(kw_only=True)
@@ -18,15 +18,15 @@ class Outcome:
     """The outcome of a request, with times in seconds.
 
     Attributes:
-        sent: When it was sent, from the start.
-        late: How long after its time that was.
-        number: Its place among the requests there were.
-        first: From then to its first tokens; None if there were none.
-        total: From then to its end.
+        sent: Time when it was sent, from the start.
+        late: Seconds by which it was sent too late.
+        number: Its index among the requests.
+        first: Time from sending to its first tokens; None without any.
+        total: Time from sending to its end.
         end: How it ended.
-        reason: Why it did not complete.
-        retry_after: When to try again, as a refusal told it.
-        timings: The service's own account, where it gives one.
+        reason: Reason why it did not complete.
+        retry_after: Seconds after which to retry, from the refusal.
+        timings: Times that the service reported, if any.
     """
 
     sent: float

@@ -22,7 +22,7 @@ NUMBER = re.compile(r"\d[\d.]*")
 class State(StrEnum):
     """The traffic that a server has had before a run."""
 
-    COLD = "cold"  # nothing
+    COLD = "cold"  # no traffic
     WARM = "warm"  # traffic of the same kind
 
 
@@ -31,22 +31,22 @@ class Run:
     """Requests of one schedule and their outcomes. Lists are in the order of the requests.
 
     Attributes:
-        contestant: Who served.
-        state: What it had seen before.
+        contestant: Name of the contestant.
+        state: Its traffic before.
         rate: Requests a second, on average.
         seconds: Length of the schedule.
-        deadline: Seconds that a request may take.
-        beams: Of each request.
+        deadline: Maximum seconds of a request.
+        beams: Beam width of each request.
         prompts: Lengths of the prompts.
-        new_tokens: Tokens to make.
-        sent: When each was sent, from the start.
+        new_tokens: Numbers of tokens to generate.
+        sent: Times when they were sent, from the start.
         first: Seconds to its first tokens; None if it did not complete.
         total: Seconds to its end; None if it did not complete.
-        ends: How requests ended, counted.
-        reasons: Why some did not complete, without numbers, counted.
-        most_late: Longest that the generator was late.
-        counters: What the server counted meanwhile.
-        settled_seconds: Until the server rested afterwards.
+        ends: Number of requests by their end.
+        reasons: Number of incomplete requests by reason, without numbers in it.
+        max_late: Maximum seconds by which a request was sent too late.
+        counters: The server's counters during the run.
+        settled_seconds: Time until the server was idle afterwards.
     """
 
     contestant: str
@@ -62,7 +62,7 @@ class Run:
     total: list[float | None]
     ends: dict[str, int]
     reasons: dict[str, int]
-    most_late: float
+    max_late: float
     counters: dict[str, float]
     settled_seconds: float
 
@@ -79,7 +79,7 @@ class Run:
             total=[o.total if good else None for o, good in zip(outcomes, completed, strict=True)],
             ends=dict(Counter(outcome.end for outcome in outcomes)),
             reasons=dict(Counter(NUMBER.sub("…", o.reason) for o in outcomes if o.reason)),
-            most_late=max((outcome.late for outcome in outcomes), default=0.0),
+            max_late=max((outcome.late for outcome in outcomes), default=0.0),
             **more,
         )
 
@@ -119,13 +119,13 @@ class Result:
     """One run of the benchmark.
 
     Attributes:
-        conditions: Where and when.
-        settings: How it was run.
+        conditions: Machine and time of the measurement.
+        settings: Settings of the run.
         capacity: Requests a second that the service answers with 8 under way; None if the rates
             were given.
         rates: Requests a second of the open loops, ascending.
         versions: Packages of each contestant, by contestant.
-        failures: What did not work, by contestant and what; why.
+        failures: Reasons of failures, by contestant and measurement.
         unloaded: Seconds of requests without others, by contestant and class.
         runs: The open loops, in the order they were run in.
     """

@@ -24,7 +24,7 @@ from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 class Server(ABC):
     """A server that is ready."""
 
-    packages: Sequence[str]  # whose versions are told
+    packages: Sequence[str]  # packages whose versions are reported
     address: str
 
     @abstractmethod
@@ -64,7 +64,7 @@ def answering(generate: Generate, *, threads: int) -> Iterator[str]:
         def Generate(  # noqa: N802 (gRPC's name)
             self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
         ) -> generation_pb2.GenerateResponse:
-            # Whoever has given up waiting wants no answer.
+            # The caller has stopped waiting.
             if not context.is_active():
                 context.abort(grpc.StatusCode.CANCELLED, "the caller is gone")
             sequence = generation_pb2.Sequence(token_ids=generate(request, context))

@@ -48,13 +48,13 @@ class Waiting:
     """A queued request.
 
     Attributes:
-        prompt: Its prompt, as texts of tokens.
-        new_tokens: How many it asks for.
-        limit: How many are made at most.
+        prompt: Texts of the prompt's tokens.
+        new_tokens: Requested number of tokens.
+        limit: Maximum number of generated tokens.
         shared: Options that all of a batch have in common.
-        context: Of the call.
-        tokens: What was made so far.
-        answer: Takes the new tokens.
+        context: Context of the call.
+        tokens: Tokens generated so far.
+        answer: Called with the new tokens.
     """
 
     prompt: list[str]
@@ -113,7 +113,7 @@ class CTranslate2Server(Server):
                 self._batched += len(batch)
                 try:
                     self._generate(batch)
-                # The callers must hear of it, whatever it is.
+                # The callers must get any error.
                 except Exception as error:
                     for waiting in batch:
                         if not waiting.answer.done():

@@ -10,7 +10,7 @@ from harness.service import Service, serving
 
 from .server import Server, serve
 
-# What is counted, and of which of its labels there is a count each.
+# Metrics, and the labels that split each of them.
 COUNTERS = {
     "shaperouter_graph_traces_total": None,
     "shaperouter_graph_compiles_total": "result",
@@ -50,13 +50,13 @@ def load() -> Iterator[Server]:
     )
     given = arguments(
         parser
-    )  # of which the threads are left to the service: all cores, as for users
-    # Caches of its own, which are empty: what earlier runs compiled must not make this one warm.
+    )  # without the number of threads, so that the service uses all cores, its default
+    # New, empty caches: graphs of earlier runs must not make this run warm.
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             "XDG_CACHE_HOME": cache,
             "SHAPEROUTER_COMPILE_CACHE": f"{cache}/graphs",
-            # What tests do without, and users have.
+            # Settings of users that tests disable.
             "SHAPEROUTER_BEAM_COVER": "auto",
         }
         with serving(f"--model=bench={given.model}", *given.option, env=environment) as service:

@@ -24,7 +24,7 @@ TOP_PS = (0.8, 0.9, 0.95, 1.0)
 REPETITION_PENALTIES = (1.0, 1.1, 1.2)
 CLIENTS = 8
 
-# Numbers that together make a seed.
+# Numbers that form a seed together.
 Seed = Sequence[int]
 
 
@@ -33,8 +33,8 @@ class Request:
     """A request to send.
 
     Attributes:
-        at: When, in seconds from the start.
-        client: Who sends it.
+        at: Time to send it, in seconds from the start.
+        client: Name of the client.
         token_ids: The prompt.
         options: Fields of GenerationOptions.
     """
@@ -77,7 +77,7 @@ def plain_request(*, prompt: int, new_tokens: int, beams: int = 1) -> Request:
 
 
 def _requests(seed: Seed, rate: float) -> Iterator[Request]:
-    # When and what are drawn apart: to send sooner is not to send something else.
+    # Times and requests are drawn separately, so that the rate does not change the requests.
     whens, whats = np.random.default_rng(seed).spawn(2)
     at = 0.0
     while True:

@@ -21,7 +21,7 @@ WARM_UP_SEEDS, CAPACITY_SEED, BEFORE_SEED, OVERLOAD_SEED = ([0], [1]), [2], [3],
 NORMAL_SHARE = 0.8
 # Slots of the lanes without beam search, of 2 beams and of 4: at capacity, all have a request.
 SLOTS = 8 + 4 + 2
-# Little work, so that they measure the load and are none.
+# Small requests, which measure the load without adding to it.
 PROBE_SECONDS, PROBE_PROMPT, PROBE_TOKENS = 1.0, 16, 4
 PROBE_CLIENT = "probe"
 MEMORY_SECONDS = 1.0
@@ -40,14 +40,14 @@ class Settings:
     """The settings of a measurement.
 
     Attributes:
-        model: What is served.
-        options: Of `shaperouterd serve`.
-        factor: How many times of it the overload is.
-        before_seconds: Of normal load, before it.
-        seconds: Of the overload, and of the capacity's measurement.
-        after_seconds: Of probes alone.
-        warm_up_seconds: Of traffic before everything.
-        deadline: Seconds that a request may take.
+        model: The model.
+        options: Options of `shaperouterd serve`.
+        factor: Rate of the overload, as a multiple of the capacity.
+        before_seconds: Length of the normal load before it.
+        seconds: Length of the overload, and of the measurement of capacity.
+        after_seconds: Length of the time with probes only.
+        warm_up_seconds: Length of the traffic before all else.
+        deadline: Maximum seconds of a request.
     """
 
     model: Model
@@ -86,11 +86,11 @@ class Measured:
 
     Attributes:
         capacity: Requests a second that the service answers with as many under way as it has slots.
-        at_capacity: What it answers then.
-        requests: What was sent, in order.
-        outcomes: What became of each.
-        memory: Over time.
-        counters: What the service counted.
+        at_capacity: Outcomes at capacity.
+        requests: The requests, in order.
+        outcomes: Outcome of each request.
+        memory: Memory over time.
+        counters: The service's counters.
     """
 
     capacity: float
@@ -128,7 +128,7 @@ def measure(settings: Settings, tell: Tell) -> Measured:
     with LoadGenerator(settings.deadline) as generator:
         tell("starting the service")
         with Contestant(SHAPEROUTER, settings.model, options=settings.options) as server:
-            # The second time meets what the first has made worth making.
+            # The second run uses graphs that the first one has justified.
             for number, seed in enumerate(WARM_UP_SEEDS, 1):
                 tell(f"warming up, {number} of {len(WARM_UP_SEEDS)}")
                 warm_up(server, generator, seed=seed, seconds=settings.warm_up_seconds)
@@ -179,7 +179,7 @@ def _memory_of(server: Contestant) -> Iterator[list[Sample]]:
     started, ended = time.monotonic(), threading.Event()
 
     def sample() -> None:
-        # A worker that dies ends the sampling, and the report will say what became of requests.
+        # If a worker dies, sampling ends, and the report shows the failed requests.
         with suppress(psutil.NoSuchProcess):
             while not ended.wait(MEMORY_SECONDS):
                 samples.append(

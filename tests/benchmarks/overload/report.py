@@ -18,7 +18,7 @@ MIB = 2**20
 
 
 def tables(settings: Settings, measured: Measured) -> list[Table]:
-    """All of them."""
+    """Returns all tables."""
     report = _Report(settings, measured)
     return [
         report.ends(),

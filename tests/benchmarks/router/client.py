@@ -11,11 +11,11 @@ from grpc import aio
 from common.tables import quantile
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 
-from .worker import TOKENS
+from .answers import TOKENS
 
 METHODS = ("unary", "stream")
 PROMPT = "The router sends each request to a worker whose graph covers it."
-WARM_UP_SECONDS = 2.0
+WARM_UP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +23,17 @@ class Load:
     """The settings of a client.
 
     Attributes:
-        address: Of the router.
-        router: Its process.
+        address: Address of the router.
+        router: Process id of the router.
+        worker: Process id of the worker.
         method: One of `METHODS`.
-        concurrency: Requests under way.
-        seconds: How long it is measured, after a warm-up.
+        concurrency: Number of running requests.
+        seconds: Length of the measurement, after a warm-up.
     """
 
     address: str
     router: int
+    worker: int
     method: str
     concurrency: int
     seconds: float
@@ -42,35 +44,34 @@ class Figures:
     """The measurements.
 
     Attributes:
-        requests: Answered.
-        seconds: Meanwhile.
-        cpu_seconds: Of the router, in user and system mode.
-        latencies: Seconds of each request.
+        requests: Number of answered requests.
+        seconds: Length of the measurement.
+        cpu_seconds: CPU time of the router, in user and system mode.
+        worker_cpu_seconds: CPU time of the worker, likewise.
+        latencies: Latency of each request in seconds.
     """
 
     requests: int
     seconds: float
     cpu_seconds: float
+    worker_cpu_seconds: float
     latencies: Sequence[float]
 
-    @property
-    def cpu_milliseconds(self) -> float:
+    def router_milliseconds(self) -> float:
         """The router's CPU time for a request."""
         return 1e3 * self.cpu_seconds / self.requests
 
-    @property
+    def worker_milliseconds(self) -> float:
+        """The worker's CPU time for a request."""
+        return 1e3 * self.worker_cpu_seconds / self.requests
+
     def rate(self) -> float:
         """Requests per second."""
         return self.requests / self.seconds
 
-    @property
-    def core_share(self) -> float:
-        """The share of a core that the router used."""
-        return self.cpu_seconds / self.seconds
-
-    def latency(self, share: float) -> float:
-        """Seconds within which this share was answered."""
-        return quantile(self.latencies, share)
+    def latency_milliseconds(self, share: float) -> float:
+        """Milliseconds within which this share was answered."""
+        return 1e3 * quantile(self.latencies, share)
 
 
 def drive(load: Load) -> Figures:
@@ -98,12 +99,14 @@ async def _drive(load: Load) -> Figures:
         ]
         await asyncio.sleep(WARM_UP_SECONDS)
         latencies.clear()
-        started, cpu = loop.time(), _cpu_seconds(load.router)
+        started = loop.time()
+        cpu, worker_cpu = _cpu_seconds(load.router), _cpu_seconds(load.worker)
         await asyncio.sleep(load.seconds)
         figures = Figures(
             requests=len(latencies),
             seconds=loop.time() - started,
             cpu_seconds=_cpu_seconds(load.router) - cpu,
+            worker_cpu_seconds=_cpu_seconds(load.worker) - worker_cpu,
             latencies=tuple(latencies),
         )
         ended = True

@@ -13,8 +13,8 @@ import grpc
 
 from harness.waiting import TIMEOUT, wait_until
 
+from .answers import MODEL, TOKENIZER
 from .proxy import serve_proxy
-from .worker import MODEL, TOKENIZER, serve_worker
 
 READY = '"event": "ready"'
 
@@ -24,8 +24,8 @@ class Routed:
     """The target of requests.
 
     Attributes:
-        address: Of its gRPC server.
-        pid: Of its process.
+        address: Address of its gRPC server.
+        pid: Its process id.
     """
 
     address: str
@@ -44,10 +44,10 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def working(directory: Path) -> Iterator[None]:
-    """The worker."""
-    with _spawned(serve_worker, [directory / "worker"]):
-        yield
+def working(directory: Path) -> Iterator[int]:
+    """Runs the worker, and yields its process id."""
+    with _spawned(_serve_worker, [directory / "worker"]) as pid:
+        yield pid
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ def routing(directory: Path, core: int, *, profile: Path | None = None) -> Itera
                 "--metrics-listen=127.0.0.1:0",
             ],
             stderr=writing,
-            # More are under way than the worker has slots for: they are let in all the same.
+            # More requests run than the worker has slots; none of them is refused.
             env=os.environ | {"SHAPEROUTER_MAX_QUEUE_SECONDS": "1000000"},
         )
 
@@ -98,6 +98,13 @@ def routing(directory: Path, core: int, *, profile: Path | None = None) -> Itera
     finally:
         process.terminate()
         process.wait(TIMEOUT)
+
+
+def _serve_worker(address: Path) -> None:
+    # Imported here, because only the worker's process needs TensorFlow.
+    from .worker import serve_worker
+
+    serve_worker(address)
 
 
 @contextlib.contextmanager

@@ -1,42 +1,35 @@
-"""The minimum cost of a router in Python: it only forwards the worker's events."""
+"""The minimum cost of a router in Python: a proxy that forwards the bytes of messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 from grpc import aio
 
-from shaperouter.v1 import generation_pb2, generation_pb2_grpc, worker_pb2, worker_pb2_grpc
-
-from .worker import MODEL
-
-PROMPT_TOKENS = range(16)
+from .answers import STREAM, UNARY
 
 
-class Proxy(generation_pb2_grpc.GenerationServiceServicer):
-    """Turns events of a run into events of a generation."""
+class Proxy(grpc.GenericRpcHandler):
+    """Forwards the calls of GenerationService, each as a call of its own."""
 
-    def __init__(self, worker: worker_pb2_grpc.WorkerServiceStub) -> None:
-        self._worker = worker
+    def __init__(self, channel: aio.Channel) -> None:
+        """Forwards over a channel."""
+        self._unary_call = channel.unary_unary(UNARY)
+        self._stream_call = channel.unary_stream(STREAM)
+        self._unary_handler = grpc.unary_unary_rpc_method_handler(self._unary)
+        self._stream_handler = grpc.unary_stream_rpc_method_handler(self._stream)
 
-    async def Generate(  # noqa: N802 (gRPC's name)
-        self, request: generation_pb2.GenerateRequest, context: Any
-    ) -> generation_pb2.GenerateResponse:
-        sequence = generation_pb2.Sequence()
-        async for event in self._run(tokens_interval_seconds=1):
-            sequence.token_ids.extend(event.tokens.token_ids)
-        return generation_pb2.GenerateResponse(sequences=[sequence])
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        """The handler of a method."""
+        return self._stream_handler if details.method == STREAM else self._unary_handler
 
-    async def GenerateStream(  # noqa: N802 (gRPC's name)
-        self, request: generation_pb2.GenerateStreamRequest, context: Any
-    ) -> AsyncIterator[generation_pb2.GenerateStreamResponse]:
-        async for event in self._run():
-            delta = generation_pb2.Delta(token_ids=event.tokens.token_ids)
-            yield generation_pb2.GenerateStreamResponse(delta=delta)
+    async def _unary(self, request: bytes, context: Any) -> Any:
+        return await self._unary_call(request)
 
-    def _run(self, **fields: Any) -> Any:
-        request = worker_pb2.RunRequest(model=MODEL, token_ids=PROMPT_TOKENS, **fields)
-        return self._worker.Run(request)
+    async def _stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        async for message in self._stream_call(request):
+            yield message
 
 
 def serve_proxy(address: str, worker: str) -> None:
@@ -47,8 +40,7 @@ def serve_proxy(address: str, worker: str) -> None:
 async def _serve(address: str, worker: str) -> None:
     async with aio.insecure_channel(worker) as channel:
         server = aio.server()
-        proxy = Proxy(worker_pb2_grpc.WorkerServiceStub(channel))
-        generation_pb2_grpc.add_GenerationServiceServicer_to_server(proxy, server)
+        server.add_generic_rpc_handlers([Proxy(channel)])
         server.add_insecure_port(address)
         await server.start()
         await server.wait_for_termination()

@@ -1,51 +1,115 @@
-"""The worker's process."""
+"""The worker's process: the real front of a worker, on an engine that computes nothing."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from harness.fake_worker import FakeWorker
-from shaperouter.v1 import model_pb2, signature_pb2, worker_pb2, worker_pb2_grpc
+from shaperouter.v1 import model_pb2, signature_pb2, worker_pb2
+from shaperouter_service.errors import UnknownModelError
+from shaperouter_service.generation.run_events import FinishReason, NewTokens
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.server import listen, make_server
+from shaperouter_service.system.drain import Drain
+from shaperouter_service.wire.snapshots import snapshot_from_message
+from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.run import Ended, Run
+from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
 
-MODEL = "tiny"
-# A real tokenizer: text in and text out is part of what a router does.
-TOKENIZER = Path(__file__).parents[3] / "service" / "shaperouter_service" / "builtin" / "demo"
-FIRST_TOKEN, TOKENS, CHUNK = 300, 32, 8
+from .answers import CHUNKS, MODEL, TOKENIZER, BareAnswers
 
 
-class FastWorker(FakeWorker):
-    """A fake worker that keeps no requests, behind a plain socket."""
+class InstantEngine:
+    """Answers each run at once with the same tokens, from a thread like the device's."""
 
-    def __init__(self, address: Path) -> None:
-        super().__init__("worker-0", address, [MODEL])
-        vocab_size = json.loads((TOKENIZER / "config.json").read_text())["vocab_size"]
-        for model in self.models:
-            model.vocab_size = vocab_size
-            self.graphs += map(self.graph, _signatures(model.ladders))
-        tokens = range(FIRST_TOKEN, FIRST_TOKEN + TOKENS)
-        self.script = [self.tokens(*tokens[at : at + CHUNK]) for at in range(0, TOKENS, CHUNK)]
-        self.script.append(self.completion())
-        # What is held back after the first chunk is told with the end.
-        self.held_script = [self.script[0], self.tokens(*tokens[CHUNK:]), self.script[-1]]
+    def __init__(self, changes: Changes) -> None:
+        """Has all graphs of its ladders."""
+        self._changes = changes
+        self._snapshot = _snapshot()
+        (self._model,) = self._snapshot.models
+        prefill, decode = self._snapshot.graphs[0], self._snapshot.graphs[-1]
+        self._graphs = [prefill.signature, decode.signature]
+        self._runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        threading.Thread(target=self._answer, daemon=True).start()
 
-    async def Run(  # noqa: N802 (gRPC's name)
-        self, request: worker_pb2.RunRequest, context: Any
-    ) -> AsyncIterator[worker_pb2.RunResponse]:
-        """Sends the same response to all requests, in as few messages as possible."""
-        for step in self.held_script if request.tokens_interval_seconds else self.script:
-            yield step
+    def model(self, name: str) -> ServedModel:
+        """See `Engine`."""
+        if name != MODEL:
+            raise UnknownModelError(name, [MODEL])
+        return self._model
 
-    async def serve(self) -> None:
-        """Serves forever."""
-        server = make_server([worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]])
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
-        listen(server, self.address)
-        await server.start()
-        await server.wait_for_termination()
+    def submit(self, run: Run, model: str) -> None:
+        """See `Engine`."""
+        self._runs.put(run)
+        self._changes.notify()
+
+    def cancel(self, run: Run, model: str) -> None:
+        """See `Engine`; runs end by themselves."""
+
+    def snapshot(self, worker: str, incarnation: str) -> Snapshot:
+        """See `Engine`."""
+        return self._snapshot
+
+    def request_compile(self, signatures: Iterable[Signature]) -> Mapping[Signature, str]:
+        """See `Engine`; all graphs are ready."""
+        return {}
+
+    def _answer(self) -> None:
+        while True:
+            run = self._runs.get()
+            timings = run.timings
+            timings.admitted = timings.prefill_started = timings.first_token = time.monotonic()
+            for tokens in CHUNKS:
+                run.emit(NewTokens(tokens))
+            for graph in self._graphs:
+                run.use(graph, graph, 0.001)
+            timings.ended = time.monotonic()
+            run.emit(Ended(FinishReason.LENGTH))
+
+
+def serve_worker(address: Path) -> None:
+    """Runs the worker's process."""
+    asyncio.run(_serve(f"unix:{address}"))
+
+
+async def _serve(address: str) -> None:
+    server = make_server([SERVICE])
+    changes = Changes(asyncio.get_running_loop())
+    engine = cast("Engine", InstantEngine(changes))
+    WorkerServicer(engine, changes, Drain(), "worker-0").add_to(server)
+    server.add_generic_rpc_handlers([BareAnswers()])
+    listen(server, address)
+    await server.start()
+    await server.wait_for_termination()
+
+
+def _snapshot() -> Snapshot:
+    """A worker that has all graphs of a model, which has the tokenizer's vocabulary."""
+    fake = FakeWorker("worker-0", Path(), [MODEL])
+    (model,) = fake.models
+    model.vocab_size = json.loads((TOKENIZER / "config.json").read_text())["vocab_size"]
+    message = worker_pb2.WatchResponse(
+        worker=fake.name,
+        incarnation="1",
+        device="CPU:0",
+        models=[model],
+        graphs=map(fake.graph, _signatures(model.ladders)),
+        warm=True,
+        budget=fake.budget,
+        lanes=[
+            worker_pb2.Lane(model=MODEL, beams=lane.beams, total_slots=model.slots)
+            for lane in model.ladders.lanes
+        ],
+    )
+    return snapshot_from_message(message)
 
 
 def _signatures(ladders: model_pb2.Ladders) -> Iterator[signature_pb2.Signature]:
@@ -67,8 +131,3 @@ def _signatures(ladders: model_pb2.Ladders) -> Iterator[signature_pb2.Signature]
                 length=length,
                 beams=lane.beams,
             )
-
-
-def serve_worker(address: Path) -> None:
-    """Runs the worker's process."""
-    asyncio.run(FastWorker(address).serve())

@@ -28,7 +28,7 @@ from .workloads import workloads
 ROUNDS = 7
 # The first call traces and compiles, or allocates; the second shows what all others take.
 WARM_UPS = 2
-# Threads of a library that has just answered may spin for a while before they sleep.
+# After an answer, threads of a library may spin for a while before they sleep.
 PAUSE = 0.3
 RESULT, REPORT = WORK / "t5.json", WORK / "t5.md"
 HEADING = "## A T5 against others (`make bench-t5`)"
@@ -40,11 +40,11 @@ class Entry:
     """A contestant.
 
     Attributes:
-        label: In tables.
-        environment: Folder of its environment, from the repository's root.
+        label: Label in tables.
+        environment: Folder of its environment, relative to the repository.
         module: Its module in this package.
-        options: Its own arguments.
-        converted: It loads the checkpoint as CTranslate2's converter wrote it.
+        options: Arguments of its module.
+        converted: Whether it loads the checkpoint in CTranslate2's format.
     """
 
     label: str
@@ -67,7 +67,7 @@ CTRANSLATE2 = Entry(
     options=["--compute-type=float32"],
     converted=True,
 )
-# Its arithmetic is another, so its tokens may be, too.
+# It computes in another way, so its tokens may differ.
 CTRANSLATE2_INT8 = Entry(
     label="CTranslate2, int8",
     environment=".venvs/bench-ct2",
@@ -117,7 +117,7 @@ def measure(rounds: int, tell: Tell) -> Measured:
             }
         for number in range(rounds):
             tell(f"round {number + 1} of {rounds}")
-            # Everybody comes after everybody else some time.
+            # The order changes, so that each contestant follows each other one.
             first = number % len(peers)
             for workload in workloads():
                 times = measured.seconds.setdefault(workload.name, {})

@@ -36,7 +36,7 @@ class ShaperouterEngine(Contestant):
             num_beams=options.get("num_beams", 1),
             source_tokens=len(source),
         )
-        # A service makes them once they have been missed; what is measured is what comes after.
+        # A service compiles them after requests have missed them; this measures what follows.
         self._bench.make_tight(MODEL, [case])
         run = self._bench.submit(
             MODEL, [PAD_TOKEN], source=source, max_new_tokens=new_tokens, **options
@@ -53,5 +53,5 @@ def load() -> Iterator[Contestant]:
 if __name__ == "__main__":
     serve(load())
     sys.stdout.flush()
-    # As the service does: an interpreter that ends around TensorFlow's threads may crash.
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
     os._exit(0)

@@ -30,18 +30,18 @@ class TinyCheckpoint:
         name: Folder under ``tests/goldens``, and name of the JSON beside it.
         seed: Seed of the weights, changed by hand until the checks of the script pass.
         config: Differences from the defaults of the model's configuration.
-        eos_token_ids: Written to ``generation_config.json``; ``config.json`` has only the first.
-        eos_gains: A factor on each end token's output row, which sets how often it wins.
-        option_cases: Recipes of ``options`` that it uses: all, or every fourth.
+        eos_token_ids: End tokens in ``generation_config.json``; ``config.json`` has the first one.
+        eos_gains: Factors on the end tokens' output rows, which set how often they are chosen.
+        option_cases: Which of the recipes it uses: all, or a part of them.
         model: The reference's class.
         dtype: Type of the weights on disk; the reference computes in float32 in any case.
-        base_model: Save it without its head, as the class whose keys lack the first prefix; GPT-2
-            with the buffers that old versions of Transformers kept beside the weights.
-        own_head: Write it as T5 1.1 is: with a head separate from the embedding. The reference ties
-            them in new models, and keeps them apart if a checkpoint has both.
+        base_model: Save it without its head, so that keys lack the first prefix. A GPT-2 also gets
+            the buffers that old versions of Transformers saved.
+        own_head: Save a head separate from the embedding, like T5 1.1. The reference ties them in
+            new models, and keeps them separate if a checkpoint has both.
         output_gain: A factor on the gain of the last norm, for models whose scaled outputs would
-            all be alike.
-        max_shard_size: Above it the weights are split into several files with an index.
+            otherwise hardly differ.
+        max_shard_size: Maximum size of a file; larger weights are split, with an index.
     """
 
     name: str
@@ -59,7 +59,7 @@ class TinyCheckpoint:
 
 
 TINY_CHECKPOINTS = (
-    # Heads and vocabulary are odd: nothing that splits them divides evenly.
+    # Odd numbers of heads and tokens, which no split divides evenly.
     TinyCheckpoint(
         name="gpt2-odd-heads",
         seed=1,
@@ -68,7 +68,7 @@ TINY_CHECKPOINTS = (
         eos_gains=(1.3,),
         option_cases=slice(None),
     ),
-    # Its own output matrix, an unusual MLP and epsilon, several files, and no end token at all.
+    # A separate output matrix, an unusual MLP and epsilon, several files, and no end token.
     TinyCheckpoint(
         name="gpt2-untied",
         seed=2,
@@ -87,7 +87,7 @@ TINY_CHECKPOINTS = (
         option_cases=slice(0, None, 4),
         max_shard_size="60KB",
     ),
-    # Three end tokens, with the first and the last id among them; a context that is on no ladder.
+    # Three end tokens, among them the first and the last id; a context length that is no rung.
     TinyCheckpoint(
         name="gpt2-many-eos",
         seed=10,
@@ -104,7 +104,7 @@ TINY_CHECKPOINTS = (
         eos_gains=(1.1, 1.7, 1.7),
         option_cases=slice(1, None, 4),
     ),
-    # As the first GPT-2 checkpoints were saved.
+    # Saved like the first GPT-2 checkpoints.
     TinyCheckpoint(
         name="gpt2-bare",
         seed=4,
@@ -115,7 +115,7 @@ TINY_CHECKPOINTS = (
         dtype=torch.float16,
         base_model=True,
     ),
-    # Layer norms before, none of the others' projections, and the special tokens that OPT has.
+    # Layer norms before each part, no projections of embeddings, and OPT's special tokens.
     TinyCheckpoint(
         name="opt-pre",
         seed=1,
@@ -134,7 +134,7 @@ TINY_CHECKPOINTS = (
         option_cases=slice(None),
         model=OPTForCausalLM,
     ),
-    # As opt-350m: layer norms after, embeddings narrower than the layers, no last layer norm.
+    # Like opt-350m: layer norms after each part, narrow embeddings, no last layer norm.
     TinyCheckpoint(
         name="opt-post",
         seed=7,
@@ -157,7 +157,7 @@ TINY_CHECKPOINTS = (
         dtype=torch.float16,
         base_model=True,
     ),
-    # As the first T5: the head is the embedding, and distances go far beyond the last bucket.
+    # Like the first T5: tied embeddings, and distances far beyond the last bucket.
     TinyCheckpoint(
         name="t5-tied",
         seed=1,
@@ -180,7 +180,7 @@ TINY_CHECKPOINTS = (
         model=T5ForConditionalGeneration,
         output_gain=2.5,
     ),
-    # As T5 1.1: a gate, a head of its own; more layers to encode than to decode, two end tokens.
+    # Like T5 1.1: a gate, a separate head, more encoder than decoder layers, two end tokens.
     TinyCheckpoint(
         name="t5-gated",
         seed=2,
@@ -203,7 +203,7 @@ TINY_CHECKPOINTS = (
         model=T5ForConditionalGeneration,
         own_head=True,
     ),
-    # An mT5 in float16, which starts otherwise than with the padding token here.
+    # An mT5 in float16 whose decoder does not start with the padding token.
     TinyCheckpoint(
         name="mt5",
         seed=3,
@@ -229,15 +229,15 @@ TINY_CHECKPOINTS = (
     ),
 )
 
-# Standard deviation of a parameter whose name has this part; the first that fits counts. Matrices
-# outweigh embeddings, or a tied model repeats its input. Biases add the same to every position,
-# so with large ones a few tokens would win everywhere.
+# Standard deviations of parameters, by a part of their names; the first match counts. Matrices are
+# larger than embeddings, because a tied model would otherwise repeat its input. Biases are small:
+# they add the same to every position, so large ones would always make the same few tokens win.
 WEIGHT_SPREADS = (
     (".bias", 0.1),
-    # Nothing but these tells T5 one position from another.
+    # T5 knows positions only by these.
     ("relative_attention_bias.weight", 3.0),
     ("shared.weight", 1.0),
-    # T5 divides no score by the root of a head's size.
+    # T5 does not divide scores by the square root of a head's size.
     ("Attention.q.weight", 0.2),
     ("Attention.k.weight", 0.2),
     ("Attention.o.weight", 0.7),
@@ -252,7 +252,7 @@ WEIGHT_SPREADS = (
     ("fc2.weight", 0.5),
     ("weight", 0.4),
 )
-# Parts of the names of layer norms, whose gains are around 1.
+# Parts of the names of layer norms. Their gains are drawn around 1.
 LAYER_NORMS = (".ln_", "layer_norm.")
 
 
@@ -274,7 +274,7 @@ def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(values))
     with torch.no_grad():
-        # Where the embedding is tied this is the embedding itself.
+        # If the head is tied, this is the embedding.
         for token, gain in zip(checkpoint.eos_token_ids, checkpoint.eos_gains, strict=True):
             model.lm_head.weight[token] *= gain
 
@@ -282,7 +282,7 @@ def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
 def add_legacy_buffers(directory: Path, config: GPT2Config) -> None:
     """Add each layer's causal mask and masking value, which a reader must ignore.
 
-    ``attn.bias`` is a trap: its name says bias, and it is a mask.
+    In spite of its name, ``attn.bias`` is a mask.
     """
     path = directory / "model.safetensors"
     tensors = load_file(path)
@@ -307,7 +307,7 @@ def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
     model.to(checkpoint.dtype)
 
     directory = parent / checkpoint.name
-    # Shards left over from an earlier run would be read as well.
+    # Files of an earlier run would be read, too.
     shutil.rmtree(directory, ignore_errors=True)
     saved = model.base_model if checkpoint.base_model else model
     saved.save_pretrained(directory, max_shard_size=checkpoint.max_shard_size)
@@ -316,7 +316,7 @@ def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
     if checkpoint.own_head:
         path = directory / "config.json"
         written = json.loads(path.read_text()) | {"tie_word_embeddings": False}
-        # What Transformers writes since version 5, and those checkpoints do not have.
+        # Transformers writes it since version 5; published T5 1.1 checkpoints lack it.
         written.pop("scale_decoder_outputs", None)
         path.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     many = len(checkpoint.eos_token_ids) > 1
@@ -327,5 +327,5 @@ def write_checkpoint(checkpoint: TinyCheckpoint, parent: Path) -> Path:
         decoder_start_token_id=getattr(config, "decoder_start_token_id", None),
     ).save_pretrained(directory)
     for path in directory.glob("*.safetensors"):
-        path.chmod(0o644)  # Their writer lets nobody else read them.
+        path.chmod(0o644)  # safetensors lets only the owner read them.
     return directory

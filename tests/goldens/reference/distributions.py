@@ -22,18 +22,18 @@ from .model import (
     random_prompt,
     safely,
 )
-from .options import each_matters
+from .options import each_has_effect
 
-# Prompts for the test of sampling's distribution, and the temperatures it is tested at.
+# Lengths of the prompts for the test of the sampled distribution, and the temperatures it tests.
 PROBABILITY_PROMPT_LENGTHS = (4, 17, 48)
 TEMPERATURES = (1.0, 0.7)
-# A distribution that is nearly one token would hide errors of sampling: perplexity at least this.
+# Minimum perplexity: a distribution of almost one token would hide errors of sampling.
 MIN_PERPLEXITY = 5.0
-# Digits after the point, of a whole distribution and of log-probabilities.
+# Decimals of whole distributions and of log-probabilities.
 DIGITS = 8
-# Digits that count, where zero must mean removed and small not become zero.
+# Significant digits of distributions after truncation, where 0 means removed.
 SIGNIFICANT_DIGITS = 8
-# Seeds that no prompt of another kind of case has.
+# Parts of seeds, which no other kind of case uses.
 SAMPLING, LOGPROBS = 10_001, 10_002
 
 
@@ -67,8 +67,8 @@ class SamplingRecipe:
         name: Name of the case.
         prompt: Tokens of the prompt.
         options: All options except those that depend on the prompt.
-        idle: Members of ``options`` without effect, since another filter is tighter. ``top_p``
-            and ``min_p`` cut one ranking, so either cuts deeper.
+        idle: Options without an effect here, because another filter removes more. ``top_p`` and
+            ``min_p`` remove from the same ranking, so one of them always has none.
         biased: Whether to also ban and bias some of the likeliest tokens.
     """
 
@@ -79,8 +79,7 @@ class SamplingRecipe:
     biased: bool = False
 
 
-# Where a request and its checkpoint say nothing of top_k it is 50, which the first case has; so
-# the others say it.
+# Default of top_k. The first case uses it, and the others set top_k.
 DEFAULT_TOP_K = 50
 SAMPLING_RECIPES = (
     SamplingRecipe("temperature", 16, {"temperature": 1.7}),
@@ -136,13 +135,13 @@ SAMPLING_RECIPES = (
         idle=("typical_p",),
     ),
 )
-# For the likeliest tokens, where they matter.
+# Biases of some of the likeliest tokens, where they have an effect.
 BIASES = (-2.0, 1.5)
-# Length of a decoder's prompt, after its start, in which pairs of tokens may repeat.
+# Length of a decoder's prompt after its start, long enough for pairs of tokens to repeat.
 DECODER_PROMPT = 80
-# How far a probability must change for an option to matter.
+# Minimum change of some probability for an option to count as having an effect.
 MIN_CHANGE = 1e-3
-# Fewer tokens than these tell little of a filter, unless it is for fewer.
+# Minimum number of tokens left, unless top_k is smaller: fewer would test a filter badly.
 MIN_KEPT = 3
 
 
@@ -158,7 +157,7 @@ def distribution(
 def removes_surely(
     reference: Reference, prompt: list[int], options: Options, expected: torch.Tensor
 ) -> bool:
-    """Whether float32, and noise far above its errors, remove the same tokens."""
+    """Whether float32, and logits with noise far above its errors, remove the same tokens."""
     rough = reference.generate(
         prompt, {"top_k": DEFAULT_TOP_K, **options, "do_sample": True, "max_new_tokens": 1}
     )
@@ -181,7 +180,7 @@ def sampling_options(
         return options
     rng = np.random.default_rng(seed)
     if isinstance(reference, SourceReference):
-        # Nothing repeats after a decoder's start alone.
+        # A penalty of repetition needs more than the decoder's start token.
         tokens = rng.integers(reference.vocab_size, size=DECODER_PROMPT).tolist()
         options = {**options, "decoder_token_ids": tokens}
     likeliest = distribution(reference, prompt, options).topk(8).indices.tolist()
@@ -190,7 +189,7 @@ def sampling_options(
     last = reference.before(prompt, options)[-1]
     return {
         **options,
-        # The second run begins with the last token, so it is banned here and now.
+        # The second run begins with the last token, so its other token is banned at this step.
         "bad_words_token_ids": [[banned], [last, likeliest[0]], [likeliest[1]] * 2],
         "logit_bias": [list(pair) for pair in pairs],
     }
@@ -203,13 +202,13 @@ def each_option_changes(
     idle: tuple[str, ...],
     expected: torch.Tensor,
 ) -> bool:
-    """Whether leaving out any of ``options`` but ``idle`` gives another distribution."""
+    """Whether each of ``options`` except ``idle`` changes the distribution."""
     for name, value in options.items():
         if name in idle or not value:
             continue
         rest = {other: value for other, value in options.items() if other != name}
         if name == "top_k":
-            rest["top_k"] = 0  # Left out, it would not be off.
+            rest["top_k"] = 0  # Without it, the default would apply.
         changed = distribution(reference, prompt, rest)
         if float((changed - expected).abs().max()) < MIN_CHANGE:
             return False
@@ -221,7 +220,7 @@ def sampling_records(
 ) -> Iterator[dict[str, Any]]:
     """The next token's distribution under sampling options, zero for removed tokens.
 
-    Cases of ``known`` names are left out.
+    Cases whose names are in ``known`` are left out.
     """
     for index, recipe in enumerate(SAMPLING_RECIPES):
         if recipe.name in known:
@@ -251,7 +250,7 @@ def sampling_records(
 
 # --- Log-probabilities ----------------------------------------------------------------------------
 
-# Name, length of the prompt, and a penalty that must not show in the log-probabilities.
+# Name, length of the prompt, and a penalty, which the log-probabilities must not include.
 LOGPROB_CASES = (("short", 3, 1.3), ("middle", 24, 1.2), ("long", 65, 1.5))
 LOGPROB_NEW_TOKENS = 6
 TOP_LOGPROBS = 5
@@ -266,14 +265,14 @@ def logprob_records(reference: Reference, seed: int) -> Iterator[dict[str, Any]]
         }
         for attempt in range(MAX_ATTEMPTS):
             prompt = random_prompt(reference, (seed, LOGPROBS, index, attempt), length)
-            if not each_matters(reference, prompt, options):
+            if not each_has_effect(reference, prompt, options):
                 continue
             result = safely(reference, prompt, options)
             if result is None or not is_diverse(result[0].best):
                 continue
             generation, margin = result
             logprobs = generation.raw[:, 0].log_softmax(-1)
-            # One more than is written, so that the last that is written is no close race either.
+            # One more than is written, to check that the last written token is not a close race.
             top = logprobs.topk(TOP_LOGPROBS + 1)
             leads = top.values[:, :-1] - top.values[:, 1:]
             if len(generation.best) == LOGPROB_NEW_TOKENS and float(leads.min()) > MIN_MARGIN:

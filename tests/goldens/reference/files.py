@@ -23,12 +23,12 @@ from .model import Continuation, Reference, SourceReference
 from .options import OptionCase, check_option_cases, option_cases, text_option_cases
 from .words import word_cases, word_option_cases
 
-# Any of these says that a checkpoint has a tokenizer.
+# Files of tokenizers: a checkpoint with any of them has one.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Digits of a score; float32 has about seven.
 SCORE_DIGITS = 8
-# Below it, these are digits that count; above, decimals.
+# Scores below it get significant digits, larger ones decimals.
 SMALL_SCORE = 1e-3
 
 
@@ -104,7 +104,7 @@ def dumps(document: dict[str, Any]) -> str:
 
 
 def repository_path(path: Path) -> str:
-    """``path`` as seen from the repository, so that the files name no folder of a machine."""
+    """``path`` relative to the repository, so that the files name no folder of a machine."""
     path = path.resolve()
     return path.relative_to(REPOSITORY).as_posix() if path.is_relative_to(REPOSITORY) else path.name
 

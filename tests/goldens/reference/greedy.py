@@ -1,4 +1,4 @@
-"""Greedy continuations, with no option but their length."""
+"""Greedy continuations without options, except for their maximum length."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .model import (
     random_prompt,
 )
 
-# Lengths around the powers of two and around multiples of 8 and 24: where ladders have their rungs.
+# Lengths around powers of two and multiples of 8 and 24, where the rungs are.
 PROMPT_LENGTHS = (
     *(1, 2, 3, 5, 7, 8, 9, 12, 15, 16, 17, 23, 24, 25, 31, 32, 33),
     *(47, 48, 49, 63, 64, 65, 72, 95, 96, 97),
 )
-# Lengths up to this one get two prompts: they are where most rungs are.
+# Lengths up to this one get two prompts, because most rungs are there.
 LAST_DOUBLED_LENGTH = 33
 MAX_NEW_TOKENS = 32
 # Each end token must end at least this share of a tiny checkpoint's cases.
 MIN_EOS_SHARE = 0.1
-# So many of them must reach the last position of the context.
+# Minimum number of cases that reach the last position of the context.
 MIN_FULL_CASES = 2
-# Of decoder's prompts, after their start: around pieces of 8 and rungs.
+# Lengths of decoder prompts after their start: around pieces of 8 and around rungs.
 DECODER_PROMPT_LENGTHS = (1, 2, 6, 7, 8, 9, 15, 16, 30, 47, 63)
 
 
@@ -68,15 +68,15 @@ def random_cases(reference: Reference, seed: int) -> Iterator[tuple[str, Continu
     eos_cases = []
     for index, (length, variant) in enumerate(plan):
         room = max_length - length
-        # 11 and 32 share no factor, so the limits go through all of 1 to 32 in a mixed order.
-        # A prompt near the end of the context gets all that is left, to reach the last position.
+        # 11 and 32 share no factor, so the limits take all values from 1 to 32, in a mixed order.
+        # A prompt near the end of the context gets all the room, to reach the last position.
         limit = 1 + index * 11 % MAX_NEW_TOKENS if room > MAX_NEW_TOKENS else room
         continuation = random_continuation(reference, (seed, length, variant), length, limit)
         yield f"p{length}-{'ab'[variant]}", continuation
         if continuation.finish_reason == "eos" and len(continuation.token_ids) > 1:
             eos_cases.append((f"p{length}-{'ab'[variant]}", continuation))
 
-    # The end token as the last one allowed still ends it by `eos`; one token less is `length`.
+    # An end token at the limit gives the reason `eos`; a limit of one token less gives `length`.
     for name, case in eos_cases[:: max(1, len(eos_cases) // 2)][:2]:
         limit = len(case.token_ids)
         yield f"{name}-eos-at-limit", reference.continue_greedily(case.prompt, limit)
@@ -119,7 +119,7 @@ PROSE = (
     "asked him to keep these notes. He kept them because a day that is written down can be "
     "compared with another, and what can be compared can be understood. "
 )
-# Name, most new tokens, prompt.
+# Name, maximum number of new tokens, prompt.
 TEXT_PROMPTS = (
     ("word", 32, "TensorFlow is"),
     ("letter", 8, "A"),
@@ -130,23 +130,24 @@ TEXT_PROMPTS = (
     ("digits", 24, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,"),
     ("accents", 16, "Die Brücke über den Fluß führt nach Übersee; le café où l'été s'achève"),
     ("scripts", 24, "東京は日本の首都です。Москва — столица России. "),
-    # A family joined by zero-width joiners, a flag, a skin tone: one sign, many code points.
+    # Characters of many code points: zero-width joiners, a flag, a skin tone.
     ("emoji", 16, "Good morning 👩‍👩‍👧‍👦 🇫🇷 👍🏽 and welcome to"),
     ("code", 31, "def mean(values):\n    total = 0.0\n    for value in values:\n        total +="),
     ("paragraph", 32, PROSE.strip()),
 )
-# PROSE has 101 words, so at least about as many tokens whatever the vocabulary.
+# PROSE has 101 words, so with any vocabulary it has more tokens than this.
 MIN_PROSE_TOKENS = 64
-# Tokens of more prompts, made of PROSE: between the rungs that the other prompts are on.
+# Lengths of further prompts, cut from PROSE: on rungs that no other prompt uses.
 PROSE_PROMPT_LENGTHS = (100, 200, 333)
-# Free positions that the prompts at the end of the context leave.
+# Positions that the prompts at the end of the context leave free.
 EDGE_ROOM = (1, 16)
 
 
 def cut_to_length(tokenizer: PreTrainedTokenizerBase, text: str, length: int) -> str | None:
     """The longest beginning of ``text`` that encodes to exactly ``length`` tokens, if any."""
     low, high = 0, len(text)
-    # More text is more tokens, but for a step back where a longer token fits: search around it.
+    # A longer text usually has more tokens, but sometimes a longer token replaces several. So the
+    # search continues a little below.
     while low < high:
         middle = (low + high + 1) // 2
         if len(tokenizer.encode(text[:middle])) <= length:
@@ -199,7 +200,7 @@ def text_cases(
         yield name, text, continuation
 
     for room in EDGE_ROOM:
-        # The same prose from another word on, until a continuation reaches the last position.
+        # Try the prose from each word on, until a continuation reaches the last position.
         words = PROSE.split(" ")
         for start in range(len(words)):
             source = " ".join(words[start:]) + prose

@@ -27,18 +27,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-# Below this lead of the best logit over the second, another order of additions could swap them.
+# Minimum lead of the best logit over the second: below it, another order of additions could swap
+# them.
 MIN_MARGIN = 1e-3
 # The lead must also be this many times the largest error that float32 made in the case's logits.
 MIN_MARGIN_OVER_ERROR = 20.0
-# So often is a search repeated with other noise on its logits. A decision that rounding could turn
-# is turned by noise in half of the runs, so about one in a thousand would pass.
+# Number of times that a search is repeated with other noise on its logits. Noise turns a decision
+# that rounding could turn in half of the runs, so about one in a thousand would pass.
 NOISY_RUNS = 10
 MAX_ATTEMPTS = 1000
 
 Options = dict[str, Any]
 
-# What `generate` calls our options; those that are not here have the same name.
+# Names of our options in `generate`, where they differ.
 ARGUMENTS = {
     "eos_token_ids": "eos_token_id",
     "bad_words_token_ids": "bad_words_ids",
@@ -46,7 +47,7 @@ ARGUMENTS = {
     "stop": "stop_strings",
 }
 EARLY_STOPPING = {"heuristic": False, "first": True, "never": "never"}
-# Each option at the value that does nothing, whatever the checkpoint's own defaults are.
+# Each option's value without an effect, which overrides the checkpoint's defaults.
 NEUTRAL: dict[str, Any] = {
     "do_sample": False,
     "temperature": 1.0,
@@ -72,11 +73,11 @@ NEUTRAL: dict[str, Any] = {
 
 
 class GoldenError(Exception):
-    """A golden that would not be useful; the message says which one and why."""
+    """A golden would be of no use; the message says which one and why."""
 
 
 class Float64(TorchFunctionMode):
-    """Context in which requests for float32 give float64: ``generate`` casts its scores to float32.
+    """Context that turns float32 into float64, because ``generate`` casts its scores to float32.
 
     It requests float32 by name and by default, so the default changes, too.
     """
@@ -113,7 +114,7 @@ class Continuation:
         decoder_prompt: Token ids of the decoder's prompt, after its start token; empty otherwise.
         max_new_tokens: The requested limit.
         token_ids: The new tokens only, with the end token if one ended it.
-        finish_reason: ``eos``, even if it came exactly at the limit, else ``length``.
+        finish_reason: ``eos`` if it ends with an end token, even at the limit; else ``length``.
         margin: The smallest lead of the best logit over the second best at any step, in float64.
         logit_error: The largest difference between a logit in float32 and in float64.
         length: Number of tokens in the sequence: those of `before`, and the new ones.
@@ -139,7 +140,7 @@ class Generation:
             its text has a stop string, else ``length``.
         scores: Score of each sequence with beam search; otherwise empty.
         raw: Logits of the model at each step. [steps, R, V], R one or the number of beams.
-        processed: The same after all processors; with beam search log-probabilities.
+        processed: Logits after all processors; with beam search, log-probabilities.
     """
 
     token_ids: list[list[int]]
@@ -169,7 +170,7 @@ class Reference:
         """Load the checkpoint in ``directory`` twice, in float32 and in float64."""
         self.model = self._load(directory, torch.float32)
         self.exact = self._load(directory, torch.float64)
-        # Set for a checkpoint that has one: stop strings need it.
+        # Stop strings need it; None for a checkpoint without one.
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.max_length: int = self._max_length()
         self.vocab_size: int = self.model.config.vocab_size
@@ -187,7 +188,7 @@ class Reference:
         return model.eval()
 
     def before(self, prompt: list[int], options: Options) -> list[int]:
-        """The tokens that the new ones continue."""
+        """The tokens before the new ones."""
         del options
         return prompt
 
@@ -201,7 +202,7 @@ class Reference:
     def exact_logits(
         self, prompt: list[int], options: Options | None = None, new: Sequence[int] = ()
     ) -> torch.Tensor:
-        """Logits in float64, from one pass without a cache, before each of ``new`` and after all.
+        """Logits in float64 for each of ``new`` and the next token, from one pass without a cache.
 
         [1 + N, V].
         """
@@ -263,7 +264,7 @@ class Reference:
             noise: Added to each logit at most, up or down; drawn from the global generator.
         """
         model = self.exact if exact else self.model
-        # A batch of one is never padded; naming the token only keeps `generate` quiet.
+        # A batch of one is never padded, but without the token `generate` warns.
         arguments = NEUTRAL | {"pad_token_id": self.eos_token_ids[0] if self.eos_token_ids else 0}
         for name, value in options.items():
             if name == "decoder_token_ids":
@@ -287,7 +288,7 @@ class Reference:
         sequences = [sequence[len(before) :] for sequence in output.sequences.tolist()]
         scores = []
         if arguments["num_beams"] > 1:
-            # Where a sequence ends, the beams that its tokens came from are -1.
+            # After the end of a sequence, the indices of its beams are -1.
             lengths = (output.beam_indices >= 0).sum(-1).tolist()
             sequences = [tokens[:n] for tokens, n in zip(sequences, lengths, strict=True)]
             scores = output.sequences_scores.tolist()
@@ -318,7 +319,7 @@ class Reference:
 
 
 class SourceReference(Reference):
-    """A checkpoint with an encoder: its source takes the role of the prompt.
+    """A checkpoint with an encoder, whose prompt is the source.
 
     The option ``decoder_token_ids`` is the decoder's prompt, after the token that it starts with.
     """
@@ -336,7 +337,7 @@ class SourceReference(Reference):
         return [start, *options.get("decoder_token_ids", ())]
 
     def inputs(self, prompt: list[int], options: Options) -> dict[str, torch.Tensor]:
-        """Source and decoder's prompt."""
+        """The source and the decoder's prompt."""
         decoder = torch.tensor([self.before(prompt, options)])
         return {**super().inputs(prompt, options), "decoder_input_ids": decoder}
 
@@ -371,13 +372,13 @@ def is_safe(continuation: Continuation) -> bool:
 
 
 def is_diverse(token_ids: list[int]) -> bool:
-    """Whether no token dominates: a repeated token is right for many wrong reasons."""
+    """Whether no token dominates: a wrong implementation, too, may repeat one token."""
     (_, most), *_ = Counter(token_ids).most_common(1)
     return most <= 1 + len(token_ids) // 3
 
 
 def float32_error(rough: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error of ``rough``, except for banned tokens; infinite if the steps differ."""
+    """The largest error of ``rough`` at tokens that are not banned; infinite if steps differ."""
     if rough.shape != exact.shape:
         return math.inf
     finite = exact.isfinite()
@@ -411,7 +412,7 @@ def safely(
 def withstands_noise(
     reference: Reference, prompt: list[int], options: Options, expected: Generation, noise: float
 ) -> bool:
-    """Whether up to ``noise`` on each logit changes no sequence."""
+    """Whether the sequences stay the same with noise of up to ``noise`` on each logit."""
     if not math.isfinite(noise):
         return False
     for seed in range(NOISY_RUNS):
@@ -423,7 +424,7 @@ def withstands_noise(
 
 
 def random_prompt(reference: Reference, seed: Iterable[int], length: int) -> list[int]:
-    """Token ids over the whole vocabulary, end tokens too: in a prompt they mean nothing."""
+    """Draws token ids from the whole vocabulary. In a prompt, end tokens have no effect."""
     rng = np.random.default_rng(list(seed))
     prompt: list[int] = rng.integers(reference.vocab_size, size=length).tolist()
     return prompt

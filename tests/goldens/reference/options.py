@@ -1,7 +1,7 @@
 """Continuations with options: penalties, bans and biases, and beam search.
 
-A search finds what a recipe leaves open, which depends on the model. It continues until the case is
-safe to compare with and each option matters: without it, the tokens would differ.
+A recipe leaves some options open, because they depend on the model. A search draws them until the
+case is safe to compare with and each option has an effect on the tokens.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from .model import (
 )
 from .recipes import COMMON_RECIPES, FULL, RECIPES, SOURCE_RECIPES, TEXT_CASES, Recipe
 
-# Options that mean nothing without beam search.
-OF_BEAMS = ("num_beams", "num_return_sequences", "length_penalty", "early_stopping")
-# Options that only change something if some sequence ends.
-OF_ENDS = ("min_new_tokens", "length_penalty", "early_stopping")
-# Whose presence is not tested by leaving them out: without them there is nothing to compare.
-OF_SIZE = ("max_new_tokens", "num_return_sequences")
-# Values at which an option is as if it were left out.
+# Options that have no effect without beam search.
+BEAM_OPTIONS = ("num_beams", "num_return_sequences", "length_penalty", "early_stopping")
+# Options that have an effect only if some sequence ends.
+END_OPTIONS = ("min_new_tokens", "length_penalty", "early_stopping")
+# Options whose effect is not tested by leaving them out, because they set the size of the result.
+SIZE_OPTIONS = ("max_new_tokens", "num_return_sequences")
+# Values that equal leaving the option out.
 DEFAULTS = {"length_penalty": 1.0, "early_stopping": "heuristic"}
-# End tokens of its own for a case that needs some, if the checkpoint has none, or if none of so
-# many prompts serves because they come too seldom.
+# Number of end tokens drawn for a case that needs some, if the checkpoint has none or if theirs
+# come too seldom: after so many attempts.
 OWN_ENDS = 2
 ATTEMPTS_WITHOUT = 100
-# An end token is drawn from the tokens after so many, or the case would end at once.
+# Number of tokens that come before an end token, so that the case does not end at once.
 TOKENS_BEFORE_END = 3
-# Fewer tokens than these tell little, unless no more were asked for.
+# Minimum number of tokens of a case, unless its limit is smaller.
 MIN_TOKENS = 3
-# Length of the banned runs that never come, the longest that the service takes.
-LONGEST_RUN = 8
-# Of a checkpoint's sequences, the least share that ends for each of the two reasons.
+# Length of a banned run that never comes: the maximum that the service accepts.
+MAX_RUN = 8
+# Minimum share of a checkpoint's sequences that end for each of the two reasons.
 MIN_REASON_SHARE = 0.15
-# Length of a decoder's prompt, after its start: over a piece of what is read at a time.
+# Length of a decoder's prompt after its start: more than one piece.
 DECODER_PROMPT = 11
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionCase:
-    """A case: its request, its result, and how safe it is (``model.safely``)."""
+    """A case: its request, its result, and its margin; see ``model.safely``."""
 
     name: str
     prompt: list[int]
@@ -61,7 +61,7 @@ class OptionCase:
     margin: float
 
 
-# --- What a recipe leaves open --------------------------------------------------------------------
+# --- Options that a recipe leaves open ------------------------------------------------------------
 
 
 def draw_options(
@@ -72,10 +72,10 @@ def draw_options(
     own_ends: bool,
     rng: np.random.Generator,
 ) -> Options | None:
-    """All options that the variants of ``recipe`` share; None if they do not suit the prompt.
+    """Draws the options that the variants of ``recipe`` share; None if the prompt does not suit.
 
-    With ``own_ends`` a case that needs end tokens gets others than the checkpoint's. Whatever is
-    taken from the output is taken from that with the options drawn before it.
+    With ``own_ends``, a case that needs end tokens gets others than the checkpoint's. Options that
+    depend on the output use the output with the options drawn before.
     """
     options: Options = {"max_new_tokens": recipe.max_new_tokens, **recipe.options}
     if isinstance(reference, SourceReference):
@@ -85,7 +85,7 @@ def draw_options(
         return reference.generate(prompt, options).best
 
     number = recipe.ends
-    if own_ends and (recipe.end_bias or recipe.named_options & set(OF_ENDS)):
+    if own_ends and (recipe.end_bias or recipe.named_options & set(END_OPTIONS)):
         number = max(number, OWN_ENDS)
     if number:
         late = output()[TOKENS_BEFORE_END:]
@@ -116,7 +116,7 @@ def draw_options(
 
     banned: list[list[int]] = []
     for length in recipe.runs:
-        # A run may begin in the prompt, but must end in what is new.
+        # A run may begin in the prompt, but must end in the new tokens.
         before = reference.before(prompt, options)
         tokens = before + output()
         first = max(len(before) + 1, length)
@@ -125,20 +125,20 @@ def draw_options(
         end = int(rng.integers(first, len(tokens) + 1))
         banned.append(tokens[end - length : end])
         options["bad_words_token_ids"] = list(banned)
-    if recipe.decoys:
-        # Half of a run is there, then comes another token; nowhere is there a run as long as this;
-        # and a run of an end token alone is not banned.
-        random = rng.integers(reference.vocab_size, size=LONGEST_RUN).tolist()
+    if recipe.ineffective_runs:
+        # The output has only the first half of one run and nothing of the next, and the
+        # reference ignores runs of one end token.
+        random = rng.integers(reference.vocab_size, size=MAX_RUN).tolist()
         options["bad_words_token_ids"] += [[output()[0], random[0]], random]
         options["bad_words_token_ids"] += [[end] for end in ends]
     return options
 
 
 def decoder_prompt(reference: SourceReference, recipe: Recipe, rng: np.random.Generator) -> Options:
-    """A decoder's prompt for every third recipe, and those that are to reach the last position."""
+    """A decoder's prompt, for every third recipe and for those that fill the context."""
     length = 0
     if "forced_bos_token_id" in recipe.tokens:
-        return {}  # It is forced after the start alone.
+        return {}  # It is forced only right after the start.
     if recipe.prompt == FULL:
         length = reference.max_length - recipe.max_new_tokens - 1
     elif zlib.crc32(recipe.name.encode()) % 3 == 0:
@@ -148,16 +148,16 @@ def decoder_prompt(reference: SourceReference, recipe: Recipe, rng: np.random.Ge
 
 
 def without(options: Options, name: str) -> Options:
-    """``options`` but for that of ``name``, and for those that mean nothing without it."""
-    dropped = OF_BEAMS if name == "num_beams" else (name,)
+    """``options`` without ``name``, and without those that have no effect without it."""
+    dropped = BEAM_OPTIONS if name == "num_beams" else (name,)
     return {other: value for other, value in options.items() if other not in dropped}
 
 
-def each_matters(reference: Reference, prompt: list[int], options: Options) -> bool:
-    """Whether leaving out any of ``options`` gives other tokens."""
+def each_has_effect(reference: Reference, prompt: list[int], options: Options) -> bool:
+    """Whether each of ``options`` changes the tokens."""
     tokens = reference.generate(prompt, options).token_ids
     for name, value in options.items():
-        if name in OF_SIZE or value == DEFAULTS.get(name):
+        if name in SIZE_OPTIONS or value == DEFAULTS.get(name):
             continue
         if reference.generate(prompt, without(options, name)).token_ids == tokens:
             return False
@@ -165,7 +165,7 @@ def each_matters(reference: Reference, prompt: list[int], options: Options) -> b
 
 
 def all_differ(reference: Reference, prompt: list[int], variants: list[Options]) -> bool:
-    """Whether each of ``variants`` gives other tokens than all before."""
+    """Whether all of ``variants`` give different tokens."""
     seen: list[list[list[int]]] = []
     for options in variants:
         tokens = reference.generate(prompt, options).token_ids
@@ -175,12 +175,12 @@ def all_differ(reference: Reference, prompt: list[int], variants: list[Options])
     return True
 
 
-def is_telling(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
+def is_sufficient(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
     """Whether ``case`` has as many and as varied tokens as ``recipe`` requires."""
     best = case.generation.best
     if len(best) < min(MIN_TOKENS, recipe.max_new_tokens):
         return False
-    # A penalty below 1 is there to repeat.
+    # A penalty below 1 causes repetition.
     if case.options.get("repetition_penalty", 1.0) >= 1.0 and not is_diverse(best):
         return False
     longest = max(len(tokens) for tokens in case.generation.token_ids)
@@ -188,15 +188,15 @@ def is_telling(reference: Reference, recipe: Recipe, case: OptionCase) -> bool:
     return recipe.prompt != FULL or len(before) + longest == reference.max_length
 
 
-def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
-    """The cases of ``recipe`` with the first suitable random prompt of this seed."""
+def make_cases(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
+    """Makes the cases of ``recipe`` with the first suitable random prompt of this seed."""
     room = reference.max_length - recipe.max_new_tokens
     if isinstance(reference, SourceReference):
-        # A source takes nothing from what can be generated.
+        # A source takes no room from the generated tokens.
         room = reference.max_length
     length = room if recipe.prompt == FULL else min(recipe.prompt, room)
     for attempt in range(MAX_ATTEMPTS):
-        # Seeded by its name, a case stays the same when others come or go.
+        # The seed includes the name, so cases stay the same when others are added or removed.
         draw = (seed, zlib.crc32(recipe.name.encode()), attempt)
         prompt = random_prompt(reference, draw, length)
         shared = draw_options(
@@ -211,7 +211,7 @@ def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
         variants = {name: shared | options for name, options in recipe.variants.items()}
         if not all_differ(reference, prompt, list(variants.values())):
             continue
-        if not all(each_matters(reference, prompt, options) for options in variants.values()):
+        if not all(each_has_effect(reference, prompt, options) for options in variants.values()):
             continue
         cases = []
         for name, options in variants.items():
@@ -225,7 +225,7 @@ def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
                 generation=result[0],
                 margin=result[1],
             )
-            if not is_telling(reference, recipe, case):
+            if not is_sufficient(reference, recipe, case):
                 break
             cases.append(case)
         if len(cases) == len(variants):
@@ -234,22 +234,22 @@ def cook(reference: Reference, recipe: Recipe, seed: int) -> list[OptionCase]:
 
 
 def recipes_of(reference: Reference, share: slice) -> tuple[Recipe, ...]:
-    """The recipes that a checkpoint takes, of which ``share`` is of those that are for all."""
-    of_source = SOURCE_RECIPES if isinstance(reference, SourceReference) else ()
-    return (*RECIPES[share], *COMMON_RECIPES, *of_source)
+    """The recipes of a checkpoint: ``share`` of the general ones, and all of the others."""
+    for_sources = SOURCE_RECIPES if isinstance(reference, SourceReference) else ()
+    return (*RECIPES[share], *COMMON_RECIPES, *for_sources)
 
 
 def option_cases(
     reference: Reference, seed: int, share: slice, known: Collection[str] = ()
 ) -> Iterator[OptionCase]:
-    """The cases of ``recipes_of`` but those of ``known`` names, without a tokenizer."""
+    """The cases of ``recipes_of`` whose names are not in ``known``, without a tokenizer."""
     for recipe in recipes_of(reference, share):
         if {recipe.name + variant for variant in recipe.variants} <= set(known):
             continue
-        # Several results that must all differ are rare after a decoder's start; what they tell of
-        # beam search, models without an encoder tell, too.
+        # With an encoder, prompts whose variants all differ are rare. Models without one test the
+        # same of beam search.
         if len(recipe.variants) == 1 or not isinstance(reference, SourceReference):
-            yield from cook(reference, recipe, seed)
+            yield from make_cases(reference, recipe, seed)
 
 
 def check_option_cases(cases: list[OptionCase]) -> None:
@@ -268,22 +268,22 @@ def text_option_cases(
 ) -> Iterator[tuple[str, OptionCase]]:
     """Prompt's text and continuation of each case of a checkpoint with a tokenizer."""
     for name, texts, wanted in TEXT_CASES:
-        yield first_serving_text(reference, tokenizer, name, texts, wanted)
+        yield first_suitable_text(reference, tokenizer, name, texts, wanted)
 
 
-def first_serving_text(
+def first_suitable_text(
     reference: Reference,
     tokenizer: PreTrainedTokenizerBase,
     name: str,
     texts: tuple[str, ...],
     wanted: Options,
 ) -> tuple[str, OptionCase]:
-    """The first suitable text of ``texts``, with the largest suitable limit."""
+    """Finds the first suitable text of ``texts``, with the largest suitable limit."""
     for limit in range(wanted["max_new_tokens"], 0, -1):
         options = wanted | {"max_new_tokens": limit}
         for text in texts:
             prompt: list[int] = tokenizer.encode(text)
-            if not each_matters(reference, prompt, options):
+            if not each_has_effect(reference, prompt, options):
                 continue
             result = safely(reference, prompt, options)
             if result is not None:

@@ -1,4 +1,4 @@
-"""Files written by `torch.save`, in both of its layouts, and the tensors in them."""
+"""Files written by `torch.save`, in both of its formats, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write_pickles(directory: Path) -> None:
     embedding = torch.nn.Parameter(torch.randn(7, 4, generator=generator))
     state = collections.OrderedDict(
         embedding=embedding,
-        # The same tensor by another name, as a tied output projection is.
+        # The same tensor under another name, like a tied output projection.
         head=embedding,
         turned=torch.randn(3, 5, generator=generator).T,
         # Part of a larger storage.

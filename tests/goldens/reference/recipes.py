@@ -1,7 +1,7 @@
 """Cases with options: recipes for random prompts, and text prompts.
 
 A recipe says which options a case has, and leaves open what depends on the model: the prompt, the
-runs to ban, the tokens to bias, the tokens to end at.
+runs to ban, the tokens to bias, the end tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from .model import Options
 
-# The prompt takes all that the new tokens leave of the context, and they reach its last position.
+# Stands for a prompt that fills the context together with the new tokens.
 FULL = 0
 
 
@@ -21,15 +21,16 @@ class Recipe:
 
     Attributes:
         name: Name of the case.
-        prompt: Tokens of the prompt, fewer if the context is shorter; or ``FULL``.
+        prompt: Number of tokens of the prompt, fewer if the context is shorter; or ``FULL``.
         max_new_tokens: Option of this name.
         options: All other options that do not depend on the prompt.
         variants: Further options of each variant; all results must differ.
         ends: Number of end tokens that replace the checkpoint's.
         runs: Length of each run to ban. Each is taken from the output without the ban.
-        decoys: Whether to ban some more that must change nothing, or nothing more.
-        biases: Each below 0 is for a token of what comes out without it, the others for any token.
-        end_bias: A bias for all end tokens, or 0.
+        ineffective_runs: Whether to ban further runs, which must change nothing.
+        biases: Values of the biases. One below 0 is for a token of the output without it, others
+            are for any token.
+        end_bias: A bias on all end tokens; 0 for none.
         tokens: Options whose value is an arbitrary token.
         suppressed: Number of tokens to suppress, taken from the output without suppression.
     """
@@ -41,7 +42,7 @@ class Recipe:
     variants: dict[str, Options] = dataclasses.field(default_factory=lambda: {"": {}})
     ends: int = 0
     runs: tuple[int, ...] = ()
-    decoys: bool = False
+    ineffective_runs: bool = False
     biases: tuple[float, ...] = ()
     end_bias: float = 0.0
     tokens: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ def stopping(*forms: str) -> dict[str, Options]:
 STOPPINGS = stopping("heuristic", "first", "never")
 LENGTH_PENALTIES = {f"-{value:g}": {"length_penalty": value} for value in (-1.0, 0.0, 1.0, 2.0)}
 RECIPES = (
-    # Repetition penalties: above 1 they move away from what was there, below 1 towards it.
+    # Repetition penalties: values above 1 discourage repetition, values below 1 encourage it.
     Recipe("rep-1.1", 31, 32, {"repetition_penalty": 1.1}),
     Recipe("rep-1.3", 1, 40, {"repetition_penalty": 1.3}),
     Recipe("rep-2", 16, 24, {"repetition_penalty": 2.0}),
@@ -74,7 +75,7 @@ RECIPES = (
     Recipe("rep-0.8", 24, 16, {"repetition_penalty": 0.8}),
     Recipe("rep-0.5", 9, 8, {"repetition_penalty": 0.5}),
     Recipe("rep-1.2-full", FULL, 20, {"repetition_penalty": 1.2}),
-    # Runs that come once. A prompt of one token is shorter than the run.
+    # Runs that must not repeat. A prompt of one token is shorter than the run.
     Recipe("ngram-1", 17, 24, {"no_repeat_ngram_size": 1}),
     Recipe("ngram-1-long-prompt", 72, 12, {"no_repeat_ngram_size": 1}),
     Recipe("ngram-2", 64, 40, {"no_repeat_ngram_size": 2}),
@@ -89,7 +90,7 @@ RECIPES = (
     Recipe("ban-3", 96, 20, runs=(3,)),
     Recipe("ban-8", 7, 30, runs=(8,)),
     Recipe("ban-mixed", 63, 32, runs=(1, 2, 3, 2, 1)),
-    Recipe("ban-decoys", 1, 24, runs=(2, 1), decoys=True),
+    Recipe("ban-decoys", 1, 24, runs=(2, 1), ineffective_runs=True),
     Recipe("ban-full", FULL, 16, runs=(1, 2)),
     # Biases.
     Recipe("bias-down", 12, 16, biases=(-4.0,)),
@@ -102,11 +103,11 @@ RECIPES = (
     Recipe("min-1", 3, 12, {"min_new_tokens": 1}),
     Recipe("min-16", 97, 24, {"min_new_tokens": 16}),
     Recipe("min-full", FULL, 16, {"min_new_tokens": 12}),
-    # Other end tokens than the checkpoint's.
+    # End tokens other than the checkpoint's.
     Recipe("ends-1", 8, 32, ends=1),
     Recipe("ends-3", 40, 40, ends=3),
     Recipe("ends-8", 95, 24, ends=8),
-    # Several of these at once.
+    # Several of these options together.
     Recipe("rep-ngram", 56, 40, {"repetition_penalty": 1.05, "no_repeat_ngram_size": 2}),
     Recipe("rep-0.7-ngram", 48, 24, {"repetition_penalty": 0.7, "no_repeat_ngram_size": 2}),
     Recipe("rep-ban", 111, 16, {"repetition_penalty": 1.2}, runs=(1, 2)),
@@ -122,14 +123,14 @@ RECIPES = (
         runs=(1, 2),
         biases=(-3.0, 4.0),
     ),
-    # Beam search alone.
+    # Beam search without other options.
     Recipe("beams-2", 1, 24, beams(2)),
     Recipe("beams-3", 16, 17, beams(3)),
     Recipe("beams-4", 33, 32, beams(4)),
     Recipe("beams-5", 64, 20, beams(5)),
     Recipe("beams-8", 24, 40, beams(8)),
     Recipe("beams-2-full", FULL, 24, beams(2)),
-    # The best few.
+    # Several of the best sequences.
     Recipe("beams-2-both", 7, 16, beams(2, num_return_sequences=2)),
     Recipe("beams-4-best-2", 48, 24, beams(4, num_return_sequences=2)),
     Recipe("beams-4-all", 97, 24, beams(4, num_return_sequences=4)),
@@ -139,7 +140,7 @@ RECIPES = (
     Recipe("beams-4-one-token", 25, 1, beams(4, num_return_sequences=4)),
     Recipe("beams-8-last-token", FULL, 1, beams(8, num_return_sequences=8)),
     Recipe("beams-3-two-tokens", 49, 2, beams(3, num_return_sequences=3)),
-    # Long and short hypotheses.
+    # Preference of long or short hypotheses.
     Recipe("beams-2-length--1", 15, 32, beams(2, length_penalty=-1.0)),
     Recipe("beams-3-length--0.5", 80, 24, beams(3, length_penalty=-0.5, num_return_sequences=3)),
     Recipe("beams-5-length-0", 47, 32, beams(5, length_penalty=0.0)),
@@ -153,7 +154,7 @@ RECIPES = (
         variants=LENGTH_PENALTIES,
         ends=2,
     ),
-    # When the search stops.
+    # Rules that stop the search.
     Recipe("beams-2-stop", 9, 32, beams(2, num_return_sequences=2), variants=STOPPINGS),
     Recipe("beams-3-stop", 65, 24, beams(3, length_penalty=2.0), variants=STOPPINGS),
     Recipe("beams-4-stop", 23, 40, beams(4, num_return_sequences=4), variants=STOPPINGS),
@@ -182,7 +183,7 @@ RECIPES = (
         beams(4, num_return_sequences=4, length_penalty=0.0),
         variants=stopping("heuristic", "first"),
     ),
-    # With all that greedy decoding has, too.
+    # Beam search with the options of greedy decoding.
     Recipe("beams-4-min", 2, 24, beams(4, min_new_tokens=10)),
     Recipe("beams-3-min-all", 95, 16, beams(3, min_new_tokens=16, num_return_sequences=3)),
     Recipe("beams-5-min-ends", 24, 32, beams(5, min_new_tokens=12), ends=2),
@@ -191,7 +192,7 @@ RECIPES = (
     Recipe("beams-2-ngram-3", 1, 40, beams(2, no_repeat_ngram_size=3)),
     Recipe("beams-4-ban", 40, 24, beams(4), runs=(1, 1)),
     Recipe("beams-3-ban-mixed", 88, 32, beams(3, num_return_sequences=3), runs=(2, 3, 1)),
-    Recipe("beams-8-ban-decoys", 3, 16, beams(8), runs=(2, 1), decoys=True),
+    Recipe("beams-8-ban-decoys", 3, 16, beams(8), runs=(2, 1), ineffective_runs=True),
     Recipe("beams-4-bias", 25, 24, beams(4), biases=(-3.0, 4.0, -2.0)),
     Recipe("beams-2-bias-end", 104, 20, beams(2), end_bias=-2.0),
     Recipe("beams-4-rep-1.3", 31, 32, beams(4, repetition_penalty=1.3)),
@@ -230,8 +231,8 @@ RECIPES = (
         runs=(2,),
         biases=(-3.0,),
     ),
-    # The strongest length penalties. At -10 scores fall below -1e9 after some tokens, where
-    # Transformers takes them for no hypotheses: so these sequences are short.
+    # The strongest length penalties. At -10, scores fall below -1e9 after some tokens, and
+    # Transformers then mistakes them for unused entries. So these sequences are short.
     Recipe(
         "beams-4-length--10",
         21,
@@ -256,9 +257,10 @@ RECIPES = (
     ),
 )
 
-# What every checkpoint has, too.
+# Recipes that every checkpoint uses.
 COMMON_RECIPES = (
-    # Forced tokens: the first comes after a prompt of one token, the last where no end came before.
+    # Forced tokens: the first one needs a prompt of one token, the last one a sequence without an
+    # end token.
     Recipe("forced-bos", 1, 12, tokens=("forced_bos_token_id",)),
     Recipe("forced-eos", 20, 6, {"min_new_tokens": 5}, tokens=("forced_eos_token_id",)),
     Recipe(
@@ -286,7 +288,7 @@ COMMON_RECIPES = (
     ),
     Recipe("beams-3-suppress-2", 24, 16, beams(3, num_return_sequences=2), suppressed=2),
 )
-# What those with an encoder have besides.
+# Recipes that checkpoints with an encoder use as well.
 SOURCE_RECIPES = (
     Recipe("source-rep-1.5", 14, 16, {"encoder_repetition_penalty": 1.5}),
     Recipe("source-rep-0.7", 40, 16, {"encoder_repetition_penalty": 0.7}),
@@ -314,7 +316,7 @@ SOURCE_RECIPES = (
 
 # --- Text prompts, for checkpoints with a tokenizer -----------------------------------------------
 
-# Name, prompts of which the first that serves is taken, options.
+# Name, prompts, of which the first suitable one is used, and options.
 TEXT_CASES = (
     (
         "ngram-3",
@@ -341,7 +343,7 @@ TEXT_CASES = (
         ("import tensorflow as tf\n", "The dataset", "For example,"),
         beams(2, max_new_tokens=20, no_repeat_ngram_size=2),
     ),
-    # Stop strings: no prompt ends like the beginning of one, which the reference would count.
+    # Stop strings. No prompt ends with the beginning of one, because the reference would count it.
     (
         "beams-4-stop",
         ("Once upon a time", "To train a model, call", "The server", "A graph is"),

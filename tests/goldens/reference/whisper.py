@@ -35,11 +35,11 @@ from transformers import (
 from .model import EARLY_STOPPING, GoldenError
 
 SAMPLE_RATE = 16_000
-# Of the decoder's input in the arrays.
+# Number of tokens of the decoder's input in the arrays.
 TOKENS = 9
-# Of each checkpoint; and transcripts of a recipe that must be certain.
-SOUNDS, LEAST_CASES = 4, 2
-# Largest noise on a logit that may not change a transcript, and how often it is tried.
+# Sounds of each checkpoint, and minimum number of certain transcripts of a recipe.
+SOUNDS, MIN_CASES = 4, 2
+# Largest noise on a logit that must not change a transcript, and the number of runs with noise.
 NOISE, NOISY_RUNS = 1e-3, 10
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ class TinyWhisper:
         seed: Seed of the weights, the sound and the tokens.
         config: Differences from the defaults of the model's configuration.
         languages: Number of languages; 0 makes the model English-only.
-        eos_gain: A factor on the end token's output row, which sets how often it wins.
+        eos_gain: A factor on the end token's output row, which sets how often it is chosen.
         dtype: Type of the weights on disk; the reference computes in float32 in any case.
         base_model: Save it as `WhisperModel`, whose keys lack the first prefix.
     """
@@ -86,11 +86,11 @@ class TinyWhisper:
     base_model: bool = False
 
 
-# Ids below this are text, in the vocabulary of a tiny checkpoint; then come its special tokens.
+# Number of text tokens of a tiny checkpoint; its special tokens have the ids after them.
 TEXT_TOKENS = 90
 
 TINY_WHISPERS = (
-    # Encoder and decoder differ in whatever they may, and windows are of 0.6 s.
+    # Encoder and decoder differ in every dimension that may differ; windows last 0.6 s.
     TinyWhisper(
         name="whisper-uneven",
         seed=3,
@@ -131,8 +131,8 @@ TINY_WHISPERS = (
     ),
 )
 
-# Standard deviation of a parameter whose name has this part; the first that fits counts.
-# What the decoder hears outweighs what it said, or all sounds would have one transcript.
+# Standard deviations of parameters, by a part of their names; the first match counts. Those of
+# cross-attention are large, because all sounds would otherwise have one transcript.
 WEIGHT_SPREADS = (
     (".bias", 0.1),
     ("decoder.embed_positions.weight", 0.6),
@@ -181,7 +181,7 @@ def write_checkpoint(checkpoint: TinyWhisper, parent: Path) -> Path:
     model = WhisperForConditionalGeneration(config)
     draw_weights(model, checkpoint.seed)
     with torch.no_grad():
-        # Where the embedding is tied this is the embedding itself.
+        # If the head is tied, this is the embedding.
         model.proj_out.weight[ids["end"]] *= checkpoint.eos_gain
     model.to(checkpoint.dtype)
 
@@ -208,7 +208,7 @@ def write_checkpoint(checkpoint: TinyWhisper, parent: Path) -> Path:
         generation |= {"lang_to_id": languages, "task_to_id": tasks}
     GenerationConfig(**generation).save_pretrained(directory)
     for path in directory.glob("*.safetensors"):
-        path.chmod(0o644)  # Their writer lets nobody else read them.
+        path.chmod(0o644)  # safetensors lets only the owner read them.
     return directory
 
 
@@ -238,7 +238,7 @@ def leave_the_end_out(model: WhisperForConditionalGeneration, end: int) -> None:
         length_penalty: float,
         **others: Any,
     ) -> Any:
-        # What it is going to be divided by.
+        # The scorer will divide by this.
         length = cur_len + 1 - decoder_prompt_len
         has_end = topk_running_sequences[..., cur_len] == end
         without_end = topk_log_probs * (length / max(1, length - 1)) ** length_penalty
@@ -262,14 +262,14 @@ class Reference:
         self.model = WhisperForConditionalGeneration.from_pretrained(
             parent / checkpoint.name, dtype=torch.float32
         )
-        # Weights of cross-attention are kept by this way of computing it alone.
+        # Only this implementation returns the weights of cross-attention.
         self.model.set_attn_implementation("eager")
         self.model.eval()
         leave_the_end_out(self.model, self.model.generation_config.eos_token_id)
         self.random = np.random.default_rng(checkpoint.seed)
         window = 2 * self.model.config.max_source_positions * 160
         noise = 0.1 * self.random.standard_normal([SOUNDS, window])
-        # The last quarter of the first is silent: a sound that is shorter than a window.
+        # The last quarter of the first sound is silent, as if it were shorter than a window.
         noise[0, 3 * window // 4 :] = 0
         self.sounds = np.round(noise * 2**15).clip(-(2**15), 2**15 - 1).astype(np.int16)
         extractor = WhisperFeatureExtractor(
@@ -315,8 +315,8 @@ class Reference:
                 generation_config=GenerationConfig(
                     **options,
                     do_sample=False,
-                    # As in openai/whisper, what the rules allow is all there is. Of one hypothesis
-                    # it changes nothing but the scores, which are normalized below.
+                    # As in openai/whisper, probabilities are normalized over the allowed tokens.
+                    # With one hypothesis this changes only the scores, which are normalized below.
                     renormalize_logits=options.get("num_beams", 1) > 1,
                     eos_token_id=end,
                     pad_token_id=end,
@@ -329,14 +329,14 @@ class Reference:
         sequences = []
         for index, row in enumerate(output.sequences.tolist()):
             new = row[length:]
-            # Padding is the end token, too.
+            # The end token is also the padding.
             ended = end in new
             token_ids = new[: new.index(end) + 1] if ended else new
             sequence = {"token_ids": token_ids, "finish_reason": "eos" if ended else "length"}
             if options.get("num_beams", 1) > 1:
                 sequence["score"] = round(float(output.sequences_scores[index]), 6)
             else:
-                # Among what the processors leave, as Whisper's own `generate` judges transcripts.
+                # Normalized over the allowed tokens, as Whisper's own `generate` does.
                 steps = zip(output.scores, token_ids, strict=True)
                 sequence["logprobs"] = [
                     round(float(scores[index].log_softmax(-1)[token]), 6) for scores, token in steps
@@ -365,7 +365,7 @@ class Reference:
                     "options": options,
                     "sequences": sequences,
                 }
-            if count < LEAST_CASES:
+            if count < MIN_CASES:
                 raise GoldenError(f"{name}: only {count} transcripts are certain")
 
 

@@ -15,7 +15,7 @@ WORDS = (
     "tensorflow", "shaperouter", "a", "Kubernetes", "grapheme", "through", "colonel", "o'clock",
     "pneumonia", "xylophone", "antidisestablishmentarianism", "naïve", "gr8",
 )  # fmt: skip
-# More than a word has phonemes: the end token ends it.
+# More than the phonemes of any word, so that the end token ends each case.
 MAX_NEW_TOKENS = 40
 SEARCHES = {
     "beams-4": beams(4, num_return_sequences=3, max_new_tokens=MAX_NEW_TOKENS),

@@ -22,6 +22,8 @@ from shaperouter.v1 import (
     generation_pb2_grpc,
     graph_pb2,
     graph_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
     model_pb2,
     model_pb2_grpc,
     signature_pb2,
@@ -45,6 +47,7 @@ class FakeShaperouter(
     generation_pb2_grpc.GenerationServiceServicer,
     model_pb2_grpc.ModelServiceServicer,
     graph_pb2_grpc.GraphServiceServicer,
+    inference_pb2_grpc.InferenceServiceServicer,
 ):
     """Plays `script` for each stream, and answers unary generations with its text and tokens.
 
@@ -128,6 +131,7 @@ class FakeShaperouter(
                 device_seconds=graph_pb2.Histogram(bounds=[0.01], counts=[30, 10], sum=0.4),
             )
         ]
+        self.inference = inference_pb2.InferResponse()
         self.graph_updates: list[GraphStep] = [  # the lists of watching and warming
             [self.graph(graph_pb2.GRAPH_STATE_TRACING)],
             [self.graph(graph_pb2.GRAPH_STATE_READY)],
@@ -139,6 +143,7 @@ class FakeShaperouter(
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(self, self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         graph_pb2_grpc.add_GraphServiceServicer_to_server(self, self._server)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._folder = tempfile.TemporaryDirectory()
         self.unix_address = f"unix:{self._folder.name}/s"
@@ -301,7 +306,7 @@ class FakeShaperouter(
 
     # The services.
 
-    def Generate(  # noqa: N802
+    def Generate(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
     ) -> generation_pb2.GenerateResponse:
         call = self._enter(request, context)
@@ -310,7 +315,7 @@ class FakeShaperouter(
         call.finished = True
         return answer
 
-    def GenerateStream(  # noqa: N802
+    def GenerateStream(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateStreamRequest, context: grpc.ServicerContext
     ) -> Iterator[Event]:
         call = self._enter(request, context)
@@ -321,14 +326,21 @@ class FakeShaperouter(
                 step(context)
         call.finished = True
 
-    def ListModels(  # noqa: N802
+    def ListModels(  # noqa: N802 (gRPC's name)
         self, request: model_pb2.ListModelsRequest, context: grpc.ServicerContext
     ) -> model_pb2.ListModelsResponse:
         self._enter(request, context)
         self.before_models(context)
         return model_pb2.ListModelsResponse(models=self.models)
 
-    def GetModel(  # noqa: N802
+    def Infer(  # noqa: N802 (gRPC's name)
+        self, request: inference_pb2.InferRequest, context: grpc.ServicerContext
+    ) -> inference_pb2.InferResponse:
+        """Answers with `inference`."""
+        self._enter(request, context)
+        return self.inference
+
+    def GetModel(  # noqa: N802 (gRPC's name)
         self, request: model_pb2.GetModelRequest, context: grpc.ServicerContext
     ) -> model_pb2.GetModelResponse:
         self._enter(request, context)
@@ -339,19 +351,19 @@ class FakeShaperouter(
         context.abort(grpc.StatusCode.NOT_FOUND, f"model: no model {request.name!r}; have demo")
         raise AssertionError
 
-    def ListGraphs(  # noqa: N802
+    def ListGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.ListGraphsRequest, context: grpc.ServicerContext
     ) -> graph_pb2.ListGraphsResponse:
         self._enter(request, context)
         return graph_pb2.ListGraphsResponse(graphs=self.graphs)
 
-    def WatchGraphs(  # noqa: N802
+    def WatchGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.WatchGraphsRequest, context: grpc.ServicerContext
     ) -> Iterator[graph_pb2.WatchGraphsResponse]:
         for graphs in self._play_graphs(request, context):
             yield graph_pb2.WatchGraphsResponse(graphs=graphs)
 
-    def WarmGraphs(  # noqa: N802
+    def WarmGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.WarmGraphsRequest, context: grpc.ServicerContext
     ) -> Iterator[graph_pb2.WarmGraphsResponse]:
         for graphs in self._play_graphs(request, context):

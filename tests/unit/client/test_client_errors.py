@@ -197,8 +197,8 @@ def test_request_over_the_services_limit_is_too_large(client: Client) -> None:
 def test_response_over_the_clients_limit_is_too_large(
     fake: FakeShaperouter, client: Client
 ) -> None:
-    fake.response.sequences[0].text = "x" * 5_000_000
-    with pytest.raises(MessageTooLargeError, match="4194304"):
+    fake.response.sequences[0].text = "x" * 70_000_000
+    with pytest.raises(MessageTooLargeError, match="67108864"):
         client.generate("x")
 
 

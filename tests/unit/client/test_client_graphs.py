@@ -39,6 +39,14 @@ DECODE = Signature(model="demo", kind=GraphKind.DECODE, rows=4, length=256)
         ),
         (Signature(model="m", kind=GraphKind.PREFILL, rows=2, length=16), "m prefill 2x16"),
         (Signature(model="m", kind=GraphKind.ENCODE, rows=2, length=16), "m encode 2x16"),
+        (
+            Signature(model="f", kind=GraphKind.CALL, rows=8, length=128, further=(64, 3)),
+            "f call 8x128x64x3",
+        ),
+        (
+            Signature(model="f", kind=GraphKind.CALL, rows=8, length=128, exact=(3, 5)),
+            "f call 8x128 exact 3x5",
+        ),
     ],
 )
 def test_signature_parses_its_own_short_form(signature: Signature, text: str) -> None:
@@ -59,9 +67,12 @@ def test_a_shape_is_the_short_form_without_the_model() -> None:
         ("demo decode 4x256 beams", "must read MODEL KIND ROWSxLENGTH"),
         (
             "demo transcribe 4x256",
-            "the kind must be encode, prefill, decode or align, got 'transcribe'",
+            "the kind must be encode, prefill, decode, align or call, got 'transcribe'",
         ),
-        ("demo unknown 4x256", "the kind must be encode, prefill, decode or align, got 'unknown'"),
+        (
+            "demo unknown 4x256",
+            "the kind must be encode, prefill, decode, align or call, got 'unknown'",
+        ),
         ("demo decode 4*256", "the size must read ROWSxLENGTH, such as 4x256, got '4*256'"),
         ("demo decode -4x256", "the size must read ROWSxLENGTH, such as 4x256, got '-4x256'"),
         ("demo decode 4x9999999999", "the size must read ROWSxLENGTH"),
@@ -107,7 +118,7 @@ def test_every_kind_of_graph_can_be_warmed(
     kind = name.removeprefix("GRAPH_KIND_").lower()
     list(client.warm_graphs([f"whisper {kind} 1x448"]))
     (request,) = fake.requests
-    (sent,) = request.signatures  # type: ignore[attr-defined]
+    (sent,) = request.signatures  # type: ignore[attr-defined]  # a WarmGraphsRequest
     assert sent.kind == signature_pb2.GraphKind.Value(name)
 
 
@@ -126,7 +137,7 @@ def test_every_kind_of_graph_can_be_warmed(
         ({"signatures": [DECODE, "demo"]}, "signatures[1]: must read MODEL KIND ROWSxLENGTH"),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.UNKNOWN, rows=1, length=1)]},
-            "signatures[0].kind: must be encode, prefill, decode or align, got",
+            "signatures[0].kind: must be encode, prefill, decode, align or call, got",
         ),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.DECODE, rows=2**31, length=1)]},
@@ -149,7 +160,7 @@ def test_unsendable_values_are_refused_with_their_field(
 
 def test_explain_must_be_a_flag(fake: FakeShaperouter, client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="explain: must be True or False, got 'yes'"):
-        client.generate("x", explain="yes")  # type: ignore[arg-type]
+        client.generate("x", explain="yes")  # type: ignore[arg-type]  # the mistake
     assert not fake.requests
 
 
@@ -157,7 +168,8 @@ def test_explain_is_sent(fake: FakeShaperouter, client: Client) -> None:
     client.generate("x", explain=True)
     list(client.stream("x", explain=True))
     client.generate("x")
-    assert [request.explain for request in fake.requests] == [True, True, False]  # type: ignore[attr-defined]
+    found = [request.explain for request in fake.requests]  # type: ignore[attr-defined]  # all have it
+    assert found == [True, True, False]
 
 
 # What comes back.

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 README = Path(__file__).parents[3] / "client" / "README.md"
-# Those about recordings run against a service of theirs: see test_client_transcription.
+# Those about recordings and about models that answer once run against services of theirs: see
+# test_client_transcription and test_client_inference.
 BLOCKS = [
     block
     for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    if "transcribe" not in block
+    if not re.search(r"client\.(transcribe|infer|embed)", block)
 ]
 
 

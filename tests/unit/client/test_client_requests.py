@@ -132,7 +132,7 @@ class Indexable:
 
 
 def test_integers_of_other_types_are_accepted(fake: FakeShaperouter, client: Client) -> None:
-    client.generate([Indexable()], seed=Indexable())  # type: ignore[list-item,arg-type]
+    client.generate([Indexable()], seed=Indexable())  # type: ignore[list-item,arg-type]  # at run time
     (request,) = fake.requests
     assert isinstance(request, generation_pb2.GenerateRequest)
     assert (list(request.token_ids.ids), request.options.seed) == ([9], 9)
@@ -217,7 +217,7 @@ def test_unsendable_option_is_refused_with_its_field(
 
 def test_misspelled_option_is_a_type_error_that_lists_the_options(client: Client) -> None:
     with pytest.raises(TypeError, match=r"unknown option 'max_tokens'.*max_new_tokens"):
-        client.generate("x", max_tokens=3)  # type: ignore[call-arg]
+        client.generate("x", max_tokens=3)  # type: ignore[call-arg]  # the mistake
 
 
 def test_graphs_sends_its_filters(fake: FakeShaperouter, client: Client) -> None:

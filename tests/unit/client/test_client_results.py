@@ -107,10 +107,11 @@ def test_str_of_a_generation_is_its_text_and_repr_is_short(
 def test_results_are_frozen(client: Client) -> None:
     generation = client.generate("x")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        generation.worker = "other"  # type: ignore[misc]
+        generation.worker = "other"  # type: ignore[misc]  # the mistake
 
 
 def test_values_of_a_newer_service_are_unknown(fake: FakeShaperouter, client: Client) -> None:
+    # The stubs allow no unknown numbers.
     fake.response.sequences[0].finish_reason = 99  # type: ignore[assignment]
     fake.graphs[0].state = 99  # type: ignore[assignment]
     fake.graphs[0].signature.kind = 99  # type: ignore[assignment]

@@ -122,7 +122,7 @@ def test_contradictory_arguments_are_refused_at_once(
     kind: type[Client | AsyncClient], arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message) as caught:
-        kind("127.0.0.1:1", **arguments)  # type: ignore[arg-type]
+        kind("127.0.0.1:1", **arguments)  # type: ignore[arg-type]  # of any type
     assert "secret" not in str(caught.value)
 
 

@@ -17,6 +17,7 @@ from shaperouter import (
     Signature,
     UnavailableError,
 )
+from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -172,5 +173,5 @@ def test_failure_after_completion_is_ignored(fake: FakeShaperouter, client: Clie
 
 
 def test_events_of_a_newer_service_are_skipped(fake: FakeShaperouter, client: Client) -> None:
-    fake.script.insert(1, type(fake.script[0])())  # type: ignore[arg-type]
+    fake.script.insert(1, generation_pb2.GenerateStreamResponse())
     assert len(list(client.stream("x"))) == 2

@@ -80,14 +80,14 @@ class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
     def stop(self) -> None:
         self._server.stop(None).wait(PATIENCE)
 
-    def Transcribe(  # noqa: N802
+    def Transcribe(  # noqa: N802 (gRPC's name)
         self, request: transcription_pb2.TranscribeRequest, context: grpc.ServicerContext
     ) -> transcription_pb2.TranscribeResponse:
         del context
         self.unary.append(request)
         return transcription_pb2.TranscribeResponse(segments=SEGMENTS, completion=COMPLETION)
 
-    def TranscribeStream(  # noqa: N802
+    def TranscribeStream(  # noqa: N802 (gRPC's name)
         self,
         requests: Iterator[transcription_pb2.TranscribeStreamRequest],
         context: grpc.ServicerContext,
@@ -230,7 +230,7 @@ def test_unsendable_arguments_are_refused(
 
 def test_an_unknown_option_is_a_type_error(client: Client) -> None:
     with pytest.raises(TypeError, match="unknown option 'beams'"):
-        client.transcribe(b"x", beams=1)  # type: ignore[call-arg]
+        client.transcribe(b"x", beams=1)  # type: ignore[call-arg]  # the mistake
 
 
 # --- Streams --------------------------------------------------------------------------------------

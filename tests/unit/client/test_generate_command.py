@@ -168,6 +168,8 @@ def test_json_is_one_object_with_the_complete_result(fake: FakeShaperouter) -> N
         "rows": 4,
         "length": 256,
         "beams": 1,
+        "further": [],
+        "exact": [],
     }
 
 

@@ -97,9 +97,9 @@ def test_lattice_has_one_model_kind_and_beam_width() -> None:
         "gpt2 decode",
         "gpt2 decode beams 4",
     ]
-    assert (made[1].rows, made[1].lengths) == ([1, 4], [64, 256])
-    assert (4, 256) not in made[1].cells
-    assert len(made[1].cells[1, 256].graphs) == 2
+    assert (made[1].rows, made[1].lengths) == ([1, 4], ["64", "256"])
+    assert (4, "256") not in made[1].cells
+    assert len(made[1].cells[1, "256"].graphs) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_lattice_has_one_model_kind_and_beam_width() -> None:
 )
 def test_cell_has_its_most_interesting_state(states: list[GraphState], told: GraphState) -> None:
     (lattice,) = lattices([graph(state=state) for state in states])
-    assert lattice.cells[1, 64].state is told
+    assert lattice.cells[1, "64"].state is told
 
 
 # Activity.

@@ -88,7 +88,9 @@ def test_one_list_of_token_ids_is_one_prompt(fake: FakeShaperouter, generate: Ge
 @both
 def test_every_prompt_is_sent_with_the_options(fake: FakeShaperouter, generate: Generate) -> None:
     generate(fake.address, ["a", "b"], model="demo", seed=4)
-    assert {(each.model, each.options.seed) for each in fake.requests} == {("demo", 4)}  # type: ignore[attr-defined]
+    for request in fake.requests:
+        assert isinstance(request, generation_pb2.GenerateRequest)
+        assert (request.model, request.options.seed) == ("demo", 4)
 
 
 @both

@@ -54,7 +54,7 @@ def test_all_workloads_are_tested(name: str) -> None:
     assert sorted(found) == [each for each in ALL if each[0] == name]
 
 
-# What the program is told.
+# The options of the program.
 
 
 def test_the_program_takes_its_arguments_and_variables(options: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from tokenizers import decoders, pre_tokenizers, trainers
 from harness.fake_model import SLOTS, VOCAB_SIZE
 from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
+from shaperouter.v1 import model_pb2
 from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.roles.router_config import RouterConfig
@@ -102,7 +103,8 @@ def free_address() -> str:
 def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Plays a scenario: an async function of a router and its workers.
 
-    `workers` is their number, and `models` what they and the router serve. With `started` false
+    `workers` is their number, and `models` what they and the router serve; `called` are models that
+    answer once, which they serve, too. With `started` false
     the workers don't serve before the scenario says so; with `text` false the models have no
     tokenizers; `grace` is the time, in seconds, that requests have when the router stops. `listen`
     is the router's address, a Unix socket unless it is given, `settings` are more of its
@@ -115,6 +117,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         workers: int,
         models: Sequence[str],
         *,
+        called: Sequence[model_pb2.Model],
         started: bool,
         text: bool,
         grace: float,
@@ -128,6 +131,8 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
             FakeWorker(f"worker-{index}", sockets / f"worker-{index}", models, tls=workers_tls)
             for index in range(workers)
         ]
+        for fake in fakes:
+            fake.models += called
         stop = asyncio.Event()
         registry = CollectorRegistry()
         monkeypatch.setattr(router_role, "stop_signal", lambda: stop)
@@ -138,7 +143,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         config = RouterConfig(
             models=[
                 ModelLocation(name=model, directory=checkpoint if text else sockets)
-                for model in models
+                for model in (*models, *(model.name for model in called))
             ],
             listen=listen or f"unix:{sockets / 'router'}",
             metrics_listen="127.0.0.1:0",
@@ -178,6 +183,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         *,
         workers: int = 1,
         models: Sequence[str] = ("tiny",),
+        called: Sequence[model_pb2.Model] = (),
         started: bool = True,
         text: bool = True,
         grace: float = 0.0,
@@ -192,6 +198,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
                 scenario,
                 workers,
                 models,
+                called=called,
                 started=started,
                 text=text,
                 grace=grace,

@@ -47,7 +47,7 @@ class Storage:
     Attributes:
         kind: Class of the storage, a key of `STORAGES`.
         key: Name in the file.
-        size: Number of its numbers.
+        size: Number of its elements.
     """
 
     kind: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -38,6 +39,7 @@ class EngineOptions:
     encode_lengths: tuple[ChosenLengths, ...]
     threads: int | None
     hang_timeout: float
+    check_padding: float
     compile_cache: str
     compile_cache_size: int
 
@@ -68,6 +70,8 @@ def _read_lengths(
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
+
+_lengths = partial(option, callback=_read_lengths, multiple=True, metavar="[NAME=]N,N,…")
 
 engine_options = options_of(
     EngineOptions,
@@ -161,32 +165,23 @@ engine_options = options_of(
         "divide equally. 0 means no limit. A share has no effect if the container has no "
         "memory limit.",
     ),
-    option(
+    _lengths(
         "--prefill-lengths",
-        callback=_read_lengths,
-        multiple=True,
-        metavar="[NAME=]N,N,…",
         show_default="lengths whose padding is less than half of a prompt",
         help="Lengths that prompts are padded to, in tokens: ascending multiples of 8. The "
         "model's maximum length is always added. With NAME=, the lengths apply to that "
         "model, else to all models without their own. Can be repeated; in the environment, "
         "separate values with spaces.",
     ),
-    option(
+    _lengths(
         "--decode-lengths",
-        callback=_read_lengths,
-        multiple=True,
-        metavar="[NAME=]N,N,…",
         show_default="each length is twice the one before",
         help="Lengths that caches are padded to, in tokens of prompt and generation together. "
         "Same form as --prefill-lengths. Beam search of width B takes B times as many "
         "positions.",
     ),
-    option(
+    _lengths(
         "--encode-lengths",
-        callback=_read_lengths,
-        multiple=True,
-        metavar="[NAME=]N,N,…",
         show_default="lengths whose padding is less than half of a source",
         help="Lengths that sources are padded to, in tokens. Same form as --prefill-lengths. The "
         "models that it applies to must have an encoder.",
@@ -209,6 +204,15 @@ engine_options = options_of(
         "process then ends. A local worker that sends nothing for as long (at least "
         f"{MISSED_HEARTBEATS * HEARTBEAT:g} s) is killed. A new process replaces it, and its "
         "requests continue.",
+    ),
+    option(
+        "--check-padding",
+        type=Number(min=0, max=1),
+        default=0.01,
+        metavar="SHARE",
+        help="Share of the calls of functions that are repeated exactly while the device is idle. "
+        "If padding or other calls have changed an answer, the axis is served exactly from then "
+        "on.",
     ),
     option(
         "--compile-cache",

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
-from shaperouter_service.edge.grpc.calls import current_call, with_header
+from shaperouter_service.edge.grpc_calls import current_call, with_header
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.wire.generation import (

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from shaperouter.v1 import graph_pb2, graph_pb2_grpc
-from shaperouter_service.edge.grpc.calls import current_call
+from shaperouter_service.edge.grpc_calls import current_call
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.wire.graphs import graph_to_message, warm_request_from_message
 

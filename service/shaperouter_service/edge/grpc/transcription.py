@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.edge.grpc.calls import current_call, with_header
-from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.edge.grpc_calls import current_call, with_header
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.transcription import TranscriptionCompletion
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.speech.transcription import Segment
@@ -52,7 +52,7 @@ class TranscriptionServicer(transcription_pb2_grpc.TranscriptionServiceServicer)
         if first is None or not first.HasField("start"):
             got = "no message" if first is None else first.WhichOneof("message") or "nothing"
             description = f"must be set in the first message, got {got}"
-            raise InvalidRequestError(Violation(field="start", description=description))
+            raise InvalidRequestError.of("start", description)
         asked = transcription_from_message(first.start)
         events = self._service.transcribe(asked, pieces_of(requests), current_call())
         async with contextlib.aclosing(with_header(events, context)) as answers:
@@ -70,5 +70,5 @@ async def pieces_of(messages: AsyncIterator[StreamRequest]) -> AsyncIterator[byt
         if not message.HasField("content"):
             got = message.WhichOneof("message") or "nothing"
             description = f"must be set in every message except the first, got {got}"
-            raise InvalidRequestError(Violation(field="content", description=description))
+            raise InvalidRequestError.of("content", description)
         yield message.content

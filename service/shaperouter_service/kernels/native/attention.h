@@ -21,7 +21,7 @@ struct Attention {
   size_t rows;     // R
   size_t heads;    // H
   size_t queries;  // Q
-  size_t places;   // T
+  size_t length;   // T
   size_t size;     // D, of a head
 
   const float* query;   // [R, H, Q, D]
@@ -40,8 +40,8 @@ struct Attention {
   // The first position of a row that a query may not see.
   size_t End(size_t row, size_t query) const {
     const int64_t later = causal ? static_cast<int64_t>(queries - 1 - query) : 0;
-    const int64_t end = ends[row] - later, most = static_cast<int64_t>(places);
-    return static_cast<size_t>(end < 0 ? 0 : end < most ? end : most);
+    const int64_t end = ends[row] - later, limit = static_cast<int64_t>(length);
+    return static_cast<size_t>(end < 0 ? 0 : end < limit ? end : limit);
   }
 
   size_t Blocks() const { return (queries + kBlockQueries - 1) / kBlockQueries; }

@@ -8,6 +8,7 @@
 
 #include "attend.h"
 #include "multiply.h"
+#include "tokens.h"
 #include "xla/ffi/api/ffi.h"
 
 
@@ -68,6 +69,7 @@ using Matrix = ffi::BufferR2<ffi::F32>;
 using Heads = ffi::BufferR4<ffi::F32>;
 using Cache = ffi::Buffer<ffi::F32, 5>;
 using Index = ffi::BufferR0<ffi::S32>;
+using Counts = ffi::BufferR1<ffi::S32>;
 
 Pool AsPool(XlaPool& pool) {
   return {&pool, pool.Threads(), [](void* handle, Task* task, void* data) {
@@ -120,11 +122,17 @@ const float* OrNull(const Floats& values) {
   return values.element_count() == 0 ? nullptr : values.typed_data();
 }
 
+// The rows that are computed, which are the first ones: all, unless an operand of [1] says how many.
+int64_t RowsOf(const Counts& count, int64_t rows) {
+  if (count.element_count() == 0) return rows;
+  return std::clamp<int64_t>(*count.typed_data(), 0, rows);
+}
+
 // Multiplies x [M, I] by one layer's weights, with scales and bias of [O] or [0]; see `Product`.
 // The results are [M, O] and scratch memory. activation: Number of an Activation.
 ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, Floats scales,
-                  Floats bias, ffi::Result<Matrix> out, ffi::Result<Matrix> arranged,
-                  int32_t activation) {
+                  Floats bias, Counts count, ffi::Result<Matrix> out,
+                  ffi::Result<Matrix> arranged, int32_t activation) {
   const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
   const int64_t columns = out->dimensions()[1];
   const auto type = TypeOf(weights);
@@ -137,11 +145,17 @@ ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, F
       activation < 0 || activation > static_cast<int32_t>(Activation::kSilu)) {
     return ffi::Error::InvalidArgument("linear: operands and results do not fit together");
   }
-  const Product product{
-      static_cast<size_t>(rows), static_cast<size_t>(inputs), static_cast<size_t>(columns),
-      x.typed_data(),            PanelsOf(weights, layer),    *type,
-      OrNull(scales),            OrNull(bias),                static_cast<Activation>(activation),
-      arranged->typed_data(),    out->typed_data()};
+  const Product product{static_cast<size_t>(RowsOf(count, rows)),
+                        static_cast<size_t>(inputs),
+                        static_cast<size_t>(columns),
+                        x.typed_data(),
+                        PanelsOf(weights, layer),
+                        *type,
+                        OrNull(scales),
+                        OrNull(bias),
+                        static_cast<Activation>(activation),
+                        arranged->typed_data(),
+                        out->typed_data()};
   Multiply(product, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
@@ -158,22 +172,22 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
                        ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale,
                        bool causal) {
   const auto of_query = query.dimensions(), of_keys = keys.dimensions();
-  const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], places = of_keys[3];
+  const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], length = of_keys[3];
   const int64_t size = of_keys[4], queries = of_query[2];
-  const int64_t seen = visible.element_count(), scores = rows * heads * queries * places;
+  const int64_t seen = visible.element_count(), scores = rows * heads * queries * length;
   const int64_t biases = bias.element_count();
   if (of_query[0] != rows || of_query[1] != heads || of_query[3] != size || layers == 0 ||
       !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != rows ||
-      (seen != 0 && seen != rows * queries * places) || (biases != 0 && biases != scores) ||
+      (seen != 0 && seen != rows * queries * length) || (biases != 0 && biases != scores) ||
       out->element_count() != query.element_count() ||
       static_cast<int64_t>(shares->element_count()) != scores) {
     return ffi::Error::InvalidArgument("attend: operands and results do not fit together");
   }
-  const size_t of_layer = heads * places * size, start = LayerOf(layer, layers) * of_layer;
+  const size_t of_layer = heads * length * size, start = LayerOf(layer, layers) * of_layer;
   const Attention attention{static_cast<size_t>(rows),
                             static_cast<size_t>(heads),
                             static_cast<size_t>(queries),
-                            static_cast<size_t>(places),
+                            static_cast<size_t>(length),
                             static_cast<size_t>(size),
                             query.typed_data(),
                             keys.typed_data() + start,
@@ -187,6 +201,121 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
                             shares->typed_data(),
                             out->typed_data()};
   Attend(attention, ChosenKernels(), AsPool(pool));
+  return ffi::Error::Success();
+}
+
+// The starts of texts, [R + 1], must ascend from 0 to at most the tokens.
+bool AreStarts(const Counts& starts, int64_t tokens) {
+  const int32_t* const at = starts.typed_data();
+  const int64_t count = starts.dimensions()[0];
+  for (int64_t text = 0; text < count; ++text) {
+    if (at[text] < (text == 0 ? 0 : at[text - 1]) || at[text] > tokens) return false;
+  }
+  return count > 0;
+}
+
+// Computes attention of the tokens of R texts, projected to [M, 3 * H * D], with the texts' starts
+// [R + 1], and optional positions [M] and biases [H, 2 * reach + 1]. The results are [M, H * D] and
+// scratch memory.
+ffi::Error AttendTokens(XlaPool pool, Matrix projected, Counts starts, Counts positions,
+                        Matrix biases, ffi::Result<Matrix> out, ffi::Result<Floats> sums,
+                        int32_t heads, float scale) {
+  const int64_t tokens = projected.dimensions()[0], width = projected.dimensions()[1] / 3;
+  const int64_t texts = starts.dimensions()[0] - 1, distances = biases.dimensions()[1];
+  const bool biased = biases.element_count() != 0;
+  if (heads < 1 || projected.dimensions()[1] != 3 * width || width % heads != 0 || width == 0 ||
+      width / heads > static_cast<int64_t>(kMostHeadSize) || texts < 0 ||
+      (biased && (biases.dimensions()[0] != heads || distances % 2 != 1 ||
+                  positions.dimensions()[0] != tokens)) ||
+      out->dimensions()[0] != tokens || out->dimensions()[1] != width ||
+      static_cast<int64_t>(sums->element_count()) != 2 * heads * tokens) {
+    return ffi::Error::InvalidArgument("attend_tokens: operands and results do not fit together");
+  }
+  if (!AreStarts(starts, tokens)) {
+    return ffi::Error::InvalidArgument("attend_tokens: starts must ascend from 0 to the tokens");
+  }
+  const TextAttention attention{static_cast<size_t>(texts),
+                                static_cast<size_t>(tokens),
+                                static_cast<size_t>(heads),
+                                static_cast<size_t>(width / heads),
+                                projected.typed_data(),
+                                starts.typed_data(),
+                                biased ? positions.typed_data() : nullptr,
+                                biased ? biases.typed_data() : nullptr,
+                                static_cast<size_t>(distances / 2),
+                                scale,
+                                sums->typed_data(),
+                                out->typed_data()};
+  AttendTexts(attention, ChosenKernels(), AsPool(pool));
+  return ffi::Error::Success();
+}
+
+// Adds x and y [M, E] and normalizes the rows; see `AddNorm`. gain and bias are [E].
+ffi::Error Norm(XlaPool pool, Matrix x, Matrix y, Floats gain, Floats bias, Counts count,
+                ffi::Result<Matrix> out, float epsilon) {
+  const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
+  if (!AreAlike(x.dimensions(), y.dimensions()) || !AreAlike(x.dimensions(), out->dimensions()) ||
+      static_cast<int64_t>(gain.element_count()) != width ||
+      static_cast<int64_t>(bias.element_count()) != width || width == 0) {
+    return ffi::Error::InvalidArgument("add_norm: operands and results do not fit together");
+  }
+  const AddNorm norm{static_cast<size_t>(RowsOf(count, rows)),
+                     static_cast<size_t>(width),
+                     x.typed_data(),
+                     y.typed_data(),
+                     gain.typed_data(),
+                     bias.typed_data(),
+                     epsilon,
+                     out->typed_data()};
+  AddAndNorm(norm, ChosenKernels(), AsPool(pool));
+  return ffi::Error::Success();
+}
+
+// Looks up a row of each table, [N, E] or [0, E], by ids [M], adds them up and normalizes the sums;
+// see `Embedding`. gain and bias are [E].
+ffi::Error Embed(XlaPool pool, Matrix words, Counts word_ids, Matrix positions,
+                 Counts position_ids, Matrix types, Counts type_ids, Floats gain, Floats bias,
+                 Counts count, ffi::Result<Matrix> out, float epsilon) {
+  const int64_t rows = out->dimensions()[0], width = out->dimensions()[1];
+  Embedding embedding{static_cast<size_t>(RowsOf(count, rows)),
+                      static_cast<size_t>(width),
+                      {},
+                      {},
+                      {},
+                      gain.typed_data(),
+                      bias.typed_data(),
+                      epsilon,
+                      out->typed_data()};
+  bool fits = width != 0 && static_cast<int64_t>(gain.element_count()) == width &&
+              static_cast<int64_t>(bias.element_count()) == width;
+  const std::pair<Matrix*, Counts*> operands[kTables] = {
+      {&words, &word_ids}, {&positions, &position_ids}, {&types, &type_ids}};
+  for (size_t at = 0; at < kTables; ++at) {
+    const auto& [table, ids] = operands[at];
+    const int64_t size = table->dimensions()[0];
+    fits = fits && table->dimensions()[1] == width && (size > 0 || at > 0) &&
+           (size == 0 || ids->dimensions()[0] == rows);
+    embedding.tables[at] = size == 0 ? nullptr : table->typed_data();
+    embedding.sizes[at] = static_cast<size_t>(size);
+    embedding.ids[at] = ids->typed_data();
+  }
+  if (!fits) {
+    return ffi::Error::InvalidArgument("embed: operands and results do not fit together");
+  }
+  EmbedTokens(embedding, ChosenKernels(), AsPool(pool));
+  return ffi::Error::Success();
+}
+
+// Adds up the tokens [M, E] of each of R texts, by the texts' starts [R + 1]: [R, E].
+ffi::Error Sum(XlaPool pool, Matrix x, Counts starts, ffi::Result<Matrix> out) {
+  const int64_t tokens = x.dimensions()[0], width = x.dimensions()[1];
+  if (out->dimensions()[1] != width || out->dimensions()[0] + 1 != starts.dimensions()[0] ||
+      !AreStarts(starts, tokens)) {
+    return ffi::Error::InvalidArgument("sum_tokens: operands and results do not fit together");
+  }
+  const TextSums sums{static_cast<size_t>(out->dimensions()[0]), static_cast<size_t>(width),
+                      x.typed_data(), starts.typed_data(), out->typed_data()};
+  SumTokens(sums, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
 
@@ -250,6 +379,7 @@ XLA_FFI_DEFINE_HANDLER(kLinear, Linear,
                            .Arg<Index>()
                            .Arg<Floats>()
                            .Arg<Floats>()
+                           .Arg<Counts>()
                            .Ret<Matrix>()
                            .Ret<Matrix>()
                            .Attr<int32_t>("activation"));
@@ -268,6 +398,48 @@ XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                            .Ret<Heads>()
                            .Attr<float>("scale")
                            .Attr<bool>("causal"));
+
+XLA_FFI_DEFINE_HANDLER(kAttendTokens, AttendTokens,
+                       ffi::Ffi::Bind()
+                           .Ctx<XlaPool>()
+                           .Arg<Matrix>()
+                           .Arg<Counts>()
+                           .Arg<Counts>()
+                           .Arg<Matrix>()
+                           .Ret<Matrix>()
+                           .Ret<Floats>()
+                           .Attr<int32_t>("heads")
+                           .Attr<float>("scale"));
+
+XLA_FFI_DEFINE_HANDLER(kAddNorm, Norm,
+                       ffi::Ffi::Bind()
+                           .Ctx<XlaPool>()
+                           .Arg<Matrix>()
+                           .Arg<Matrix>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Arg<Counts>()
+                           .Ret<Matrix>()
+                           .Attr<float>("epsilon"));
+
+XLA_FFI_DEFINE_HANDLER(kEmbed, Embed,
+                       ffi::Ffi::Bind()
+                           .Ctx<XlaPool>()
+                           .Arg<Matrix>()
+                           .Arg<Counts>()
+                           .Arg<Matrix>()
+                           .Arg<Counts>()
+                           .Arg<Matrix>()
+                           .Arg<Counts>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Arg<Counts>()
+                           .Ret<Matrix>()
+                           .Attr<float>("epsilon"));
+
+XLA_FFI_DEFINE_HANDLER(
+    kSumTokens, Sum,
+    ffi::Ffi::Bind().Ctx<XlaPool>().Arg<Matrix>().Arg<Counts>().Ret<Matrix>());
 
 XLA_FFI_DEFINE_HANDLER(kLookUp, LookUp,
                        ffi::Ffi::Bind()
@@ -302,6 +474,11 @@ SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* a
   }
   for (const auto& [name, handler] : {std::pair{"shaperouter_linear", shaperouter::kLinear},
                                       std::pair{"shaperouter_attend", shaperouter::kAttend},
+                                      std::pair{"shaperouter_attend_tokens",
+                                                shaperouter::kAttendTokens},
+                                      std::pair{"shaperouter_add_norm", shaperouter::kAddNorm},
+                                      std::pair{"shaperouter_embed", shaperouter::kEmbed},
+                                      std::pair{"shaperouter_sum_tokens", shaperouter::kSumTokens},
                                       std::pair{"shaperouter_look_up", shaperouter::kLookUp}}) {
     if (shaperouter::Register(api, name, handler) != nullptr) {
       return "XLA refused its handlers";

@@ -8,11 +8,12 @@
 
 #include "attention.h"
 #include "product.h"
+#include "tokens.h"
 
 namespace shaperouter {
 
 // Version of all that graphs and packed weights rely on: names, operands and layouts.
-constexpr int kVersion = 5;
+constexpr int kVersion = 7;
 
 // The functions of one instruction set. Calls for one product, or for one attention, may run in
 // parallel if their ranges do not overlap; all blocks are arranged before the first panel is
@@ -29,6 +30,16 @@ struct Kernels {
 
   // Computes blocks of queries, [first, last), numbered by row, then head, then block.
   void (*attend)(const Attention&, size_t first, size_t last);
+
+  // Computes heads of texts, [first, last), numbered by text, then head.
+  void (*attend_texts)(const TextAttention&, size_t first, size_t last);
+
+  // Compute rows [first, last).
+  void (*add_norm)(const AddNorm&, size_t first, size_t last);
+  void (*embed)(const Embedding&, size_t first, size_t last);
+
+  // Computes texts [first, last).
+  void (*sum_texts)(const TextSums&, size_t first, size_t last);
 };
 
 extern const Kernels kPortableKernels;

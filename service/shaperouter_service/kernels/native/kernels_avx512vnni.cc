@@ -40,7 +40,8 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
 #pragma clang attribute pop
 #endif
 
-const shaperouter::Kernels shaperouter::kAvx512VnniKernels = {"avx512vnni", kBlockRows, Arrange,
-                                                              Multiply, Attend};
+const shaperouter::Kernels shaperouter::kAvx512VnniKernels = {
+    "avx512vnni", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    AddNormRows, EmbedRows, SumTextRows};
 
 #endif

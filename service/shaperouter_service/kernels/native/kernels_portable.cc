@@ -37,5 +37,6 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
 
 #include "kernels.inc"
 
-const shaperouter::Kernels shaperouter::kPortableKernels = {"portable", kBlockRows, Arrange,
-                                                            Multiply, Attend};
+const shaperouter::Kernels shaperouter::kPortableKernels = {
+    "portable", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    AddNormRows, EmbedRows, SumTextRows};

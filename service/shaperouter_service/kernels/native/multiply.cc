@@ -12,9 +12,9 @@ constexpr size_t kPieceBytes = 128 << 10;
 constexpr size_t kArrangedAlone = 64 << 10;
 // Maximum panels of a piece if there are several blocks of rows: their weights stay in the L2 cache
 // while all blocks use them.
-constexpr size_t kMostPanels = 16;
+constexpr size_t kMaxPanels = 16;
 // Minimum panels of a piece, a multiple of the panels that kernels take at a time.
-constexpr size_t kLeastPanels = 4;
+constexpr size_t kMinPanels = 4;
 
 size_t WeightSize(WeightType type) {
   switch (type) {
@@ -34,9 +34,9 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
   if (product.rows <= kernels.block_rows) {
     panels = kPieceBytes / (product.inputs * kPanelColumns * WeightSize(product.type));
   } else {
-    panels = std::min(PanelCount(product.columns) / (4 * threads), kMostPanels);
+    panels = std::min(PanelCount(product.columns) / (4 * threads), kMaxPanels);
   }
-  return std::max(panels / kLeastPanels * kLeastPanels, kLeastPanels);
+  return std::max(panels / kMinPanels * kMinPanels, kMinPanels);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ from shaperouter_service.generation.events import (
     GeneratedSequence,
     Generation,
     GenerationEvent,
+    Timings,
     Usage,
 )
 from shaperouter_service.generation.run_events import (
@@ -54,10 +55,12 @@ def completion_of(
                 padded_source_tokens=max(account.padded_source_tokens for account in accounts),
                 generated_tokens=record.generated_tokens,
             ),
-            timings=timings,
-            route_seconds=record.route_seconds,
-            time_to_first_token=record.time_to_first_token,
-            total_seconds=record.total_seconds,
+            timings=Timings(
+                runs=timings,
+                route_seconds=record.route_seconds,
+                time_to_first_token_seconds=record.time_to_first_token,
+                total_seconds=record.total_seconds,
+            ),
             graphs=graphs,
             worker=ends[0].worker,
             routes=tuple(record.routes) if prepared.explain else (),

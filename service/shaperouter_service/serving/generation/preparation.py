@@ -14,7 +14,6 @@ from shaperouter_service.generation.inputs import (
     source_violations,
 )
 from shaperouter_service.generation.limits import MAX_BIASES
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option_validation import (
     option_violations,
     room_violations,
@@ -101,29 +100,29 @@ async def prepare(
         InvalidRequestError: It is invalid; contains all violations.
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
-    facts, given = ModelFacts.of(model), request.options
-    wrong_options = list(option_violations(given, facts))
+    given = request.options
+    wrong_options = list(option_violations(given, model))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
-    if facts.has_encoder:
-        source, wrong_source = await _source(request, facts, tokenizer)
-        prompt, wrong_prompt = await _decoder_prompt(request, model, facts, tokenizer)
+    if model.is_encoder_decoder:
+        source, wrong_source = await _source(request, model, tokenizer)
+        prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
     else:
-        prompt, wrong_prompt = await _prompt(request, facts, tokenizer)
+        prompt, wrong_prompt = await _prompt(request, model, tokenizer)
     # If the prompt is invalid, check the options as if it had one token.
     prompt_tokens = 1 if wrong_prompt else len(prompt)
-    wrong_options += room_violations(given, facts, prompt_tokens)
+    wrong_options += room_violations(given, model, prompt_tokens)
     sound = without(given, wrong_options)
     bad_words: list[list[int]] = []
     if tokenizer and "bad_words" in sound:
         bad_words = await tokenizer.encode_words(sound["bad_words"][:MAX_BIASES])
-        wrong_options += word_violations(facts, bad_words)
-    resolved = resolve(sound, facts, room=model.max_length - prompt_tokens, bad_words=bad_words)
+        wrong_options += word_violations(model, bad_words)
+    resolved = resolve(sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words)
     violations = [
         *wrong_source,
         *wrong_prompt,
         *wrong_options,
-        *contradictions(sound, resolved, facts),
+        *contradictions(sound, resolved, model),
     ]
     if tokenizer:
         violations += search_stop_violations(
@@ -137,41 +136,40 @@ async def prepare(
         source=source,
         options=resolved,
         stop=given.get("stop", ()),
-        echo=_echo(request, facts, prompt, tokenizer) if given.get("echo") else None,
+        echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
     )
 
 
 async def _prompt(
-    request: GenerationRequest, facts: ModelFacts, tokenizer: ClientTokenizer | None
+    request: GenerationRequest, model: ServedModel, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
     wrong = [
-        *input_violations(request.input, facts),
-        *decoder_input_violations(request.decoder_input, facts),
+        *input_violations(request.input, model),
+        *decoder_input_violations(request.decoder_input, model),
     ]
     if wrong:
         return (), wrong
     field, prompt = await request.input.tokens(tokenizer.encode if tokenizer else None)
-    return prompt, list(prompt_violations(facts, field, prompt))
+    return prompt, list(prompt_violations(model, field, prompt))
 
 
 async def _source(
-    request: GenerationRequest, facts: ModelFacts, tokenizer: ClientTokenizer | None
+    request: GenerationRequest, model: ServedModel, tokenizer: ClientTokenizer | None
 ) -> tuple[Sequence[int], list[Violation]]:
-    if wrong := list(input_violations(request.input, facts)):
+    if wrong := list(input_violations(request.input, model)):
         return (), wrong
     field, source = await request.input.tokens(tokenizer.encode if tokenizer else None)
-    return source, list(source_violations(facts, field, source))
+    return source, list(source_violations(model, field, source))
 
 
 async def _decoder_prompt(
     request: GenerationRequest,
     model: ServedModel,
-    facts: ModelFacts,
     tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
     """Returns a decoder's prompt, with the start token first in any case."""
-    if wrong := list(decoder_input_violations(request.decoder_input, facts)):
+    if wrong := list(decoder_input_violations(request.decoder_input, model)):
         return (), wrong
     encode = tokenizer.encode_plain if tokenizer else None
     field, prompt = await request.decoder_input.tokens(encode)
@@ -179,7 +177,7 @@ async def _decoder_prompt(
     start = model.decoder_start_token_id
     if start is not None and len(prompt) <= model.max_length and prompt[:1] != [start]:
         prompt = [start, *prompt]
-    return prompt, list(prompt_violations(facts, field, prompt))
+    return prompt, list(prompt_violations(model, field, prompt))
 
 
 def sequence_seed(seed: int, sequence: int) -> int:
@@ -198,11 +196,11 @@ def sequence_seed(seed: int, sequence: int) -> int:
 
 def _echo(
     request: GenerationRequest,
-    facts: ModelFacts,
+    model: ServedModel,
     prompt: Sequence[int],
     tokenizer: ClientTokenizer | None,
 ) -> Delta:
-    given = request.decoder_input if facts.has_encoder else request.input
+    given = request.decoder_input if model.is_encoder_decoder else request.input
     text = given.text
     if text is None:
         text = tokenizer.decode(prompt) if tokenizer else ""

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent
 from shaperouter_service.generation.request import GenerationRequest
@@ -19,7 +18,7 @@ from shaperouter_service.serving.generation.completion import (
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
-from shaperouter_service.serving.models import takes_text
+from shaperouter_service.serving.models import takes_text, wrong_model
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
 from shaperouter_service.text import Detokenizer, Tokenizer, TokenizerThreads
@@ -81,11 +80,7 @@ class GenerationService:
         """
         model = await self._fleet.model(name, call.deadline)
         if not takes_text(model):
-            description = (
-                f"must be a model that takes text, got {name}, which transcribes recordings: use "
-                "TranscriptionService"
-            )
-            raise InvalidRequestError(Violation(field="model", description=description))
+            raise wrong_model(model, "generates from text")
         tokenizer = self._tokenizers[name]
         model = with_tokenizer(model, tokenizer)
         if tokenizer is None:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 from shaperouter_service.errors import (
     InvalidRequestError,
@@ -12,6 +13,7 @@ from shaperouter_service.errors import (
 )
 from shaperouter_service.generation.limits import MAX_WARM_SIGNATURES
 from shaperouter_service.generation.text_validation import MAX_VIOLATIONS_OF_LIST
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.rendezvous import named
@@ -19,8 +21,13 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.warm_request import RequestedGraph, WarmRequest
 
+AnyLadders: TypeAlias = Ladders | CallLadders
+
 # In the order in which errors list them.
 _KINDS = (GraphKind.PREFILL, GraphKind.DECODE, GraphKind.ENCODE, GraphKind.ALIGN)
+
+# Sizes that an axis without a ladder may have.
+_SIZES = range(1, 2**31)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ def compile_requests(request: WarmRequest, catalog: Catalog) -> list[CompileRequ
     """
     if not 1 <= request.count <= MAX_WARM_SIGNATURES:
         description = f"must have from 1 to {MAX_WARM_SIGNATURES} signatures, got {request.count}"
-        raise InvalidRequestError(Violation(field="signatures", description=description))
+        raise InvalidRequestError.of("signatures", description)
     # Each pair once: computing the kinds needs all ladders, and there may be 1000 signatures.
     pairs = dict.fromkeys((graph.model, graph.kind) for graph in request.graphs)
     model_of = {pair: _model(*pair, catalog) for pair in pairs}
@@ -71,6 +78,8 @@ def compile_requests(request: WarmRequest, catalog: Catalog) -> list[CompileRequ
             beams=graph.beams,
             rows=graph.rows,
             length=graph.length,
+            further=graph.further,
+            exact=graph.exact,
         )
         if request.workers or request.all_workers:
             workers = request.workers or able[model]
@@ -80,84 +89,93 @@ def compile_requests(request: WarmRequest, catalog: Catalog) -> list[CompileRequ
     return requests
 
 
-def _ladders(name: str, catalog: Catalog) -> Ladders:
+def _ladders(name: str, catalog: Catalog) -> AnyLadders:
     model = catalog.model(name)
-    if model is None or not catalog.workers(name):
+    ladders = None if model is None else _ladders_of(model)
+    if ladders is None or not catalog.workers(name):
         raise ModelLoadingError(name)
-    return model.ladders
+    return ladders
+
+
+def _ladders_of(model: ServedModel) -> AnyLadders | None:
+    return model.ladders if model.call is None else model.call.ladders
 
 
 def _model(name: str, kind: GraphKind | int, catalog: Catalog) -> str:
     """The model of a signature: the named one, or the only one that has graphs of its kind."""
 
     def has_kind(model: ServedModel) -> bool:
-        return kind in _kinds(model.ladders)
+        ladders = _ladders_of(model)
+        return ladders is not None and kind in _kinds(ladders)
 
-    call = f"have graphs of kind {_shown(kind)}"
+    call = f"have graphs of kind {kind}"
     return catalog.resolve(name, serves=has_kind, call=call)
 
 
-def _kinds(ladders: Ladders) -> list[GraphKind]:
+def _kinds(ladders: AnyLadders) -> list[GraphKind]:
     """The kinds of graphs of a model with these ladders."""
-    missing = {
-        GraphKind.ENCODE: ladders.encoder is None,
-        GraphKind.ALIGN: not ladders.aligns,
-    }
-    return [kind for kind in _KINDS if not missing.get(kind)]
-
-
-def _shown(kind: GraphKind | int) -> str:
-    return f"GRAPH_KIND_{kind.name}" if isinstance(kind, GraphKind) else str(kind)
+    if isinstance(ladders, CallLadders):
+        return [GraphKind.CALL]
+    return list(dict.fromkeys(kind for kind, _ in ladders.kinds))
 
 
 def _signature_violations(
     graphs: Iterable[RequestedGraph],
     models: Iterable[str],
-    ladders: Mapping[str, Ladders],
+    ladders: Mapping[str, AnyLadders],
 ) -> Iterator[Violation]:
     for index, (graph, model) in enumerate(zip(graphs, models, strict=True)):
         for field, value, rungs, ladder in _dimensions(graph, ladders[model]):
             if value not in rungs:
-                allowed = ", ".join(map(str, rungs))
+                if isinstance(rungs, range):
+                    allowed = f"from {rungs.start} to {rungs.stop - 1}"
+                else:
+                    allowed = f"one of {', '.join(map(str, rungs))}"
                 yield Violation(
                     field=f"signatures[{index}].{field}",
-                    description=f"must be one of {allowed} ({ladder} of {model}), got {value}",
+                    description=f"must be {allowed} ({ladder} of {model}), got {value}",
                 )
                 # The allowed values of the others depend on this one.
                 break
 
 
 def _dimensions(
-    graph: RequestedGraph, ladders: Ladders
+    graph: RequestedGraph, ladders: AnyLadders
 ) -> Iterator[tuple[str, object, Sequence[object], str]]:
     """Each dimension with its field, value, allowed values and name, in order of dependence."""
-    kinds = tuple(map(_shown, _kinds(ladders)))
-    yield "kind", _shown(graph.kind), kinds, "kinds of graphs"
-    if graph.kind is GraphKind.ENCODE:
-        yield "beams", graph.beams, (1,), "beam width of encode"
-        lengths = ladders.encoder.lengths.rungs if ladders.encoder else ()
-        yield "length", graph.length, lengths, "lengths of encode"
-        rows = ladders.sources_together(graph.length).rungs
-        yield "rows", graph.rows, rows, f"rows of encode of length {graph.length}"
+    kinds = tuple(map(str, _kinds(ladders)))
+    yield "kind", str(graph.kind), kinds, "kinds of graphs"
+    if isinstance(ladders, CallLadders):
+        yield from _call_dimensions(graph, ladders)
         return
-    if graph.kind is GraphKind.ALIGN:
-        yield "beams", graph.beams, (1,), "beam width of align"
-        aligned = ladders.encoder and ladders.encoder.align_lengths
-        yield "length", graph.length, aligned.rungs if aligned else (), "lengths of align"
-        yield "rows", graph.rows, (1,), "rows of align"
-        return
-    if graph.kind is GraphKind.PREFILL:
-        yield "beams", graph.beams, (1,), "beam width of prefill"
-        yield "length", graph.length, ladders.prefill_lengths.rungs, "lengths of prefill"
-        rows = ladders.prompts_together(graph.length).rungs
-        yield "rows", graph.rows, rows, f"rows of prefill of length {graph.length}"
-        return
-    widths = tuple(lane.beams for lane in ladders.lanes)
-    yield "beams", graph.beams, widths, "beam widths of decode"
-    lane = ladders.lane(graph.beams)
-    of = f"of decode beams {lane.beams}"
-    yield "rows", graph.rows, lane.decode_rows.rungs, f"rows {of}"
-    yield "length", graph.length, lane.decode_lengths.rungs, f"lengths {of}"
+    yield "further", len(graph.further), (0,), "further sizes"
+    yield "exact", len(graph.exact), (0,), "exact sizes"
+    kind = GraphKind(str(graph.kind))
+    widths = [beams for each, beams in ladders.kinds if each is kind]
+    yield "beams", graph.beams, widths, f"beam widths of {kind}"
+    of = f"of {kind} beams {graph.beams}" if kind is GraphKind.DECODE else f"of {kind}"
+    yield "length", graph.length, ladders.lengths(kind, graph.beams).rungs, f"lengths {of}"
+    rows = ladders.rows(kind, graph.length, graph.beams).rungs
+    yield "rows", graph.rows, rows, f"rows {of} of length {graph.length}"
+
+
+def _call_dimensions(
+    graph: RequestedGraph, ladders: CallLadders
+) -> Iterator[tuple[str, object, Sequence[object], str]]:
+    padded = [(each.name, each.ladder) for each in ladders.axes if each.ladder is not None]
+    exact = [each.name for each in ladders.axes if each.ladder is None]
+    if ladders.rows is None:
+        exact.insert(0, "batch")
+    yield "beams", graph.beams, (1,), "beam width of call"
+    yield "rows", graph.rows, ladders.rows.rungs if ladders.rows else (1,), "rows of call"
+    length = f"sizes of axis {padded[0][0]}" if padded else "length of call"
+    yield "length", graph.length, padded[0][1].rungs if padded else (1,), length
+    yield "further", len(graph.further), (max(0, len(padded) - 1),), "further sizes"
+    for index, (size, (name, ladder)) in enumerate(zip(graph.further, padded[1:], strict=True)):
+        yield f"further[{index}]", size, ladder.rungs, f"sizes of axis {name}"
+    yield "exact", len(graph.exact), (len(exact),), "exact sizes"
+    for index, (size, name) in enumerate(zip(graph.exact, exact, strict=True)):
+        yield f"exact[{index}]", size, _SIZES, f"sizes of axis {name}"
 
 
 def _worker_violations(

@@ -1,13 +1,14 @@
 """Graphs of the workers: which are compiled, what they cost and what they serve."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Iterable
 
 from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
-from shaperouter_service.routing.snapshots import GraphReport
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.snapshots import GraphReport, GraphState
 from shaperouter_service.routing.warm_request import WarmRequest
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.graphs.compile_requests import compile_requests
@@ -82,7 +83,7 @@ class Graphs:
         """
         with self._streams.admitted(call.client):
             warming = Warming(self._fleet, compile_requests(request, self._catalog))
-            await warming.ask()
+            await warming.request()
             async for _ in self._updates():
                 graphs = warming.graphs()
                 yield graphs
@@ -103,6 +104,12 @@ class Graphs:
             for snapshot in self._catalog.snapshots()
             for model in snapshot.models
             if model.name in models
-            for signature in model.ladders.signatures(model.name)
+            for signature in _signatures(model)
             if (snapshot.worker, signature) not in taken
         ]
+
+
+def _signatures(model: ServedModel) -> Iterable[Signature]:
+    """Every signature of a model's ladders."""
+    ladders = model.ladders if model.call is None else model.call.ladders
+    return () if ladders is None else ladders.signatures(model.name)

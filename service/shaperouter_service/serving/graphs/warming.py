@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from shaperouter_service.errors import ServiceError, WorkerLostError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.snapshots import GraphReport
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphReport, GraphState
 from shaperouter_service.serving.graphs.compile_requests import CompileRequest
 
 ENDS = {GraphState.READY, GraphState.FAILED}
@@ -22,7 +21,7 @@ class Warming:
     """
 
     def __init__(self, fleet: Fleet, requests: Sequence[CompileRequest]) -> None:
-        """Records the state before anything is requested; `ask` sends the requests.
+        """Records the state before anything is requested; `request` sends the requests.
 
         Args:
             fleet: The workers.
@@ -35,13 +34,13 @@ class Warming:
         self._before = self._known()
         self._reasons: dict[CompileRequest, str] = {}  # why a graph will not be made
 
-    async def ask(self) -> None:
+    async def request(self) -> None:
         """Requests the graphs from the workers, all of them even if the caller is cancelled."""
         by_worker: dict[str, list[Signature]] = {}
         for request in dict.fromkeys(self._requests):  # each once
             by_worker.setdefault(request.worker, []).append(request.signature)
-        asking = (self._ask(worker, wanted) for worker, wanted in by_worker.items())
-        await asyncio.shield(asyncio.gather(*asking))
+        requests = (self._request(worker, wanted) for worker, wanted in by_worker.items())
+        await asyncio.shield(asyncio.gather(*requests))
 
     def graphs(self) -> list[GraphReport]:
         """The present state of the graphs, one for each request, in order."""
@@ -52,7 +51,7 @@ class Warming:
         known = self._known()
         return [self._graph(request, known) for request in self._requests]
 
-    async def _ask(self, worker: str, wanted: Sequence[Signature]) -> None:
+    async def _request(self, worker: str, wanted: Sequence[Signature]) -> None:
         try:
             refused: Mapping[Signature, str] = await self._fleet.request_compile(worker, wanted)
         except WorkerLostError:

@@ -20,48 +20,22 @@ from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.resolution import Resolved, neutral_options
 from shaperouter_service.generation.run_events import NewTokens, RunCompletion, Stalled
 from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
-from shaperouter_service.routing.decision import Decision
+from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.generation.preparation import UNREAD_INTERVAL, sequence_seed
 from shaperouter_service.serving.merging import merged
 from shaperouter_service.serving.request_record import RequestRecord
-from shaperouter_service.serving.transcription.options import ResolvedTranscription
+from shaperouter_service.serving.transcription.options import Transcribing
 from shaperouter_service.speech.transcription import (
     Alignment,
     Attempt,
     Decoded,
-    TranscriptSettings,
 )
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_TIMESTAMP
 from shaperouter_service.speech.transcription.words import TimedWord, time_words
 
 # Seconds until a refused run is tried again, unless the refusal gives a time.
 REFUSED_PAUSE = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transcribing:
-    """Values that all runs of a transcription share.
-
-    Attributes:
-        request_id: Id of the request.
-        client: The client.
-        model: Name of the model.
-        settings: The model's transcript settings.
-        max_length: Maximum tokens of a run, including the prompt.
-        resolved: How to transcribe.
-        decode: Converts tokens to text.
-        deadline: Deadline on the monotonic clock, in seconds.
-    """
-
-    request_id: str
-    client: str
-    model: str
-    settings: TranscriptSettings
-    max_length: int
-    resolved: ResolvedTranscription
-    decode: Callable[[Sequence[int]], str]
-    deadline: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +91,7 @@ class FleetDecoder:
         ids = tokens.languages.values()
         options = neutral_options(max_new_tokens=1)
         run = self._run(window, self._shared.settings.window_frames, [tokens.start], options)
-        constraints = TranscriptConstraints(first_token=(min(ids), max(ids)))
+        constraints = TranscriptConstraints(min_first_token=min(ids), max_first_token=max(ids))
         (result,) = await self._run_all([dataclasses.replace(run, constraints=constraints)])
         codes = {token: code for code, token in tokens.languages.items()}
         return codes[result.token_ids[0]], math.exp(result.sum_logprob)
@@ -279,7 +253,7 @@ class FleetDecoder:
             sum_logprob = completion.hypotheses[0].score * max(1, len(token_ids))
         return _WindowResult(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
 
-    def _routed(self, decision: Decision) -> None:
+    def _routed(self, decision: Decision[WorkerOption]) -> None:
         # A long recording has hundreds of runs; one decision is enough to explain them.
         if not self._record.routes:
             self._record.routed(decision)

@@ -1,14 +1,14 @@
 """The transcription loop: does what the `Transcriber` asks for, with a model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from shaperouter_service.generation.transcription import Language, Progress
-from shaperouter_service.serving.transcription.options import ResolvedTranscription
+from shaperouter_service.serving.transcription.options import Transcribing
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.transcription import (
     Alignment,
@@ -18,7 +18,6 @@ from shaperouter_service.speech.transcription import (
     NeedAudio,
     Segment,
     Transcriber,
-    TranscriptTokens,
 )
 from shaperouter_service.speech.transcription.languages import ENGLISH
 from shaperouter_service.speech.transcription.segments import FRAMES_PER_SECOND
@@ -54,32 +53,21 @@ class Take(Protocol):
 
 
 async def transcribe(
-    recording: Recording,
-    resolved: ResolvedTranscription,
-    decoder: WindowDecoder,
-    *,
-    tokens: TranscriptTokens,
-    decode: Callable[[Sequence[int]], str],
-    window_frames: int,
-    max_length: int,
-    take: Take,
+    recording: Recording, transcribing: Transcribing, decoder: WindowDecoder, take: Take
 ) -> AsyncGenerator[Language | Segment | Progress, None]:
     """Transcribes a recording to its end.
 
     Args:
         recording: The recording, which may already have content.
-        resolved: How to transcribe.
+        transcribing: How to transcribe, with which model.
         decoder: Transcribes windows of this recording.
-        tokens: Special tokens of the model.
-        decode: Converts tokens to text.
-        window_frames: Frames of a whole window.
-        max_length: Maximum tokens of a window, including the prompt.
         take: Adds to the recording.
 
     Yields:
         First the language, then segments as they become final, and the progress after each window.
     """
-    options = resolved.options
+    settings, resolved = transcribing.settings, transcribing.resolved
+    options, window_frames = resolved.options, settings.window_frames
     code, probability = options.language or ENGLISH, 1.0
     if resolved.detects_language:
         while not recording.is_complete and recording.frames < window_frames:
@@ -89,7 +77,11 @@ async def transcribe(
     yield Language(code=code, probability=probability)
 
     transcriber = Transcriber(
-        tokens, options, decode=decode, window_frames=window_frames, max_length=max_length
+        settings.tokens,
+        options,
+        decode=transcribing.decode,
+        window_frames=window_frames,
+        max_length=transcribing.max_length,
     )
     while True:
         needed = transcriber.next_frame + window_frames

@@ -1,13 +1,12 @@
 """Options of a transcription: validation and defaults."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation import limits
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.option import INT64_MAX, shown
 from shaperouter_service.generation.resolution import SEED_BITS
 from shaperouter_service.generation.text_validation import TokenLimit, text_violations
@@ -16,6 +15,7 @@ from shaperouter_service.speech.transcription import (
     Task,
     Thresholds,
     TranscriptionOptions,
+    TranscriptSettings,
     TranscriptTokens,
     resolve_language,
 )
@@ -30,8 +30,8 @@ class ResolvedTranscription:
     """A request's options with every default resolved.
 
     Attributes:
-        options: How to transcribe. The language is also None if it is to be detected.
-        detects_language: Whether it is to be detected.
+        options: How to transcribe. The language is None also to detect it.
+        detects_language: Whether to detect the language.
         num_beams: Hypotheses of beam search at temperature 0.
         best_of: Transcripts to sample at a temperature above 0.
         seed: Seed of the random numbers.
@@ -44,10 +44,35 @@ class ResolvedTranscription:
     seed: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Transcribing:
+    """Values that all runs of a transcription share.
+
+    Attributes:
+        request_id: Id of the request.
+        client: The client.
+        model: Name of the model.
+        settings: The model's transcript settings.
+        max_length: Maximum tokens of a run, including the prompt.
+        resolved: How to transcribe.
+        decode: Converts tokens to text.
+        deadline: Deadline on the monotonic clock, in seconds.
+    """
+
+    request_id: str
+    client: str
+    model: str
+    settings: TranscriptSettings
+    max_length: int
+    resolved: ResolvedTranscription
+    decode: Callable[[Sequence[int]], str]
+    deadline: float | None
+
+
 def initial_prompt_violations(model: ServedModel, prompt: str) -> Iterator[Violation]:
     """Checks that an initial prompt is not too long to be tokenized."""
     limit = TokenLimit(model.max_length, f"max_length of {model.name}")
-    yield from text_violations(ModelFacts.of(model), "options.initial_prompt", prompt, limit)
+    yield from text_violations(model, "options.initial_prompt", prompt, limit)
 
 
 def resolve_transcription(
@@ -56,7 +81,7 @@ def resolve_transcription(
     *,
     names: Mapping[str, str],
     initial_prompt: Sequence[int],
-    widest_beams: int,
+    max_beams: int,
     step_seconds: float | None,
     violations: Sequence[Violation] = (),
 ) -> ResolvedTranscription:
@@ -67,7 +92,7 @@ def resolve_transcription(
         tokens: Special tokens of the model.
         names: Names of languages, by code.
         initial_prompt: Tokens of the options' initial_prompt.
-        widest_beams: The model's largest beam width.
+        max_beams: The model's largest beam width.
         step_seconds: Step of a stream; None for whole windows.
         violations: Violations of the initial prompt.
 
@@ -76,7 +101,7 @@ def resolve_transcription(
     """
     violations = [
         *violations,
-        *_number_violations(options, widest_beams),
+        *_number_violations(options, max_beams),
         *_temperature_violations(options.get("temperatures", ())),
         *_task_violations(options.get("task", Task.TRANSCRIBE), tokens),
         *_step_violations(step_seconds),
@@ -117,9 +142,9 @@ def resolve_transcription(
     )
 
 
-def _number_violations(options: Mapping[str, Any], widest_beams: int) -> Iterator[Violation]:
+def _number_violations(options: Mapping[str, Any], max_beams: int) -> Iterator[Violation]:
     ranges: dict[str, tuple[float, float]] = {
-        "num_beams": (1, widest_beams),
+        "num_beams": (1, max_beams),
         "best_of": (1, limits.MAX_RETURN_SEQUENCES),
         "compression_ratio_threshold": (0.0, float("inf")),
         "logprob_threshold": (-float("inf"), 0.0),
@@ -154,11 +179,10 @@ def _temperature_violations(temperatures: Sequence[float]) -> Iterator[Violation
 
 def _task_violations(task: Task | int, tokens: TranscriptTokens) -> Iterator[Violation]:
     if not isinstance(task, Task):
-        names = ", ".join(f"TRANSCRIPTION_TASK_{each.name}" for each in Task)
-        description = f"must be one of {names}, got {task}"
+        description = f"must be one of {', '.join(Task)}, got {task}"
         yield Violation(field="options.task", description=description)
     elif task is Task.TRANSLATE and not tokens.is_multilingual:
-        description = "must be TRANSCRIBE for an English-only model, got TRANSLATE"
+        description = "must be transcribe for an English-only model, got translate"
         yield Violation(field="options.task", description=description)
 
 

@@ -4,8 +4,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from shaperouter_service.errors import RecordingMemoryError
-from shaperouter_service.speech.audio.violations import CONTENT, violation
+from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
+from shaperouter_service.speech.audio.violations import CONTENT
 
 
 class RecordingMemory:
@@ -50,7 +50,7 @@ class RecordingMemory:
         used = self._used
         if size > before:
             if size > self._limit // 2:
-                raise violation(
+                raise InvalidRequestError.of(
                     CONTENT,
                     f"must need at most {self._limit // 2} bytes of memory, half of this "
                     f"service's --max-recording-memory, got {size}",

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 
-from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.run_events import RunTimings, Stalled
 from shaperouter_service.generation.transcription import (
@@ -18,13 +18,14 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import graph_uses
 from shaperouter_service.serving.merging import merged
-from shaperouter_service.serving.models import transcribes
+from shaperouter_service.serving.models import transcribes, wrong_model
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
-from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
+from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder
 from shaperouter_service.serving.transcription.incoming import Incoming
 from shaperouter_service.serving.transcription.loop import Take, transcribe
 from shaperouter_service.serving.transcription.options import (
+    Transcribing,
     initial_prompt_violations,
     resolve_transcription,
 )
@@ -124,14 +125,10 @@ class TranscriptionService:
         tokenizer = self._tokenizers[model.name]
         settings, options = model.transcripts, request.options
         if settings is None:
-            description = (
-                f"must be a model that transcribes recordings, got {model.name}, which takes "
-                "text: use GenerationService"
-            )
-            raise InvalidRequestError(Violation(field="model", description=description))
+            raise wrong_model(model, "transcribes recordings")
         if tokenizer is None:
             description = f"must be a model with a tokenizer, got {model.name}, which has none"
-            raise InvalidRequestError(Violation(field="model", description=description))
+            raise InvalidRequestError.of("model", description)
         model = with_tokenizer(model, tokenizer)
         prompt, prompt_tokens = options.get("initial_prompt", "").strip(), list[int]()
         violations = list(initial_prompt_violations(model, prompt))
@@ -145,7 +142,7 @@ class TranscriptionService:
             names=await asyncio.to_thread(language_names),
             initial_prompt=prompt_tokens,
             violations=violations,
-            widest_beams=model.ladders.lanes[-1].beams,
+            max_beams=model.max_beams,
             step_seconds=request.step_seconds,
         )
         return Transcribing(
@@ -173,18 +170,8 @@ class TranscriptionService:
 
         async def transcribed() -> AsyncGenerator[TranscriptionEvent, None]:
             try:
-                async with contextlib.aclosing(
-                    transcribe(
-                        recording,
-                        transcribing.resolved,
-                        decoder,
-                        tokens=transcribing.settings.tokens,
-                        decode=transcribing.decode,
-                        window_frames=transcribing.settings.window_frames,
-                        max_length=transcribing.max_length,
-                        take=take,
-                    )
-                ) as events:
+                events = transcribe(recording, transcribing, decoder, take)
+                async with contextlib.aclosing(events):
                     async for event in events:
                         yield event
             finally:
@@ -194,7 +181,8 @@ class TranscriptionService:
             while (stall := await stalls.get()) is not None:
                 yield stall
 
-        async with contextlib.aclosing(merged([transcribed(), stalled()])) as events:
+        # Of events that are ready together, a stall comes before what it delayed.
+        async with contextlib.aclosing(merged([stalled(), transcribed()])) as events:
             async for _, event in events:
                 if isinstance(event, Language):
                     language = event

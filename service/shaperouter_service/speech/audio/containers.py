@@ -14,7 +14,6 @@ from shaperouter_service.speech.audio.violations import (
     CONTENT,
     check_channels,
     check_rate,
-    violation,
 )
 
 
@@ -55,11 +54,11 @@ def detect_container(content: bytes, declared: Container | None) -> Container:
     if found is None:
         names = ", ".join(kind.value for kind in Container)
         begins = content[:8].hex(" ")
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT, f"must be in one of the formats {names}, got a file that begins with {begins}"
         )
     if declared not in (None, found):
-        raise violation(
+        raise InvalidRequestError.of(
             "audio.format",
             f"must match audio.content, which is {found.value}; got {declared.value}",
         )
@@ -94,7 +93,7 @@ def check_complete(content: bytes, container: Container) -> None:
 
 def truncated(container: Container, detail: str) -> InvalidRequestError:
     """The error for a truncated file."""
-    return violation(CONTENT, f"must be a complete {container.value} file: {detail}")
+    return InvalidRequestError.of(CONTENT, f"must be a complete {container.value} file: {detail}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,9 @@ def _check_wav(content: bytes) -> None:
     has_samples = False
     for number, chunk in enumerate(_chunks(content), 1):
         if number > _MAX_CHUNKS:
-            raise violation(CONTENT, f"must have at most {_MAX_CHUNKS} chunks, got more")
+            raise InvalidRequestError.of(
+                CONTENT, f"must have at most {_MAX_CHUNKS} chunks, got more"
+            )
         available = len(content) - chunk.start
         if chunk.name == b"fmt " and min(chunk.size, available) >= 8:
             channels, rate = struct.unpack_from("<HI", content, chunk.start + 2)
@@ -149,7 +150,7 @@ def _check_ogg(content: bytes) -> None:
     # The decoder would read only the first of several streams.
     end = content.find(_LAST_PAGE_BEGINS)
     if end >= 0 and (second := content.find(_FIRST_PAGE_BEGINS, end)) >= 0:
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT, f"must have one stream, got an OGG file with another at byte {second}"
         )
 

@@ -11,8 +11,8 @@ from shaperouter_service.speech.audio.files import decode_file
 from shaperouter_service.speech.audio.pcm import Encoding, PCMFormat, decode_pcm
 
 _NAMES = [
-    *(f"AUDIO_FORMAT_{container.name}" for container in Container),
-    *(f"AUDIO_FORMAT_PCM_{encoding.name}" for encoding in Encoding),
+    *(container.name.lower() for container in Container),
+    *(f"pcm_{encoding.name.lower()}" for encoding in Encoding),
 ]
 
 
@@ -21,7 +21,7 @@ class DeclaredAudio:
     """A recording's format as its caller declares it.
 
     Attributes:
-        format: A file's format, or that of raw samples; None if it is to be detected. A number is
+        format: A file's format, or that of raw samples; None to detect it. A number is
             an unknown format, which is refused.
         sample_rate: Samples per second, of raw samples only.
         channels: Number of interleaved channels, of raw samples only; None means 1.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import soundfile
 
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.speech.audio.c_stderr import c_stderr_discarded
 from shaperouter_service.speech.audio.containers import (
     Container,
@@ -22,7 +23,6 @@ from shaperouter_service.speech.audio.violations import (
     check_channels,
     check_rate,
     check_seconds,
-    violation,
 )
 
 # Samples of all channels, and seconds, to decode at once: a few milliseconds of work.
@@ -65,7 +65,7 @@ def decode_file(content: bytes, declared: Container | None = None) -> Iterator[n
         with file:
             yield from refuse_silence(_read(file, container))
     except soundfile.LibsndfileError as error:
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT, f"must be a complete {container.value} file: {error.error_string}"
         ) from error
 

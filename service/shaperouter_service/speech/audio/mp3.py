@@ -12,7 +12,8 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from shaperouter_service.speech.audio.violations import CONTENT, check_seconds, violation
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.speech.audio.violations import CONTENT, check_seconds
 
 # Kilobits per second, by index in the header; 0 is unspecified and 15 is unused.
 _BITRATES_1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
@@ -134,7 +135,7 @@ def _count_frames(content: bytes, start: int) -> int:
         # Skip other data between frames, up to two frames in a row.
         searches += 1
         if searches > _MAX_SEARCHES:
-            raise violation(
+            raise InvalidRequestError.of(
                 CONTENT,
                 f"must have at most {_MAX_SEARCHES} places that look like an MP3 frame but are "
                 "not, got more",
@@ -168,6 +169,7 @@ class _ConcatenatedFile(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
+    # Its only caller, `io`, passes no other buffers.
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         at, read = self._at, 0
         for part in self._parts:

@@ -6,13 +6,13 @@ from enum import Enum
 
 import numpy as np
 
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.speech.audio.resampling import Resampler
 from shaperouter_service.speech.audio.violations import (
     CONTENT,
     check_bytes,
     check_channels,
     check_rate,
-    violation,
 )
 
 
@@ -86,7 +86,9 @@ class PCMDecoder:
         if self._rest:
             size = self._format.frame_bytes
             got = self._resampler.frames * size + len(self._rest)
-            raise violation(CONTENT, f"must be whole frames of {size} bytes each, got {got} bytes")
+            raise InvalidRequestError.of(
+                CONTENT, f"must be whole frames of {size} bytes each, got {got} bytes"
+            )
         return self._resampler.feed(self._frames(b""), is_last=True)
 
     def _frames(self, content: bytes) -> np.ndarray:
@@ -128,6 +130,6 @@ def refuse_silence(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         is_silent = is_silent and not block.any()
         yield block
     if is_silent:
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
         )

@@ -3,9 +3,10 @@
 import numpy as np
 import soxr
 
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.speech.audio.limits import MAX_SAMPLE
 from shaperouter_service.speech.audio.spectrum import SAMPLE_RATE
-from shaperouter_service.speech.audio.violations import CONTENT, check_seconds, violation
+from shaperouter_service.speech.audio.violations import CONTENT, check_seconds
 
 
 class Resampler:
@@ -51,7 +52,7 @@ class Resampler:
             return
         frame, channel = np.argwhere(~usable)[0]
         second = (self.frames + frame) / self._rate
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT,
             f"samples must be numbers from {-MAX_SAMPLE:g} to {MAX_SAMPLE:g}, got "
             f"{block[frame, channel]:g} at {second:.3f} seconds",

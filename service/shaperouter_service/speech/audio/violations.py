@@ -1,6 +1,6 @@
 """Errors about a recording; each names one field of the request's `audio`."""
 
-from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.speech.audio.limits import (
     MAX_AUDIO_BYTES,
     MAX_AUDIO_CHANNELS,
@@ -12,11 +12,6 @@ from shaperouter_service.speech.audio.limits import (
 CONTENT = "audio.content"
 
 
-def violation(field: str, description: str) -> InvalidRequestError:
-    """An error about one field."""
-    return InvalidRequestError(Violation(field=field, description=description))
-
-
 def check_bytes(size: int) -> None:
     """Checks the size of a file or of samples.
 
@@ -24,7 +19,7 @@ def check_bytes(size: int) -> None:
         InvalidRequestError: It is empty or too large.
     """
     if not 0 < size <= MAX_AUDIO_BYTES:
-        raise violation(CONTENT, f"must have 1 to {MAX_AUDIO_BYTES} bytes, got {size}")
+        raise InvalidRequestError.of(CONTENT, f"must have 1 to {MAX_AUDIO_BYTES} bytes, got {size}")
 
 
 def check_rate(rate: int, field: str) -> None:
@@ -34,7 +29,7 @@ def check_rate(rate: int, field: str) -> None:
         InvalidRequestError: It is too low or too high.
     """
     if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-        raise violation(
+        raise InvalidRequestError.of(
             field,
             f"must have {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} samples per second, got {rate}",
         )
@@ -47,7 +42,9 @@ def check_channels(channels: int, field: str) -> None:
         InvalidRequestError: It is 0 or too large.
     """
     if not 1 <= channels <= MAX_AUDIO_CHANNELS:
-        raise violation(field, f"must have 1 to {MAX_AUDIO_CHANNELS} channels, got {channels}")
+        raise InvalidRequestError.of(
+            field, f"must have 1 to {MAX_AUDIO_CHANNELS} channels, got {channels}"
+        )
 
 
 def check_seconds(seconds: float) -> None:
@@ -57,6 +54,6 @@ def check_seconds(seconds: float) -> None:
         InvalidRequestError: It is too long.
     """
     if seconds > MAX_AUDIO_SECONDS:
-        raise violation(
+        raise InvalidRequestError.of(
             CONTENT, f"must last at most {MAX_AUDIO_SECONDS} seconds, got {seconds:.1f}"
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import InvalidRequestError, shortened
 from shaperouter_service.speech.transcription.tokens import TranscriptTokens
 
 # The language of English-only models.
@@ -38,11 +38,9 @@ def resolve_language(
     codes = {name: code for code, name in names.items()}
     code = word if word in known else codes.get(word)
     if code not in known:
-        raise InvalidRequestError(
-            Violation(
-                field=field,
-                description=f"must be one of {', '.join(sorted(known))}, or the name of one, got "
-                f"{shortened(given, 64)!r}",
-            )
+        raise InvalidRequestError.of(
+            field,
+            f"must be one of {', '.join(sorted(known))}, or the name of one, got "
+            f"{shortened(given, 64)!r}",
         )
     return str(code)

@@ -77,7 +77,7 @@ class SplitWindow:
 
     Attributes:
         spans: The spans, in order.
-        next_frame: Where the next window begins.
+        next_frame: First frame of the next window.
         reaches_end: Whether the tokens cover the window to its end: no speech follows the last
             timestamp, or no timestamp says where speech ends.
     """

@@ -104,7 +104,7 @@ class NeedAudio:
     """Nothing can be decoded until more of the recording arrives.
 
     Attributes:
-        frames: How many frames the recording must have.
+        frames: Number of frames that the recording must have.
     """
 
     frames: int
@@ -120,17 +120,15 @@ class _Accepted:
     """An accepted transcript.
 
     Attributes:
-        attempt: The window that it belongs to.
+        attempt: Its window, with the temperature at which it was decoded last.
         decoded: The transcript.
-        temperature: The temperature at which it was decoded last.
         spans: Its final spans.
-        next_frame: Where the next window begins.
+        next_frame: First frame of the next window.
         reaches_end: See `SplitWindow`.
     """
 
     attempt: Attempt
     decoded: Decoded
-    temperature: float
     spans: Sequence[Span]
     next_frame: int
     reaches_end: bool
@@ -322,7 +320,6 @@ class Transcriber:
         return _Accepted(
             attempt=attempt,
             decoded=decoded,
-            temperature=attempt.temperature,
             spans=spans,
             next_frame=next_frame,
             reaches_end=split.reaches_end and not attempt.is_partial,
@@ -351,7 +348,7 @@ class Transcriber:
                 end=span.end / FRAMES_PER_SECOND,
                 token_ids=span.token_ids,
                 text=self._decode(self._tokens.text(span.token_ids)),
-                temperature=accepted.temperature,
+                temperature=accepted.attempt.temperature,
                 mean_logprob=decoded.mean_logprob,
                 compression_ratio=decoded.compression_ratio,
                 no_speech_probability=decoded.no_speech_probability,
@@ -361,7 +358,7 @@ class Transcriber:
         ]
         segments = [one for one in segments if one.start != one.end and one.text.strip()]
         self._previous += [token for one in segments for token in one.token_ids]
-        is_uncertain = accepted.temperature > PROMPT_RESET_TEMPERATURE
+        is_uncertain = accepted.attempt.temperature > PROMPT_RESET_TEMPERATURE
         if is_uncertain or not self._options.condition_on_previous_text:
             self._previous = []
         self._advance(accepted.next_frame)

@@ -32,6 +32,7 @@ ENGINE = [
     "--encode-lengths",
     "--threads",
     "--hang-timeout",
+    "--check-padding",
     "--compile-cache",
     "--compile-cache-size",
 ]

@@ -57,8 +57,8 @@ def test_a_refused_argument_names_the_option(started: Started, run: Run, argumen
         (
             ["--compile-mode=warm", "--warm=a decode 64"],
             (
-                "warm: a signature is MODEL KIND ROWSxLENGTH [beams BEAMS], "
-                "e.g. 'gpt2 decode 4x256', got 'a decode 64'"
+                "warm: a signature is MODEL KIND ROWSxLENGTH[xSIZE…] [exact SIZE…] "
+                "[beams BEAMS], e.g. 'gpt2 decode 4x256', got 'a decode 64'"
             ),
         ),
     ],

@@ -53,6 +53,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--warm=a decode 1x64",
             "--warm=b decode 4x128 beams 2",
             "--beam-cover=off",
+            "--check-padding=0.01",
             "--max-graphs=20",
             "--max-memory=4000",
             "--prefill-lengths=b=16,24",

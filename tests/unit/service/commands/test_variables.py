@@ -1,4 +1,4 @@
-"""Variables that look like options and are none are told, but not those of others."""
+"""Variables that look like options but are none are reported, except those of other programs."""
 
 import re
 from typing import Any

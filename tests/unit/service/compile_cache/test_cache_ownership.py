@@ -51,7 +51,7 @@ def test_a_world_writable_directory_is_not_used_and_left_empty(directory: Path, 
         os.geteuid(),
         f"{mode:04o}",
     )
-    assert "chmod go-w" in line["remedy"]
+    assert "chmod go-w" in line["fix"]
 
 
 def test_a_directory_of_another_user_is_not_used(

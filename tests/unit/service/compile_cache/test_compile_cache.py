@@ -18,6 +18,7 @@ from shaperouter_service.compile_cache import (
     Section,
     checksummed_file,
 )
+from shaperouter_service.compile_cache import cache as cache_module
 from shaperouter_service.compile_cache.cache import (
     UNFINISHED_SECONDS,
     least_valuable,
@@ -26,6 +27,7 @@ from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.compile_cache.disk import Disk
 from shaperouter_service.compile_cache.key import processor
 from shaperouter_service.routing.decay import HALF_LIFE
+from shaperouter_service.system.files import UNFINISHED
 
 KEY = CacheKey(label="gpt2", parts={"n_layer": 2})
 GRAPH = "decode_1x128_beams1"
@@ -249,7 +251,7 @@ def test_readers_find_complete_files_while_others_write(tmp_path: Path) -> None:
     reader.join()
     assert found
     assert set(found) <= set(payloads)
-    assert not list(tmp_path.rglob(checksummed_file.UNFINISHED))
+    assert not list(tmp_path.rglob(UNFINISHED))
 
 
 def test_a_keys_name_depends_on_its_parts_but_not_on_their_order() -> None:
@@ -419,6 +421,6 @@ def test_a_disk_that_hangs_at_the_start_means_no_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(checksummed_file, "write_atomically", lambda *_: ended.wait())
+    monkeypatch.setattr(cache_module, "write_atomically", lambda *_: ended.wait())
     assert CompileCache.open(tmp_path, max_bytes=1, disk=Disk(timeout=0.05)) is None
     ended.set()

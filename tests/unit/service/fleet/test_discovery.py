@@ -30,7 +30,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 class Dns:
-    """A resolver that answers what a test says, and a fleet that notes what it is told."""
+    """A resolver with scripted answers, and a fleet that records its updates."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Collection[str] | Exception] = {}

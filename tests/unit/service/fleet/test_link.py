@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from shaperouter_service.errors import WorkerLostError
 from shaperouter_service.fleet import WorkerLink, link
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
 from shaperouter_service.generation.resolution import neutral_options
+from shaperouter_service.generation.run_events import NewTokens, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.snapshots import Snapshot
 
@@ -105,14 +106,14 @@ def test_a_worker_that_was_understood_is_asked_again_at_once_and_its_loss_told(
 def test_a_wish_under_way_when_the_connection_is_closed_is_lost_and_cancels_nobody(
     worker: FakeWorker, until: Until
 ) -> None:
-    worker.before_wish = worker.hold
+    worker.before_compile_request = worker.hold
 
     async def scenario(connection: WorkerLink) -> None:
-        wish = asyncio.create_task(connection.request_compile([]))
+        pending = asyncio.create_task(connection.request_compile([]))
         await until(lambda: bool(worker.wanted))
         await connection.close()
         with pytest.raises(WorkerLostError):
-            await wish
+            await pending
 
     watch(worker, lambda *_: None, scenario)
 
@@ -150,3 +151,30 @@ def test_a_run_that_ends_without_a_reason_on_a_worker_that_stays_is_lost(
         assert found.value.loss is Loss.LOST
 
     watch(worker, lambda connection, _: known.append(connection), scenario)
+
+
+def test_events_that_nobody_reads_are_held_back_and_hold_up_no_other_run(
+    worker: FakeWorker, until: Until
+) -> None:
+    known: list[WorkerLink] = []
+    expected = list(range(1, 101))
+    worker.script = [*map(worker.tokens, expected), worker.completion()]
+
+    async def scenario(connection: WorkerLink) -> None:
+        await until(lambda: bool(known))
+        slow = connection.run(REQUEST, None)
+        events = [await anext(slow)]
+        other = [event async for event in connection.run(REQUEST, None)]
+        assert tokens_of(other) == expected
+        assert connection.running == 1
+        events += [event async for event in slow]
+        assert tokens_of(events) == expected
+        # What was held back came together.
+        assert len(events) < len(expected)
+
+    watch(worker, lambda connection, _: known.append(connection), scenario)
+
+
+def tokens_of(events: Sequence[RunEvent]) -> list[int]:
+    """The tokens of a run's events."""
+    return [token for each in events if isinstance(each, NewTokens) for token in each.token_ids]

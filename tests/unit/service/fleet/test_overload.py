@@ -30,7 +30,8 @@ def check(
     min_share: float = 1.0,
     seconds_left: float | None = None,
 ) -> None:
-    guard.check(client, at, min_share=min_share, seconds_left=seconds_left)
+    device_seconds = at.prefill_seconds + min_share * at.decode_seconds
+    guard.check(client, at, device_seconds=device_seconds, seconds_left=seconds_left)
 
 
 def admits(guard: OverloadGuard, client: str, queue: float) -> bool:

@@ -1,4 +1,4 @@
-"""A run's way over workers: wherever it is cut off, it goes on with what is missing, and ends."""
+"""A run's attempts on workers: wherever it is interrupted, the next worker completes it."""
 
 import dataclasses
 

@@ -23,7 +23,7 @@ Scenario = Callable[[list[FakeWorker], list[Any]], Awaitable[None]]
 
 
 def play(sockets: Path, scenario: Scenario, *worker_names: str) -> list[Any]:
-    """Plays a scenario with connected workers, and returns what is told of their names."""
+    """Plays a scenario with connected workers, and returns the log lines about their names."""
 
     async def act() -> None:
         catalog = Catalog(["tiny"])

@@ -1,15 +1,16 @@
 """Options are resolved: each gets its value, default or adjusted default."""
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.default_options import default_options
+from harness.routing import LADDERS
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.generation.model_facts import ModelFacts
 from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.wire.options import (
     options_from_message,
     run_options_to_message,
@@ -35,18 +36,23 @@ DEFAULTS = generation_pb2.GenerationOptions(
     logit_bias=[generation_pb2.LogitBias(token_id=1, bias=0.5)],
     bad_words_token_ids=[generation_pb2.TokenIds(ids=[2, 3])],
 )
-MODEL = ModelFacts(
-    name="tiny", vocab_size=100, widest_beams=4, defaults=options_from_message(DEFAULTS)
+# Up to 4 beams.
+MODEL = ServedModel(
+    name="tiny",
+    vocab_size=100,
+    ladders=replace(LADDERS, lanes=LADDERS.lanes[:3]),
+    default_options=options_from_message(DEFAULTS),
 )
-BARE_MODEL = ModelFacts(
+BARE_MODEL = ServedModel(
     name="bare",
     vocab_size=100,
-    defaults=options_from_message(default_options(eos_token_ids=[7])),
+    ladders=replace(LADDERS, lanes=LADDERS.lanes[:1]),
+    default_options=options_from_message(default_options(eos_token_ids=[7])),
 )
 
 
 def resolved(
-    model: ModelFacts = BARE_MODEL,
+    model: ServedModel = BARE_MODEL,
     *,
     room: int = 1000,
     words: list[list[int]] | None = None,
@@ -60,12 +66,12 @@ def biases(options: worker_pb2.RunOptions) -> list[tuple[list[int], float]]:
     return [(list(bias.token_ids), bias.bias) for bias in options.biases]
 
 
-def changed(**options: Any) -> ModelFacts:
+def changed(**options: Any) -> ServedModel:
     """The model with other defaults."""
     defaults = generation_pb2.GenerationOptions()
     defaults.CopyFrom(DEFAULTS)
     defaults.MergeFrom(generation_pb2.GenerationOptions(**options))
-    return dataclasses.replace(MODEL, defaults=options_from_message(defaults))
+    return replace(MODEL, default_options=options_from_message(defaults))
 
 
 def test_options_without_an_effect_are_neutral() -> None:
@@ -187,7 +193,7 @@ def test_a_seed_is_chosen_when_there_is_none() -> None:
 
 def test_default_beams_are_no_more_than_there_are() -> None:
     assert resolved(changed(num_beams=9)).num_beams == 4
-    assert resolved(dataclasses.replace(changed(num_beams=9), widest_beams=1)).num_beams == 1
+    assert resolved(replace(changed(num_beams=9), ladders=BARE_MODEL.ladders)).num_beams == 1
 
 
 def test_default_beams_give_way_to_what_cannot_be_done_with_them() -> None:
@@ -272,7 +278,7 @@ def test_options_without_a_field_of_their_own_are_sent_where_they_have_an_effect
 def test_options_about_the_source_have_no_effect_without_one() -> None:
     model = changed(encoder_no_repeat_ngram_size=2)
     assert not resolved(model).HasField("further")
-    model = dataclasses.replace(model, has_encoder=True)
+    model = replace(model, kind=ModelKind.ENCODER_DECODER)
     assert resolved(model).further.encoder_no_repeat_ngram_size == 2
 
 

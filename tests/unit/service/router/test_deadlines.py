@@ -1,4 +1,4 @@
-"""A deadline that passes is told with what was waited for, even where the worker is mute."""
+"""The error of a passed deadline names what the request waited for, whatever the worker does."""
 
 from __future__ import annotations
 

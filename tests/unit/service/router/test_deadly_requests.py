@@ -1,4 +1,4 @@
-"""A request that workers die of is told from those that were only near."""
+"""A request that kills workers is distinguished from innocent ones."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from shaperouter.v1 import (
 )
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.ladders import ladders_to_message
-from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
+from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker

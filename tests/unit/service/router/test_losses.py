@@ -1,4 +1,4 @@
-"""Workers are lost: their runs go on elsewhere, and callers see no break."""
+"""Runs of lost workers continue on others, and callers see no interruption."""
 
 from __future__ import annotations
 

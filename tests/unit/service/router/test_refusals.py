@@ -95,8 +95,8 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(play: Play) -> None:
 def test_a_message_over_the_limit_is_refused_and_the_service_goes_on(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         error = await router.error(router.generate(text="x" * (5 * MIB)))
-        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
-        assert str(4 * MIB) in str(error.details())
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+        assert f"at most {MIB} bytes, got {5 * MIB + 5}" in str(error.details())
         await router.generate()
 
     play(scenario)

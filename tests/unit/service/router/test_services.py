@@ -1,4 +1,4 @@
-"""What a router tells of itself: models, graphs, health, reflection."""
+"""What a router reports: models, graphs, health, reflection."""
 
 from __future__ import annotations
 
@@ -350,6 +350,10 @@ def test_reflection_lists_the_services(play: Play) -> None:
             "shaperouter.v1.ModelService",
             "shaperouter.v1.GraphService",
             "shaperouter.v1.TranscriptionService",
+            "shaperouter.v1.InferenceService",
+            "inference.GRPCInferenceService",
+            "tensorflow.serving.PredictionService",
+            "tensorflow.serving.ModelService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }
@@ -357,10 +361,17 @@ def test_reflection_lists_the_services(play: Play) -> None:
     play(scenario)
 
 
-def test_reflection_gives_the_files_of_a_service(play: Play) -> None:
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "shaperouter.v1.GenerationService",
+        "inference.GRPCInferenceService",
+        "tensorflow.serving.PredictionService",
+    ],
+)
+def test_reflection_gives_the_files_of_a_service(play: Play, symbol: str) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
-        symbol = "shaperouter.v1.GenerationService"
         asked = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)]
         (answer,) = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
         assert answer.file_descriptor_response.file_descriptor_proto
@@ -370,7 +381,7 @@ def test_reflection_gives_the_files_of_a_service(play: Play) -> None:
 
 def test_the_workers_service_is_not_public(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        call: Any = router.channel.unary_unary("/shaperouter.v1.WorkerService/Run")
+        call: Any = router.channel.unary_unary("/shaperouter.v1.WorkerService/Want")
         error = await router.error(call(b""))
         assert error.code() is StatusCode.UNIMPLEMENTED
 

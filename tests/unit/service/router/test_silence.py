@@ -1,4 +1,4 @@
-"""Workers fall silent: their runs go on elsewhere, until they are heard from again."""
+"""Runs of silent workers continue on others until the workers report again."""
 
 from __future__ import annotations
 

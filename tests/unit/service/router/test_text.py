@@ -123,7 +123,7 @@ def test_a_stop_string_of_one_sequence_does_not_end_the_others(play: Play, encod
             ("an ", STOP),
             ("a start", LENGTH),
         ]
-        # What the other runs told is told.
+        # Events of the other runs were delivered.
         assert response.completion.graphs[0].calls == 2
 
     play(scenario)

@@ -13,8 +13,7 @@ from harness.transcripts import END, TOKENS, transcript
 from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc, worker_pb2
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.ladders import ladders_to_message
-from shaperouter_service.wire.transcript_settings import transcript_settings_to_message
+from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -116,11 +115,11 @@ def test_all_that_is_wrong_with_a_transcription_is_named(play: Play) -> None:
         request = transcription_pb2.TranscribeRequest(audio=AUDIO, options=options)
         error = await router.error(stub.Transcribe(request, timeout=PATIENCE))
         assert "options.num_beams" in (error.details() or "")
-        assert "options.task: must be one of TRANSCRIPTION_TASK_TRANSCRIBE" in str(error.details())
+        assert "options.task: must be one of transcribe" in str(error.details())
         request = transcription_pb2.TranscribeRequest(
             audio=transcription_pb2.Audio(content=b"x", format=99), options=OPTIONS
         )
         error = await router.error(stub.Transcribe(request, timeout=PATIENCE))
-        assert "audio.format: must be one of AUDIO_FORMAT_WAV" in str(error.details())
+        assert "audio.format: must be one of wav" in str(error.details())
 
     play(scenario)

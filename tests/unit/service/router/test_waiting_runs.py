@@ -11,7 +11,7 @@ from grpc import StatusCode
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.router import deltas, read_events
 from shaperouter_service.errors import QueueFullError
-from shaperouter_service.fleet import fleet
+from shaperouter_service.fleet import deadlines
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -64,7 +64,7 @@ def test_a_run_that_waits_for_another_worker_can_be_cancelled(play: Play, until:
 def test_a_full_queue_does_not_end_a_run_that_had_its_place(
     play: Play, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "QUEUE_PAUSE", 0.01)
+    monkeypatch.setattr(deadlines, "QUEUE_PAUSE", 0.01)
 
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(1, *workers)
@@ -86,7 +86,7 @@ def test_a_full_queue_does_not_end_a_run_that_had_its_place(
 def test_a_full_queue_ends_a_run_whose_deadline_is_near(play: Play) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(1, *workers)
-        call = router.stream(timeout=fleet.QUEUE_PAUSE)
+        call = router.stream(timeout=deadlines.QUEUE_PAUSE)
         await call.read()
         lost, (other,) = busy(*workers)
         other.script = [QueueFullError("tiny", 256)]

@@ -165,7 +165,7 @@ def test_a_graph_that_failed_and_is_not_tried_yet_has_failed(play: Play, until: 
         worker.graphs = [failed]
         await worker.change()
         await until(lambda: router.metric("graphs", state="failed") == 1)
-        worker.takes_up_wishes = False
+        worker.accepts_compile_requests = False
         (graph,) = await last(warm(router, shape(16)))
         assert (graph.state, graph.error) == (FAILED, "out of memory")
 
@@ -200,7 +200,7 @@ def test_graphs_of_a_worker_that_is_lost_and_back_have_failed(play: Play) -> Non
 
 def test_a_worker_that_cannot_be_asked_is_the_reason(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.before_wish = RuntimeError("a defect")
+        worker.before_compile_request = RuntimeError("a defect")
         (graph,) = await last(warm(router, shape(16)))
         assert graph.state == FAILED
         assert "internal error" in graph.error
@@ -213,7 +213,7 @@ def test_a_worker_that_does_not_answer_counts_as_lost(
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         monkeypatch.setattr(link, "COMPILE_REQUEST_TIMEOUT", 0.1)
-        worker.before_wish = worker.hold
+        worker.before_compile_request = worker.hold
         (graph,) = await last(warm(router, shape(16)))
         assert (graph.state, graph.error) == (FAILED, "worker-0 was lost")
         worker.released.set()
@@ -223,7 +223,7 @@ def test_a_worker_that_does_not_answer_counts_as_lost(
 
 def test_wishes_reach_the_workers_though_the_caller_has_gone(play: Play, until: Until) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.before_wish = worker.hold
+        worker.before_compile_request = worker.hold
         call = warm(router, shape(16))
         await until(lambda: len(worker.wanted) == 1)
         call.cancel()

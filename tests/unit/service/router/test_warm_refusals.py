@@ -31,9 +31,9 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
         (
             shape(16, kind=0),
             "kind",
-            "must be one of GRAPH_KIND_PREFILL, GRAPH_KIND_DECODE (kinds of graphs of tiny), got 0",
+            "must be one of prefill, decode (kinds of graphs of tiny), got 0",
         ),
-        (shape(16, beams=2), "beams", "must be one of 1 (beam width of prefill of tiny), got 2"),
+        (shape(16, beams=2), "beams", "must be one of 1 (beam widths of prefill of tiny), got 2"),
         (
             shape(17),
             "length",
@@ -52,7 +52,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
         (
             shape(16, kind=DECODE, rows=3),
             "rows",
-            "must be one of 1, 2, 4 (rows of decode beams 1 of tiny), got 3",
+            "must be one of 1, 2, 4 (rows of decode beams 1 of length 16 of tiny), got 3",
         ),
         (
             shape(64, kind=DECODE, beams=4),

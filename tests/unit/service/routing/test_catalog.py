@@ -12,8 +12,13 @@ from shaperouter_service.routing.catalog import Catalog, view_of
 from shaperouter_service.routing.decision import RequestShape
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.snapshots import GraphReport, LaneReport, Snapshot, WorkerId
-from shaperouter_service.routing.views import GraphState, LaneView
+from shaperouter_service.routing.snapshots import (
+    GraphReport,
+    GraphState,
+    LaneReport,
+    Snapshot,
+    WorkerId,
+)
 
 
 def snapshot(
@@ -159,8 +164,17 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
     shape = RequestShape(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
     worker = idle.worker_id
     for _ in range(2):
-        catalog.assign(worker, 1, shape)
-    load = LaneView(active=1, slots=1, queued=1, tokens=40, prompts=2, prompt_tokens=20)
+        catalog.assign(worker, shape, beams=1)
+    load = LaneReport(
+        model="gpt2",
+        beams=1,
+        active_slots=1,
+        total_slots=1,
+        queued=1,
+        backlog_tokens=40,
+        backlog_prompts=2,
+        backlog_prompt_tokens=20,
+    )
     assert catalog.views()[worker].lanes["gpt2", 1] == load
     # This one may have been made before the requests came.
     monkeypatch.setattr(catalog_module, "ON_THE_WAY", 60.0)
@@ -168,7 +182,7 @@ def test_a_request_counts_as_load_until_snapshots_must_have_it(
     assert catalog.views()[worker].lanes["gpt2", 1] == load
     monkeypatch.setattr(catalog_module, "ON_THE_WAY", 0.0)
     catalog.update(idle)
-    assert catalog.views()[worker].lanes["gpt2", 1].tokens == 0
+    assert catalog.views()[worker].lanes["gpt2", 1].backlog_tokens == 0
 
 
 def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
@@ -183,17 +197,18 @@ def test_of_a_request_with_a_source_what_is_read_of_it_counts_as_load() -> None:
         shape = RequestShape(
             model="t5", prompt_tokens=prompt_tokens, new_tokens=20, num_beams=1, source_tokens=30
         )
-        catalog.assign(idle.worker_id, 1, shape)
+        catalog.assign(idle.worker_id, shape, beams=1)
     # The first step reads the last token of a prompt.
-    assert catalog.views()[idle.worker_id].lanes["t5", 1] == LaneView(
-        active=2,
-        slots=2,
-        queued=0,
-        tokens=40,
-        prompts=1,
-        prompt_tokens=4,
-        sources=2,
-        source_tokens=60,
+    assert catalog.views()[idle.worker_id].lanes["t5", 1] == LaneReport(
+        model="t5",
+        beams=1,
+        active_slots=2,
+        total_slots=2,
+        backlog_tokens=40,
+        backlog_prompts=1,
+        backlog_prompt_tokens=4,
+        backlog_sources=2,
+        backlog_source_tokens=60,
     )
 
 
@@ -205,9 +220,9 @@ def test_a_request_that_has_arrived_is_not_counted_besides_its_workers_snapshot(
     idle = snapshot("worker-0", "gpt2", lanes=[LaneReport(model="gpt2", beams=1, total_slots=1)])
     catalog.update(idle)
     shape = RequestShape(model="gpt2", prompt_tokens=10, new_tokens=20, num_beams=1)
-    catalog.arrived(catalog.assign(idle.worker_id, 1, shape))
+    catalog.arrived(catalog.assign(idle.worker_id, shape, beams=1))
     catalog.update(idle)
-    assert catalog.views()[idle.worker_id].lanes["gpt2", 1].active == 0
+    assert catalog.views()[idle.worker_id].lanes["gpt2", 1].active_slots == 0
 
 
 def test_a_model_is_not_ready_on_a_worker_that_still_makes_its_first_graphs() -> None:

@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, cold, compiling, decode, failed, prefill, shape, worker
+from shaperouter_service.routing.choice import Decision
 from shaperouter_service.routing.compile_policy import (
     SAVINGS_THRESHOLD,
     compile_requests,
     successor_graphs,
 )
 from shaperouter_service.routing.decay import HALF_LIFE, DecayingSum
-from shaperouter_service.routing.decision import Decision, decide
+from shaperouter_service.routing.decision import decide
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
+from shaperouter_service.routing.snapshots import GraphState
+from shaperouter_service.routing.views import GraphView, WorkerView
 
 NOW = 1000.0
 TIGHT = decode(4, 64)

@@ -18,21 +18,18 @@ from harness.routing import (
     shape,
     worker,
 )
-from shaperouter_service.routing.decision import (
-    EQUAL_WITHIN,
-    Decision,
-    NoOption,
-    RequestShape,
-    decide,
-)
+from shaperouter_service.routing.choice import EQUAL_WITHIN, Decision, NoOption
+from shaperouter_service.routing.decision import Option, RequestShape, decide
 from shaperouter_service.routing.rendezvous import named
-from shaperouter_service.routing.views import GraphState, GraphView, WorkerView
+from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.routing.snapshots import GraphState
+from shaperouter_service.routing.views import GraphView, WorkerView
 
 NOW = 1000.0
 FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
 
 
-def decided(request, workers) -> Decision:
+def decided(request, workers) -> Decision[Option]:
     decision = decide(request, workers, NOW)
     assert not isinstance(decision, NoOption)
     return decision
@@ -123,7 +120,7 @@ def test_a_request_that_must_queue_is_told_how_long() -> None:
 def test_an_option_says_in_words_what_it_is() -> None:
     text = str(decided(shape(), [worker("a")]).taken)
     assert text.startswith("a: m prefill 1x1024, m decode 1x1024, ")
-    assert "s of it stalled" in text
+    assert "s waiting for a graph" in text
 
 
 # --- Properties ---------------------------------------------------------------------------------
@@ -227,9 +224,11 @@ def test_every_option_covers_the_request(request_, fleet) -> None:
 def test_more_load_never_makes_a_worker_look_sooner(request_, view, more: int) -> None:
     before = decided(request_, [view]).options
     lanes = {
-        key: dataclasses.replace(lane, queued=lane.queued + more, tokens=lane.tokens + 10 * more)
+        key: dataclasses.replace(
+            lane, queued=lane.queued + more, backlog_tokens=lane.backlog_tokens + 10 * more
+        )
         for key, lane in view.lanes.items()
-        if lane.active == lane.slots
+        if lane.active_slots == lane.total_slots
     }
     after = decided(request_, [dataclasses.replace(view, lanes={**view.lanes, **lanes})]).options
     for beams in {option.decode.beams for option in before}:
@@ -285,7 +284,7 @@ def test_a_request_stalls_until_its_source_can_be_encoded() -> None:
 HEARING_LADDERS = dataclasses.replace(
     SOURCE_LADDERS,
     encoder=dataclasses.replace(
-        SOURCE_LADDERS.encoder,  # type: ignore[type-var]
+        SOURCE_LADDERS.encoder,  # type: ignore[type-var]  # not None here
         align_lengths=SOURCE_LADDERS.lanes[0].decode_lengths,
     ),
 )
@@ -296,7 +295,7 @@ def test_a_transcript_is_encoded_and_aligned_without_being_decoded() -> None:
     view = dataclasses.replace(encoding_worker(first), ladders={MODEL: HEARING_LADDERS})
     aligning = dataclasses.replace(_asked(100, 30), new_tokens=0, aligns=True)
     decision = decided(aligning, [view])
-    assert decision.taken.graphs == [first[0], HEARING_LADDERS.first_align(MODEL)]
+    assert decision.taken.graphs == [first[0], HEARING_LADDERS.first_of(MODEL, GraphKind.ALIGN)]
     assert decision.taken.tight == HEARING_LADDERS.align(MODEL, tokens=100)
     assert {option.decode.beams for option in decision.options} == {1}
 

@@ -4,10 +4,10 @@ import pytest
 
 from harness.traffic import MODEL, TODAY, decode, encode, prefill
 from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
-from shaperouter_service.routing.demand import decode_demands, encode_demand, prefill_demand
+from shaperouter_service.routing.demand import demands
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 
 # Prefill 16, 24, 32, 48, 64, 88, 128, 256, 512, 1024; decode 64, 128, 256, 512, 1024.
@@ -51,7 +51,7 @@ def test_todays_ladder_is_expected_to_cost_what_was_measured() -> None:
             prefill(1, 1024): served(18, 12.0),
         },
     )
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     assert demand.expected(LADDERS.prefill_lengths).device_seconds == pytest.approx(25.0)
 
@@ -65,13 +65,14 @@ def test_sources_are_expected_to_cost_what_was_measured() -> None:
         sources={10: 50.0, 300: 20.0},
         signatures={encode(1, 16): served(50, 1.0), encode(1, 344): served(20, 9.0)},
     )
-    demand = encode_demand(traffic)
+    demand = demands(traffic, GraphKind.ENCODE).get(1)
     assert demand is not None
     assert demand.expected(ladders.encoder.lengths).device_seconds == pytest.approx(10.0)
 
 
 def test_a_model_without_an_encoder_asks_nothing_of_its_ladder() -> None:
-    assert encode_demand(record(signatures={prefill(1, 16): served(1, 1.0)})) is None
+    traffic = record(signatures={prefill(1, 16): served(1, 1.0)})
+    assert demands(traffic, GraphKind.ENCODE) == {}
 
 
 def test_the_cost_of_a_length_is_told_by_graphs_of_one_row() -> None:
@@ -83,7 +84,7 @@ def test_the_cost_of_a_length_is_told_by_graphs_of_one_row() -> None:
             prefill(1, 32): served(10, 3.0),
         },
     )
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     assert [demand.seconds(length) for length in (16, 24, 32)] == pytest.approx([0.1, 0.2, 0.3])
 
@@ -92,7 +93,7 @@ def test_a_long_prompt_takes_a_call_for_each_piece() -> None:
     traffic = record(
         prompts={100: 1.0, 129: 1.0, 300: 1.0}, signatures={prefill(1, 16): served(1, 1.0)}
     )
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     once = demand.calls[100]
     assert demand.calls == pytest.approx({100: once, 129: 2 * once, 300: 3 * once})
@@ -107,11 +108,11 @@ def test_each_beam_width_has_a_demand_of_its_own() -> None:
             decode(1, 512, beams=4): served(100, 10.0),
         },
     )
-    demands = decode_demands(traffic)
-    assert {beams: demand.beams for beams, demand in demands.items()} == {1: 1, 4: 4}
+    found = demands(traffic, GraphKind.DECODE)
+    assert {beams: demand.beams for beams, demand in found.items()} == {1: 1, 4: 4}
     for beams, seconds in ((1, 5.0), (4, 10.0)):
         today = LADDERS.lane(beams).decode_lengths
-        assert demands[beams].expected(today).device_seconds == pytest.approx(seconds)
+        assert found[beams].expected(today).device_seconds == pytest.approx(seconds)
 
 
 def test_a_rung_costs_the_compilations_of_all_its_signatures() -> None:
@@ -125,7 +126,7 @@ def test_a_rung_costs_the_compilations_of_all_its_signatures() -> None:
         },
     )
     # Two signatures a rung on average, three seconds each.
-    assert decode_demands(traffic)[1].compile_seconds == pytest.approx(6.0)
+    assert demands(traffic, GraphKind.DECODE)[1].compile_seconds == pytest.approx(6.0)
 
 
 def test_graphs_of_other_widths_do_not_count_where_some_of_the_own_were_compiled() -> None:
@@ -137,25 +138,27 @@ def test_graphs_of_other_widths_do_not_count_where_some_of_the_own_were_compiled
             decode(1, 128, beams=8): served(1, 1.0),
         },
     )
-    each = {beams: demand.compile_seconds for beams, demand in decode_demands(traffic).items()}
+    found = demands(traffic, GraphKind.DECODE)
+    each = {beams: demand.compile_seconds for beams, demand in found.items()}
     assert each == {1: 2.0, 4: 6.0, 8: 4.0}
 
 
 def test_where_nothing_was_compiled_a_time_is_assumed() -> None:
     traffic = record(prompts={10: 1.0}, signatures={prefill(1, 16): served(1, 1.0)})
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     assert demand.compile_seconds == NOMINAL_COMPILE_SECONDS
 
 
 def test_what_was_never_measured_asks_for_nothing() -> None:
     asked = {prefill(1, 16): SignatureTraffic(asked=5)}
-    assert prefill_demand(record(prompts={10: 5.0}, signatures=asked)) is None
-    assert decode_demands(record(runs={(1, 20): 5.0}, signatures={})) == {}
+    assert demands(record(prompts={10: 5.0}, signatures=asked), GraphKind.PREFILL) == {}
+    assert demands(record(runs={(1, 20): 5.0}, signatures={}), GraphKind.DECODE) == {}
 
 
 def test_device_time_without_prompts_asks_for_nothing() -> None:
-    assert prefill_demand(record(signatures={prefill(1, 16): served(1, 1.0)})) is None
+    traffic = record(signatures={prefill(1, 16): served(1, 1.0)})
+    assert demands(traffic, GraphKind.PREFILL) == {}
 
 
 def test_lengths_that_the_model_cannot_have_are_left_out() -> None:
@@ -164,10 +167,10 @@ def test_lengths_that_the_model_cannot_have_are_left_out() -> None:
         runs={(1, 10): 1.0, (1, 2000): 1.0},
         signatures={prefill(1, 16): served(1, 1.0), decode(1, 64): served(1, 1.0)},
     )
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     assert list(demand.calls) == [10]
-    assert list(decode_demands(traffic)[1].calls) == [10]
+    assert list(demands(traffic, GraphKind.DECODE)[1].calls) == [10]
 
 
 def test_a_mean_weighs_what_was_measured_often() -> None:
@@ -176,7 +179,7 @@ def test_a_mean_weighs_what_was_measured_often() -> None:
         prompts={10: 1.0},
         signatures={prefill(1, 16): served(1, 9.0), prefill(1, 32): served(9, 9.0)},
     )
-    demand = prefill_demand(traffic)
+    demand = demands(traffic, GraphKind.PREFILL).get(1)
     assert demand is not None
     assert demand.seconds(16) == demand.seconds(32) == pytest.approx(1.8)
     assert demand.expected(Ladder((16, 32))).padding_seconds >= 0

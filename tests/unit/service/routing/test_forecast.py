@@ -1,4 +1,4 @@
-"""When graphs will be ready is told by what others have really taken."""
+"""The forecast of when graphs will be ready follows the times that others have taken."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_threads_make_graphs_side_by_side() -> None:
 def test_graphs_that_are_loaded_take_a_fraction_of_an_estimate() -> None:
     forecast = Forecast(1)
     for _ in range(4):
-        forecast.made(estimate=20.0, seconds=0.2)
+        forecast.record(estimate=20.0, seconds=0.2)
     assert forecast.left({}, dict.fromkeys("abc", 20.0))["c"] == pytest.approx(0.6)
 
 

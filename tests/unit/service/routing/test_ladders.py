@@ -23,7 +23,7 @@ from shaperouter_service.routing.ladders import (
 from shaperouter_service.routing.signatures import GraphKind
 
 MAX_LENGTHS = st.integers(1, 200_000)
-# The closest that rungs may lie is a multiple of 8: no finer ladder can be asked for.
+# Rungs are multiples of 8, so no ladder can be finer.
 SHORTEST = st.integers(16, 256)
 MAX_PADDING = st.floats(0.5, 4.0)
 
@@ -242,7 +242,7 @@ def test_every_derived_signature_is_of_the_closed_set(
     prompt_tokens = data.draw(st.integers(1, max_length), label="prompt_tokens")
     length = data.draw(st.integers(1, lane.decode_lengths.maximum), label="length")
     rows = data.draw(st.integers(1, lane.decode_rows.maximum), label="rows")
-    together = ladders.prompts_together(ladders.prefill_lengths.cover(prompt_tokens)).maximum
+    together = ladders.rows(GraphKind.PREFILL, ladders.prefill_lengths.cover(prompt_tokens)).maximum
     prompts = data.draw(st.integers(1, together), label="prompts")
     prefill = ladders.prefill("gpt2", rows=prompts, prompt_tokens=prompt_tokens)
     assert prefill in signatures
@@ -254,7 +254,8 @@ def test_the_closed_set_is_the_product_of_the_ladders(max_length: int, slots: in
     ladders = Ladders.default(max_length=max_length, slots=slots)
     signatures = ladders.signatures("gpt2")
     prefill = sum(
-        len(ladders.prompts_together(length).rungs) for length in ladders.prefill_lengths.rungs
+        len(ladders.rows(GraphKind.PREFILL, length).rungs)
+        for length in ladders.prefill_lengths.rungs
     )
     decode = sum(
         len(lane.decode_lengths.rungs) * len(lane.decode_rows.rungs) for lane in ladders.lanes
@@ -290,7 +291,7 @@ def test_each_lane_has_room_for_every_sequence_and_no_more_hypotheses_than_slots
 def test_prompts_are_read_together_up_to_a_number_of_tokens(max_length: int, slots: int) -> None:
     ladders = Ladders.default(max_length=max_length, slots=slots)
     for length in ladders.prefill_lengths.rungs:
-        rows = ladders.prompts_together(length)
+        rows = ladders.rows(GraphKind.PREFILL, length)
         assert rows.rungs[0] == 1
         assert rows.maximum == 1 or rows.maximum * length <= ladders.prefill_batch_tokens
 
@@ -331,8 +332,8 @@ def test_a_source_that_is_always_whole_has_one_rung() -> None:
 def test_sources_are_read_together_as_far_as_a_call_may_take() -> None:
     signature = SOURCES.encode("m", rows=4, source_tokens=30)
     assert (signature.kind, signature.rows, signature.length) == (GraphKind.ENCODE, 4, 32)
-    assert SOURCES.sources_together(56).rungs == (1, 2)
-    assert SOURCES.sources_together(512).rungs == (1,)
+    assert SOURCES.rows(GraphKind.ENCODE, 56).rungs == (1, 2)
+    assert SOURCES.rows(GraphKind.ENCODE, 512).rungs == (1,)
 
 
 def test_the_first_step_reads_the_last_token_of_a_decoders_prompt() -> None:
@@ -388,7 +389,7 @@ def test_a_wrong_rung_of_sources_names_its_option() -> None:
 def test_a_model_without_an_encoder_has_no_encode_graph() -> None:
     ladders = Ladders.default(max_length=64, slots=1)
     assert all(one.kind is not GraphKind.ENCODE for one in ladders.signatures("m"))
-    with pytest.raises(ValueError, match="m has no encoder"):
+    with pytest.raises(ValueError, match="no graphs of kind encode"):
         ladders.encode("m", rows=1, source_tokens=1)
 
 
@@ -417,13 +418,13 @@ def test_the_usual_search_of_transcripts_pads_no_beams() -> None:
 
 
 def test_an_align_graph_is_among_those_that_cover_everything() -> None:
-    assert HEARING.first_align("m") in HEARING.first("m")
+    assert HEARING.first_of("m", GraphKind.ALIGN) in HEARING.first("m")
     # Words are asked for by few.
-    assert HEARING.first_align("m") not in HEARING.first_to_read("m")
+    assert HEARING.first_of("m", GraphKind.ALIGN) not in HEARING.first_to_read("m")
 
 
 def test_a_model_that_makes_no_transcripts_aligns_none() -> None:
     assert not WHOLE.aligns
     assert all(one.kind is not GraphKind.ALIGN for one in WHOLE.first("m"))
-    with pytest.raises(ValueError, match="m makes no transcripts"):
+    with pytest.raises(ValueError, match="no graphs of kind align"):
         WHOLE.align("m", tokens=1)

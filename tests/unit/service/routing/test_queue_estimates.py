@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.routing import LADDERS, MODEL, SOURCE_LADDERS, encoding_worker, prefill, shape, worker
-from shaperouter_service.routing.decision import Decision, RequestShape, decide
+from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.decision import RequestShape, decide
 from shaperouter_service.routing.signatures import Signature
 
 FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))

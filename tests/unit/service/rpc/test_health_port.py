@@ -99,7 +99,7 @@ def test_a_long_connection_is_closed(monkeypatch: pytest.MonkeyPatch, free_addre
             request = health_pb2.HealthCheckRequest(service="liveness")
             call = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE)
             assert (await call.read()).status == SERVING
-            # Nothing changes, so nothing is told any more.
+            # Nothing changes, so nothing more is sent.
             with pytest.raises(aio.AioRpcError) as error:
                 await call.read()
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE

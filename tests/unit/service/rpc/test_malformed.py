@@ -6,6 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2, worker_pb2
+from shaperouter_service.edge.inference.stubs import grpc_service_pb2
+from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
+    classification_pb2,
+    predict_pb2,
+)
 from shaperouter_service.errors import MAX_VIOLATIONS_SHOWN, InvalidRequestError
 from shaperouter_service.rpc.malformed import describe
 
@@ -17,6 +22,9 @@ MESSAGES: list[type[Message]] = [
     graph_pb2.ListGraphsRequest,
     worker_pb2.RunRequest,
     worker_pb2.WatchResponse,
+    grpc_service_pb2.ModelInferRequest,
+    predict_pb2.PredictRequest,
+    classification_pb2.ClassificationRequest,
 ]
 
 
@@ -96,6 +104,19 @@ def test_a_bad_string_of_an_imported_message_is_named_by_its_path() -> None:
     data = field(5, field(1, field(1, b"\xff")))
     (name,) = fields_of(describe(data, worker_pb2.WatchResponse))
     assert name.replace("[0]", "") == "graphs.signature.model"
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (field(5, field(1, b"\xff")), "inputs.name"),
+        (field(4, field(1, b"\xff")), "parameters.key"),
+        (field(4, field(2, field(3, b"\xff"))), "parameters.value.string_param"),
+    ],
+    ids=["message defined inside another", "key of a map", "value of a map"],
+)
+def test_a_bad_string_of_a_definition_inside_another_is_named(data: bytes, name: str) -> None:
+    assert fields_of(describe(data, grpc_service_pb2.ModelInferRequest)) == [name]
 
 
 def test_every_bad_string_is_named() -> None:

@@ -9,11 +9,13 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 
 from shaperouter_service.errors import (
+    CallFailedError,
     ClientLimitError,
     Code,
     DeadlinePassedError,
     DeadlineTooShortError,
     DeadlyRequestError,
+    FixedModelsError,
     GraphFailedError,
     GraphRefusedError,
     InvalidRequestError,
@@ -30,6 +32,7 @@ from shaperouter_service.errors import (
     TooManyCallsError,
     UnauthenticatedError,
     UnknownModelError,
+    UnknownVersionError,
     Violation,
     WorkerLostError,
 )
@@ -55,6 +58,27 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "UNKNOWN_MODEL",
         None,
         ["gpt3", "demo, gpt2"],
+    ),
+    (
+        UnknownVersionError("gpt2", "3"),
+        code_pb2.NOT_FOUND,
+        "UNKNOWN_VERSION",
+        None,
+        ["gpt2", "only version 1", "'3'"],
+    ),
+    (
+        CallFailedError("sums", "matrix sizes do not fit" + 1000 * "."),
+        code_pb2.INTERNAL,
+        "CALL_FAILED",
+        None,
+        ["sums failed", "matrix sizes", "1023 characters"],
+    ),
+    (
+        FixedModelsError(),
+        code_pb2.FAILED_PRECONDITION,
+        "FIXED_MODELS",
+        None,
+        ["loaded or unloaded", "--model"],
     ),
     (ModelLoadingError("gpt2"), code_pb2.UNAVAILABLE, "MODEL_LOADING", 1.0, ["gpt2"]),
     (

@@ -28,8 +28,8 @@ from shaperouter_service.generation.run_events import (
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.transcription import fleet_decoder
-from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder, Transcribing
-from shaperouter_service.serving.transcription.options import resolve_transcription
+from shaperouter_service.serving.transcription.fleet_decoder import FleetDecoder
+from shaperouter_service.serving.transcription.options import Transcribing, resolve_transcription
 from shaperouter_service.speech.transcription import Alignment, Attempt, TranscriptSettings
 from shaperouter_service.wire.transcription import transcription_options_from_message
 
@@ -83,7 +83,7 @@ def decoder(
         TOKENS,
         names={},
         initial_prompt=[],
-        widest_beams=8,
+        max_beams=8,
         step_seconds=None,
     )
     transcribing = Transcribing(
@@ -98,7 +98,9 @@ def decoder(
     )
     record = recorder_of(CollectorRegistry(), "whisper").record(a_call())
     reported = [] if stalls is None else stalls
-    return FleetDecoder(fleet, transcribing, record, on_stall=reported.append), fleet  # type: ignore[arg-type]
+    # The fleet is a fake.
+    decoder = FleetDecoder(fleet, transcribing, record, on_stall=reported.append)  # type: ignore[arg-type]
+    return decoder, fleet
 
 
 def attempt(temperature: float = 0.0, first_frame: int = 0, previous: str = "") -> Attempt:
@@ -179,7 +181,8 @@ def test_the_language_is_the_likeliest_language_token() -> None:
     assert asyncio.run(window_decoder.language(WINDOW)) == ("de", pytest.approx(0.75))
     constraints = fleet.requests[0].constraints
     assert constraints is not None
-    assert constraints.first_token == (min(TOKENS.languages.values()), END + 4)
+    assert constraints.min_first_token == min(TOKENS.languages.values())
+    assert constraints.max_first_token == END + 4
 
 
 ALIGNMENT = Alignment(

@@ -11,7 +11,8 @@ from harness.calls import a_call, recorder_of
 from harness.logs import capture_logs
 from shaperouter_service.errors import Code, RelayedError
 from shaperouter_service.generation.run_events import GraphUse, RunTimings
-from shaperouter_service.routing.decision import Decision, Option
+from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.decision import Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.serving.request_record import RequestRecord
 

@@ -144,7 +144,7 @@ def test_an_initial_prompt_over_the_limit_is_told_with_all_else_that_is_wrong() 
             TOKENS,
             names={},
             initial_prompt=[],
-            widest_beams=8,
+            max_beams=8,
             step_seconds=None,
             violations=list(initial_prompt_violations(model, "x" * (448 * 128 + 1))),
         )

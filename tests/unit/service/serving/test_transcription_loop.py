@@ -14,7 +14,7 @@ from harness.transcripts import TOKENS, decode, transcript
 from shaperouter.v1 import transcription_pb2
 from shaperouter_service.generation.transcription import Language, Progress
 from shaperouter_service.serving.transcription.loop import transcribe
-from shaperouter_service.serving.transcription.options import resolve_transcription
+from shaperouter_service.serving.transcription.options import Transcribing, resolve_transcription
 from shaperouter_service.speech.audio.recording import Recording
 from shaperouter_service.speech.audio.spectrum import HEADER, HOP_SAMPLES
 from shaperouter_service.speech.transcription import (
@@ -22,6 +22,7 @@ from shaperouter_service.speech.transcription import (
     Attempt,
     Decoded,
     Segment,
+    TranscriptSettings,
     TranscriptTokens,
 )
 from shaperouter_service.speech.transcription.words import TimedWord
@@ -80,8 +81,25 @@ def run(
         tokens,
         names={},
         initial_prompt=[],
-        widest_beams=1,
+        max_beams=1,
         step_seconds=step_seconds,
+    )
+    transcribing = Transcribing(
+        request_id="r",
+        client="c",
+        model="m",
+        settings=TranscriptSettings(
+            tokens=tokens,
+            suppressed=(),
+            begin_suppressed=(),
+            last_initial_timestamp=0,
+            mel_bands=80,
+            window_frames=WINDOW,
+        ),
+        max_length=20,
+        resolved=resolved,
+        decode=decode,
+        deadline=None,
     )
     recording = Recording(bands=80, window_frames=WINDOW)
     left = list(pieces)
@@ -97,19 +115,7 @@ def run(
 
     async def collect(receive: Callable[[], None]) -> list[object]:
         receive()
-        return [
-            event
-            async for event in transcribe(
-                recording,
-                resolved,
-                decoder,
-                tokens=tokens,
-                decode=decode,
-                window_frames=WINDOW,
-                max_length=20,
-                take=take,
-            )
-        ]
+        return [event async for event in transcribe(recording, transcribing, decoder, take)]
 
     return decoder, asyncio.run(collect(receive))
 

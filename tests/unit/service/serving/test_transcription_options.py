@@ -35,7 +35,7 @@ def resolve(
         tokens,
         names=NAMES,
         initial_prompt=[1, 2],
-        widest_beams=8,
+        max_beams=8,
         step_seconds=step_seconds,
     )
 
@@ -129,7 +129,7 @@ def test_a_seed_is_chosen_if_there_is_none() -> None:
             "options.temperatures[1]: must be from 0.5 to 1 (they ascend), got 0.2",
         ),
         ({"language": "fr"}, "options.language: must be one of de, en, zh, or the name of one"),
-        ({"task": 9}, "options.task: must be one of TRANSCRIPTION_TASK_TRANSCRIBE, TRANS"),
+        ({"task": 9}, "options.task: must be one of transcribe, translate, got 9"),
         ({"seed": -1}, "options.seed: must be from 0 to 9223372036854775807, got -1"),
         ({"step_seconds": 0.1}, "step_seconds: must be from 0.5 to 30, got 0.1"),
     ],
@@ -141,7 +141,7 @@ def test_what_is_over_a_limit_is_refused(options: dict[str, Any], message: str) 
 
 
 def test_an_english_only_model_does_not_translate() -> None:
-    with pytest.raises(InvalidRequestError, match="must be TRANSCRIBE for an English-only model"):
+    with pytest.raises(InvalidRequestError, match="must be transcribe for an English-only model"):
         resolve(ENGLISH, task=TRANSLATE)
 
 

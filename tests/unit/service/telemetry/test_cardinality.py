@@ -17,18 +17,20 @@ from harness.fake_worker import FakeWorker
 from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
+from shaperouter_service.edge.grpc.services import DOOR as SHAPEROUTER
+from shaperouter_service.edge.inference.services import DOOR as INFERENCE
+from shaperouter_service.edge.tfserving.services import DOOR as TFSERVING
 from shaperouter_service.fleet.link import Loss
-from shaperouter_service.roles.router import SERVICES
 from shaperouter_service.routing.signatures import GraphKind
-from shaperouter_service.routing.snapshots import StartTimes
-from shaperouter_service.routing.views import GraphState
+from shaperouter_service.routing.snapshots import GraphState, StartTimes
 from shaperouter_service.telemetry.auth import Refusal
 from shaperouter_service.telemetry.fleet import Recycling
 from shaperouter_service.telemetry.metrics_server import make_registry
 from shaperouter_service.telemetry.refusals import REASONS
-from shaperouter_service.wire.ladders import ladders_from_message
+from shaperouter_service.wire.models import ladders_from_message
 
 CLIENTS = ("search", "chat")
+SERVICES = (*SHAPEROUTER.services, *INFERENCE.services, *TFSERVING.services)
 
 
 def allowed(worker: FakeWorker) -> dict[str, set[str]]:

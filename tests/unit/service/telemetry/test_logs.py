@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-# What libraries do: each of these ends up in a line of its own on standard error otherwise.
+# Calls of libraries, each of which would otherwise write its own line to standard error.
 LIBRARIES = """
 import asyncio, gc, logging, sys, threading, warnings
 from shaperouter_service.telemetry.logs import LogSettings, adopt_loggers, configure_logs

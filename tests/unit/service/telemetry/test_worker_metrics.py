@@ -13,14 +13,15 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import (
     BudgetReport,
+    CallQueueReport,
     GraphReport,
+    GraphState,
     Histogram,
     LaneReport,
     Snapshot,
     StartTimes,
     WorkerId,
 )
-from shaperouter_service.routing.views import GraphState
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
 PREFILL, DECODE = GraphKind.PREFILL, GraphKind.DECODE
@@ -279,6 +280,23 @@ def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
     assert scraped.value("shaperouter_padding_tokens_total", kind="decode") == 20
 
 
+def test_padding_checks_are_counted_by_their_result(scraped: Scraped) -> None:
+    queue = CallQueueReport(model="f", padding_checks=5, padding_differences=1)
+    scraped.metrics.observe(snapshot(call_queues=[queue]))
+    name = "shaperouter_padding_checks_total"
+    assert scraped.value(name, model="f", result="equal") == 4
+    assert scraped.value(name, model="f", result="different") == 1
+
+
+def test_padding_checks_of_a_replaced_worker_are_kept(scraped: Scraped) -> None:
+    queue = CallQueueReport(model="f", padding_checks=5, padding_differences=1)
+    scraped.metrics.observe(snapshot(call_queues=[queue]))
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    fresh = CallQueueReport(model="f")
+    scraped.metrics.observe(snapshot(incarnation="2", call_queues=[fresh]))
+    assert scraped.value("shaperouter_padding_checks_total", result="different") == 1
+
+
 def test_stalls_are_as_many_as_their_durations(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(stall_seconds=histogram(1, 0, 2, total=5.0))))
     assert scraped.value("shaperouter_stalls_total") == 3
@@ -305,7 +323,10 @@ def test_buckets_accumulate_up_to_the_count(
 
 def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
     start = StartTimes(import_seconds=3.5)
-    scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE), start=start))
+    queue = CallQueueReport(model="f")
+    scraped.metrics.observe(
+        snapshot(graph(16), graph(64, DECODE), start=start, call_queues=[queue])
+    )
     labels = {
         name: {label for label, _ in its} - {"le"}
         for name, its in scraped.series()
@@ -320,6 +341,7 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "stall_seconds_sum": SIGNATURE,
         "device_seconds_sum": SIGNATURE | {"device"},
         "padding_tokens_total": {"model", "kind"},
+        "padding_checks_total": {"model", "result"},
         "graphs": {"state"},
         "graphs_limit": set(),
         "graphs_room": set(),

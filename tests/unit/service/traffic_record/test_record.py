@@ -243,7 +243,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", fail)
+        patch.setattr(Path, "write_bytes", fail)
         yield patch
 
 
@@ -292,13 +292,14 @@ def test_an_interrupted_save_leaves_the_previous_file(
     process.prompt(MODEL, 12)
     process.save()
 
-    def cut_short(path: Path, text: str, **_: Any) -> None:
-        path.write_bytes(text.encode()[:20])
+    def cut_short(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:20])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     process.prompt(MODEL, 13)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", cut_short)
+        patch.setattr(Path, "write_bytes", cut_short)
         process.save()
     assert prompts(directory) == {12: 1}
     assert len(files(directory)) == 1
@@ -386,7 +387,7 @@ def test_a_disk_that_fills_during_a_merge_loses_no_traffic(
     process = recorder()
     process.prompt(MODEL, 9)
     written: list[Path] = []
-    write = Path.write_text
+    write = Path.write_bytes
 
     def fill_up(path: Path, *args: Any, **options: Any) -> int:
         if written:
@@ -395,7 +396,7 @@ def test_a_disk_that_fills_during_a_merge_loses_no_traffic(
         return write(path, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", fill_up)
+        patch.setattr(Path, "write_bytes", fill_up)
         process.save()
     assert [line["event"] for line in logs] == ["traffic records not merged"]
     assert prompts(directory) == {7: pytest.approx(MERGED_FROM), 9: pytest.approx(1)}
@@ -403,13 +404,15 @@ def test_a_disk_that_fills_during_a_merge_loses_no_traffic(
 
 def test_old_unfinished_files_are_removed(directory: Path, recorder: Recorder) -> None:
     (directory / MODEL).mkdir(parents=True)
-    (directory / MODEL / "old.tmp").write_text("{")
+    (directory / MODEL / "old.unfinished").write_text("{")
     abandon(directory)
-    (directory / MODEL / "new.tmp").write_text("{")
+    (directory / MODEL / "new.unfinished").write_text("{")
     process = recorder()
     process.prompt(MODEL, 9)
     process.save()
-    assert [path.name for path in files(directory) if path.suffix == ".tmp"] == ["new.tmp"]
+    assert [path.name for path in files(directory) if path.suffix == ".unfinished"] == [
+        "new.unfinished"
+    ]
 
 
 def test_removing_a_file_forgets_its_traffic(directory: Path, recorder: Recorder) -> None:

@@ -71,7 +71,7 @@ def test_channels_of_samples_are_mixed() -> None:
             {"content": flac(), "format": transcription_pb2.AUDIO_FORMAT_MP3},
             "audio.format: must match audio.content, which is FLAC; got MP3",
         ),
-        ({"content": flac(), "format": 99}, "audio.format: must be one of AUDIO_FORMAT_WAV, AUD"),
+        ({"content": flac(), "format": 99}, "audio.format: must be one of wav, flac"),
         ({}, "audio.content: must have 1 to 536870912 bytes, got 0"),
     ],
 )

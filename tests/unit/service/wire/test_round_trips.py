@@ -27,20 +27,25 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
 )
 from shaperouter_service.generation.run_request import RunRequest, Sound, TranscriptConstraints
+from shaperouter_service.routing.call_ladders import AxisLadder, CallLadders, ServedCall
+from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.routing.snapshots import (
     BudgetReport,
+    CallQueueReport,
     CompileMode,
     GraphReport,
+    GraphState,
     Histogram,
     LaneReport,
     Snapshot,
     StartTimes,
 )
-from shaperouter_service.routing.views import GraphState
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.ladders import ladders_from_message, ladders_to_message
+from shaperouter_service.tensors.dtypes import DType
+from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
+from shaperouter_service.wire.models import ladders_from_message, ladders_to_message
 from shaperouter_service.wire.run_events import run_event_from_message, run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message, run_request_to_message
 from shaperouter_service.wire.snapshots import snapshot_from_message, snapshot_to_message
@@ -93,6 +98,32 @@ MODEL = ServedModel(
 )
 
 
+FUNCTION = ServedModel(
+    name="f",
+    kind=ModelKind.FUNCTION,
+    call=ServedCall(
+        spec=CallSpec(
+            inputs=(TensorSpec(name="x", dtype=DType.FP32, shape=(None, None, None, 3)),),
+            outputs=(TensorSpec(name="y", dtype=DType.BOOL, shape=(None, None)),),
+            batch=Axis(name="batch", inputs={"x": 0}, outputs={"y": 0}),
+            axes=(
+                Axis(name="length", inputs={"x": 1}),
+                Axis(name="width", inputs={"x": 2}, outputs={"y": 1}),
+            ),
+        ),
+        ladders=CallLadders(
+            rows=Ladder((1, 8)),
+            axes=(
+                AxisLadder(name="length", ladder=Ladder((16, 32))),
+                AxisLadder(name="width", ladder=None),
+            ),
+        ),
+        compiled=False,
+        labels=("cat", "dog"),
+    ),
+)
+
+
 def test_a_snapshot_arrives_as_it_was_sent() -> None:
     graph = GraphReport(
         signature=LADDERS.first_decode("m", 4),
@@ -120,6 +151,7 @@ def test_a_snapshot_arrives_as_it_was_sent() -> None:
         left_seconds=11.5,
         before_ready=True,
     )
+    queue = CallQueueReport(model="f", calls=1, rows=2, elements=3, padding_elements=4)
     lane = LaneReport(**{field.name: 2 for field in fields(LaneReport)} | {"model": "m"})
     budget = BudgetReport(
         mode=CompileMode.FROZEN,
@@ -134,9 +166,14 @@ def test_a_snapshot_arrives_as_it_was_sent() -> None:
         worker="w",
         incarnation="i",
         device="CPU:0",
-        models=(MODEL, dataclasses.replace(MODEL, transcripts=None, decoder_start_token_id=None)),
+        models=(
+            MODEL,
+            dataclasses.replace(MODEL, transcripts=None, decoder_start_token_id=None),
+            FUNCTION,
+        ),
         graphs=(graph,),
         lanes=(lane,),
+        call_queues=(queue,),
         compile_queue_depth=6,
         warm=True,
         budget=budget,
@@ -156,7 +193,8 @@ def test_a_snapshot_arrives_as_it_was_sent() -> None:
                 first_timestamp=1,
                 last_initial_timestamp=2,
                 begin_suppressed=(3, 4),
-                first_token=(0, 6),
+                min_first_token=0,
+                max_first_token=6,
                 no_speech=7,
                 no_speech_position=8,
             )
@@ -183,7 +221,7 @@ def test_a_run_request_arrives_as_it_was_sent(changes: dict[str, Any]) -> None:
     assert run_request_from_message(run_request_to_message(request)) == request
 
 
-LOGPROBS = [TokenLogprobs(1, -0.5, [(1, -0.5), (2, -1.5)])]
+LOGPROBS = (TokenLogprobs(1, -0.5, ((1, -0.5), (2, -1.5))),)
 USE = GraphUse(
     asked=LADDERS.first_prefill("m"),
     served=LADDERS.first_decode("m", 2),
@@ -197,9 +235,9 @@ USE = GraphUse(
     [
         Stalled(LADDERS.first_prefill("m")),
         Isolated(),
-        NewTokens([1], LOGPROBS),
-        NewTokens([1, 2], []),
-        RunCompletion(finish_reason=FinishReason.EOS, graphs=[], hypotheses=[]),
+        NewTokens((1,), LOGPROBS),
+        NewTokens((1, 2)),
+        RunCompletion(finish_reason=FinishReason.EOS, graphs=(), hypotheses=()),
         RunCompletion(
             finish_reason=FinishReason.STOP,
             timings=RunTimings(
@@ -207,14 +245,14 @@ USE = GraphUse(
             ),
             padded_prompt_tokens=1,
             padded_source_tokens=2,
-            graphs=[USE],
-            hypotheses=[
+            graphs=(USE,),
+            hypotheses=(
                 Hypothesis(
-                    token_ids=[1], finish_reason=FinishReason.LENGTH, score=-0.5, logprobs=LOGPROBS
-                )
-            ],
+                    token_ids=(1,), finish_reason=FinishReason.LENGTH, score=-0.5, logprobs=LOGPROBS
+                ),
+            ),
             no_speech_probability=0.0,
-            aligned=AlignedTokens([0, 5], [-0.5]),
+            aligned=AlignedTokens((0, 5), (-0.5,)),
         ),
     ],
     ids=lambda event: type(event).__name__,

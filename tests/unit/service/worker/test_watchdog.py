@@ -15,7 +15,7 @@ SIGNATURE = Signature(model="tiny", kind=GraphKind.DECODE, rows=1, length=32, be
 
 @pytest.fixture
 def watchdog() -> Watchdog:
-    """One that looks only when it is told to."""
+    """A watchdog that checks only on request."""
     return Watchdog(30.0, on_hang=lambda: None)
 
 

@@ -97,7 +97,7 @@ def test_a_successor_that_cannot_be_asked_for_graphs_is_given_up(
 
     def at_birth(process: FakeProcess) -> None:
         if process.options:
-            process.worker.before_wish = RuntimeError("it does not understand")
+            process.worker.before_compile_request = RuntimeError("it does not understand")
 
     reason = reason_of_giving_up(recycle, at_birth)
     assert reason.startswith("its successor could not be asked to compile: ")

@@ -53,8 +53,8 @@ def test_requests_stay_until_the_successor_has_what_is_worth_keeping(recycle: Re
         new.worker.warm = True
         await new.worker.change()
         await wait_until(lambda: bool(new.worker.wanted))
-        (wish,) = new.worker.wanted
-        assert list(wish.signatures) == [MISSED, EARNING]
+        (request,) = new.worker.wanted
+        assert list(request.signatures) == [MISSED, EARNING]
         assert not old.worker.wanted
         assert await local.process_of_a_run() is old
         assert not old.terminated

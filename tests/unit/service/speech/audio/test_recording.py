@@ -79,7 +79,7 @@ def test_frames_that_lack_what_follows_are_not_certain() -> None:
 
 
 def test_what_is_forgotten_ends_with_what_there_is() -> None:
-    """A timestamp may lie behind the end of a recording that goes on."""
+    """A timestamp may lie beyond the end of an unfinished recording."""
     recording = Recording(bands=80, window_frames=10)
     recording.append(np.ones(30 * HOP_SAMPLES, np.float32))
     recording.drop_before(50)

@@ -31,7 +31,7 @@ def transcriber(
     settings: dict[str, object] = {"language": "en"} | options
     made = Transcriber(
         TOKENS,
-        TranscriptionOptions(**settings),  # type: ignore[arg-type]
+        TranscriptionOptions(**settings),  # type: ignore[arg-type]  # of any type
         decode=decode,
         window_frames=WINDOW,
         max_length=20,
@@ -293,7 +293,7 @@ def test_a_stream_that_ends_is_transcribed_to_its_end() -> None:
 def test_part_of_a_window_is_decoded_step_by_step() -> None:
     one = transcriber(500, is_complete=False, step_frames=500)
     assert (attempt(one).frames, attempt(one).is_partial) == (500, True)
-    # What ends the window may go on.
+    # The last segment of a window may continue in the next one.
     assert one.accept([decoded(0.0, "ab", 5.0)]) == []
     assert one.next() == NeedAudio(frames=1000)
     one.feed(1000, is_complete=False)

@@ -1,0 +1,21 @@
+"""Models that are called once: their programs, functions from files, and the trial of padding."""
+
+from shaperouter_service.calls.joining import Part, cut, elements, join, merge
+from shaperouter_service.calls.program import (
+    CallProgram,
+    CompiledCallProgram,
+    PlainCallProgram,
+    UncompilableError,
+)
+
+__all__ = [
+    "CallProgram",
+    "CompiledCallProgram",
+    "Part",
+    "PlainCallProgram",
+    "UncompilableError",
+    "cut",
+    "elements",
+    "join",
+    "merge",
+]

@@ -1,0 +1,303 @@
+"""The trial of a function: which of its axes can be padded, and whether calls can be joined.
+
+Random inputs of several shapes, padded and not, alone and beside others, must give the same answer.
+An axis that fails is served exactly, with a graph for each size. The trial also finds which
+dimensions of the outputs have the size of an axis.
+
+It calls the function as it was saved, uncompiled, which takes any shape without a compilation. A
+trial is no proof: `worker.padding_checks` repeats some of the calls that are served.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from shaperouter_service.calls.agreement import disagreement
+from shaperouter_service.calls.axes import GuessedAxes
+from shaperouter_service.calls.function import Call
+from shaperouter_service.calls.joining import Part, cut, join
+from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.tensors.checking import Sizes
+from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
+
+Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
+
+# Random inputs for each question.
+DRAWS = 4
+
+# Rows of calls that are tried, and sizes along other axes: different ones, so that an output shows
+# which axis a dimension follows. Functions may need larger sizes: they are then multiplied.
+ROWS, SIZES, FACTORS = 3, (5, 7, 11, 13), (1, 3, 8, 32)
+
+# Upper limits of random integers, tried in turn. Integers may be ids of a small vocabulary.
+LARGEST_IDS = (5, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedAxes:
+    """The axes of a function after the trial.
+
+    Attributes:
+        spec: The tensors and axes, with the dimensions of outputs.
+        ladders: The ladders; None where padding or joining calls changes answers.
+        sizes: Sizes that the function takes.
+        exact: Why axes have no ladder, by name.
+    """
+
+    spec: CallSpec
+    ladders: CallLadders
+    sizes: Sizes
+    exact: dict[str, str]
+
+
+def try_axes(call: Call, guessed: GuessedAxes, *, state: Sequence[str] = ()) -> TriedAxes:
+    """Tries all axes of a function.
+
+    Args:
+        call: Calls the function.
+        guessed: Its axes.
+        state: Operations that give the function state; it is then not called.
+    """
+    trial = _Trial(call, guessed)
+    if state:
+        trial.fail_all(f"the function has state ({', '.join(state)})")
+    else:
+        trial.run()
+    return TriedAxes(spec=trial.spec, ladders=trial.ladders, sizes=trial.sizes, exact=trial.exact)
+
+
+class _Trial:
+    """One trial, and what it has found so far."""
+
+    def __init__(self, call: Call, guessed: GuessedAxes) -> None:
+        self._call = call
+        self._rng = np.random.default_rng(0)
+        self._largest_id = LARGEST_IDS[0]
+        self.spec, self.ladders = guessed.spec, guessed.ladders
+        self.sizes = self._limited(1)
+        self.exact: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Tries all axes."""
+        error = self._find_sizes()
+        if error:
+            self.fail_all(f"the trial could not call it: {error}")
+            return
+        inputs = self._inputs(self.sizes)
+        if problem := disagreement(self._outputs(inputs), self._outputs(inputs)):
+            self.fail_all(f"equal calls have different answers: {problem}")
+            return
+        for index, axis in enumerate(self._all_axes):
+            self._find_outputs(index, axis)
+        for index, axis in enumerate(self.spec.axes):
+            if self.ladders.axes[index].ladder is not None:
+                self._try(axis, self._padded_calls(index))
+        if self.spec.batch is not None and self.ladders.rows is not None:
+            self._try(self.spec.batch, self._joined_calls())
+        if self.ladders.rows is not None and self.spec.batch is not None and self.spec.axes:
+            self._try_together()
+
+    def fail_all(self, reason: str) -> None:
+        """Takes the ladders of all axes."""
+        for axis in self._all_axes:
+            self._fail(axis, reason)
+
+    @property
+    def _all_axes(self) -> list[Axis]:
+        """The batch, if there is one, and the other axes."""
+        return [*([self.spec.batch] if self.spec.batch else []), *self.spec.axes]
+
+    def _fail(self, axis: Axis, reason: str) -> None:
+        self.exact.setdefault(axis.name, reason)
+        self.ladders = self.ladders.without(None if axis is self.spec.batch else axis.name)
+
+    # --- Sizes and shapes -------------------------------------------------------------------------
+
+    def _find_sizes(self) -> str:
+        """Finds sizes that the function takes; returns its last error if there are none."""
+        reason = ""
+        for factor, self._largest_id in itertools.product(FACTORS, LARGEST_IDS):
+            self.sizes = self._limited(factor)
+            try:
+                self._outputs(self._inputs(self.sizes))
+            # The function is the user's. Its operations and layers raise errors of any kind for
+            # sizes and values that they cannot take; each means that these do not suit it.
+            except Exception as error:
+                reason = reason or (str(error) or type(error).__name__).splitlines()[0]
+                continue
+            return ""
+        return reason
+
+    def _limited(self, factor: int) -> Sizes:
+        """Sizes within the ladders."""
+        primes = itertools.cycle(SIZES)
+        limits = [
+            1 << 30 if one.ladder is None else one.ladder.maximum for one in self.ladders.axes
+        ]
+        return Sizes(
+            rows=ROWS if self.spec.batch else 1,
+            axes=tuple(min(limit, factor * next(primes)) for limit in limits),
+        )
+
+    def _find_outputs(self, index: int, axis: Axis) -> None:
+        """Finds which dimensions of the outputs have the size of an axis."""
+        before = self._outputs(self._inputs(self.sizes))
+        own = (self.sizes.rows, *self.sizes.axes)[index if self.spec.batch else index + 1]
+        after: Arrays | None = None
+        for size in (own - 1, own + 1, 2 * own, own // 2):
+            try:
+                after = self._outputs(self._inputs(self._resized(axis, size))) if size > 0 else None
+            except Exception:  # noqa: S112 (any error: it cannot take this size)
+                continue
+            if after is not None:
+                break
+        if after is None:
+            self._fail(axis, f"it takes no other size than {own}")
+            return
+        found: dict[str, int] = {}
+        for name, output in before.items():
+            for dimension, sizes in enumerate(zip(output.shape, after[name].shape, strict=True)):
+                if sizes == (own, size):
+                    found[name] = dimension
+                elif sizes[0] != sizes[1]:
+                    self._fail(
+                        axis, f"dimension {dimension} of {name} depends on it in another way"
+                    )
+        with_outputs = replace(axis, outputs=found)
+        if axis is self.spec.batch:
+            self.spec = replace(self.spec, batch=with_outputs)
+        else:
+            axes = (with_outputs if each is axis else each for each in self.spec.axes)
+            self.spec = replace(self.spec, axes=tuple(axes))
+
+    def _resized(self, axis: Axis, size: int) -> Sizes:
+        if axis.name == (self.spec.batch and self.spec.batch.name):
+            return replace(self.sizes, rows=size)
+        names = [each.name for each in self.spec.axes]
+        sizes = list(self.sizes.axes)
+        sizes[names.index(axis.name)] = size
+        return replace(self.sizes, axes=tuple(sizes))
+
+    # --- Questions --------------------------------------------------------------------------------
+
+    def _try(self, axis: Axis, questions: Iterator[tuple[list[Part], Sizes]]) -> None:
+        """Takes the ladder of an axis if an answer depends on padding or on other calls."""
+        for parts, sizes in questions:
+            problem = self._problem(parts, sizes)
+            if problem:
+                self._fail(axis, problem)
+                return
+
+    def _try_together(self) -> None:
+        """Joins calls of different sizes, padded along all axes that can be padded."""
+        smaller = self.sizes
+        for index, one in enumerate(self.ladders.axes):
+            size = smaller.axes[index]
+            if one.ladder is not None and size > 1:
+                smaller = self._with(smaller, index, size - 1)
+        sizes = replace(self._all_padded(self.sizes), rows=2 * ROWS + 1)
+        for _ in range(DRAWS):
+            parts = [self._part(self.sizes), self._part(smaller)]
+            if problem := self._problem(parts, sizes):
+                self.fail_all(f"calls of different sizes cannot be joined: {problem}")
+                return
+
+    def _padded_calls(self, index: int) -> Iterator[tuple[list[Part], Sizes]]:
+        """Single calls, padded along one axis."""
+        ladder = self.ladders.axes[index].ladder
+        own = self.sizes.axes[index]
+        larger = [rung for rung in (ladder.rungs if ladder else ()) if rung > own][:2]
+        if not larger:
+            # The sizes found are the last rung, to which smaller ones are padded.
+            larger, own = [own], max(1, own - 1)
+        sizes = self._with(self.sizes, index, own)
+        for _, rung in itertools.product(range(DRAWS), larger):
+            yield [self._part(sizes)], self._with(sizes, index, rung)
+
+    def _joined_calls(self) -> Iterator[tuple[list[Part], Sizes]]:
+        """Calls of one row and of several, in both orders, beside padding."""
+        for draw in range(DRAWS):
+            one = self._part(replace(self.sizes, rows=1))
+            more = self._part(self.sizes, scale=10.0**draw)
+            yield [one], replace(self.sizes, rows=2)
+            yield [one, more], replace(self.sizes, rows=ROWS + 2)
+            yield [more, one], replace(self.sizes, rows=ROWS + 1)
+
+    def _problem(self, parts: Sequence[Part], sizes: Sizes) -> str:
+        """How the answers of calls change when they are computed together, padded to `sizes`."""
+        joined = join(parts, self.spec, sizes)
+        try:
+            together = self._outputs(joined)
+            alone = [self._outputs(part.inputs) for part in parts]
+        # The function may raise errors of any kind for sizes that it cannot take: it then cannot be
+        # served in this way.
+        except Exception as error:
+            return (str(error) or type(error).__name__).splitlines()[0]
+        row = 0
+        for part, expected in zip(parts, alone, strict=True):
+            if problem := disagreement(expected, cut(together, self.spec, part, row)):
+                return problem
+            row += part.rows
+        return ""
+
+    def _all_padded(self, sizes: Sizes) -> Sizes:
+        for index, one in enumerate(self.ladders.axes):
+            larger = (
+                [rung for rung in one.ladder.rungs if rung > sizes.axes[index]][:1]
+                if one.ladder
+                else []
+            )
+            for rung in larger:
+                sizes = self._with(sizes, index, rung)
+        return sizes
+
+    @staticmethod
+    def _with(sizes: Sizes, index: int, size: int) -> Sizes:
+        axes = list(sizes.axes)
+        axes[index] = size
+        return replace(sizes, axes=tuple(axes))
+
+    # --- Calls ------------------------------------------------------------------------------------
+
+    def _part(self, sizes: Sizes, scale: float = 1.0) -> Part:
+        inputs = self._inputs(sizes, scale)
+        return Part(inputs=inputs, sizes=sizes, first=0, rows=sizes.rows)
+
+    def _outputs(self, inputs: Any) -> Arrays:
+        return {name: output.numpy() for name, output in self._call(inputs).items()}
+
+    def _inputs(self, sizes: Sizes, scale: float = 1.0) -> Arrays:
+        return {
+            each.name: self._values(each, input_shape(each, self.spec, sizes), scale)
+            for each in self.spec.inputs
+        }
+
+    def _values(
+        self, tensor: TensorSpec, shape: Sequence[int], scale: float
+    ) -> "np.ndarray[Any, Any]":
+        dtype = tensor.dtype.numpy
+        if dtype.kind == "O":
+            words = np.array([b"", b"a", b"some text"], dtype=object)
+            return np.asarray(self._rng.choice(words, size=shape))
+        if dtype.kind in "biu":
+            values = self._rng.integers(
+                0, 1 if dtype.kind == "b" else self._largest_id, shape, endpoint=True
+            )
+            # A mask of nothing is no input that anybody sends.
+            if values.ndim > 1:
+                values[..., 0] = 1
+            return values.astype(dtype)
+        return (scale * self._rng.standard_normal(shape)).astype(dtype)
+
+
+def input_shape(tensor: TensorSpec, spec: CallSpec, sizes: Sizes) -> list[int]:
+    """The shape of an input at given sizes."""
+    shape = [1 if size is None else size for size in tensor.shape]
+    pairs = [*([(spec.batch, sizes.rows)] if spec.batch else [])]
+    for axis, size in (*pairs, *zip(spec.axes, sizes.axes, strict=True)):
+        if tensor.name in axis.inputs:
+            shape[axis.inputs[tensor.name]] = size
+    return shape

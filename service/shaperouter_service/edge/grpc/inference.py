@@ -1,0 +1,23 @@
+"""InferenceService: calls of functions and text encoders over gRPC."""
+
+from typing import Any
+
+from shaperouter.v1 import inference_pb2, inference_pb2_grpc
+from shaperouter_service.edge.grpc_calls import current_call
+from shaperouter_service.serving.inference.service import InferenceService
+from shaperouter_service.wire.calls import inference_from_message, inference_to_message
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """See inference.proto."""
+
+    def __init__(self, service: InferenceService) -> None:
+        """Takes the core's service."""
+        self._service = service
+
+    async def Infer(  # noqa: N802 (gRPC's name)
+        self, request: inference_pb2.InferRequest, context: Any
+    ) -> inference_pb2.InferResponse:
+        """Calls a model."""
+        asked = inference_from_message(request)
+        return inference_to_message(await self._service.infer(asked, current_call()))

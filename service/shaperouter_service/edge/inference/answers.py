@@ -1,0 +1,107 @@
+"""Answers to requests to generate text: the events of a generation as tensors."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import numpy as np
+
+from shaperouter_service.edge.inference.generation_inputs import (
+    FINISH_REASON,
+    INPUT_TOKENS,
+    LOGPROB,
+    OUTPUT_TOKENS,
+    OUTPUTS,
+    TEXT_OUTPUT,
+)
+from shaperouter_service.edge.inference.generation_request import Generation
+from shaperouter_service.edge.inference.stubs import grpc_service_pb2
+from shaperouter_service.edge.inference.tensors import Response, add_tensor
+from shaperouter_service.generation.events import Completed, Delta, GenerationEvent
+from shaperouter_service.tensors.dtypes import DType
+
+# The version of every model.
+VERSION = "1"
+
+# The parameter that says whether a response is the last of its request.
+FINAL = "triton_final_response"
+
+
+async def answers(
+    asked: Generation, events: AsyncGenerator[GenerationEvent, None]
+) -> AsyncGenerator[Response, None]:
+    """Yields the answer of a generation: one, or one for each of its pieces and one for its end.
+
+    In a stream, each response has one text for each sequence: what is new of it. The last one has
+    all the other tensors.
+    """
+    answer = _Answer(asked)
+    async with contextlib.aclosing(events):
+        async for event in events:
+            match event:
+                case Delta():
+                    answer.add(event)
+                    if asked.streams and event.text and TEXT_OUTPUT in asked.outputs:
+                        yield answer.piece()
+                case Completed():
+                    yield answer.end(event)
+
+
+class _Answer:
+    """The tensors of a generation, as far as it has come."""
+
+    def __init__(self, asked: Generation) -> None:
+        self._asked = asked
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._logprobs: list[float] = []
+        self._begin(asked.request.options.get("num_return_sequences", 1))
+
+    def add(self, delta: Delta) -> None:
+        """Adds a piece of a sequence."""
+        self._begin(delta.sequence + 1)
+        self._texts[delta.sequence] += delta.text
+        self._tokens[delta.sequence] += len(delta.token_ids)
+        self._logprobs[delta.sequence] += sum(each.logprob for each in delta.logprobs)
+
+    def piece(self) -> Response:
+        """The response that has the new text, which is then no longer held."""
+        response = self._response({TEXT_OUTPUT: self._texts}, is_final=False)
+        self._texts = [""] * len(self._texts)
+        return response
+
+    def end(self, event: Completed) -> Response:
+        """The last response."""
+        usage = event.completion.usage
+        self._begin(len(event.sequences))
+        return self._response(
+            {
+                TEXT_OUTPUT: self._texts,
+                FINISH_REASON: [end.finish_reason.name.lower() for end in event.sequences],
+                INPUT_TOKENS: [usage.source_tokens or usage.prompt_tokens],
+                OUTPUT_TOKENS: self._tokens,
+                LOGPROB: self._logprobs,
+            },
+            is_final=True,
+        )
+
+    def _begin(self, sequences: int) -> None:
+        """Begins all sequences of the request that have not begun."""
+        for _ in range(len(self._texts), sequences):
+            self._texts.append(self._asked.prefix)
+            self._tokens.append(0)
+            self._logprobs.append(0.0)
+
+    def _response(self, values: Mapping[str, list[Any]], *, is_final: bool) -> Response:
+        asked = self._asked
+        response = grpc_service_pb2.ModelInferResponse(
+            model_name=asked.request.model, model_version=VERSION, id=asked.id
+        )
+        response.parameters[FINAL].bool_param = is_final
+        for name, dtype in OUTPUTS.items():
+            if name in values and name in asked.outputs:
+                elements = values[name]
+                if dtype is DType.BYTES:
+                    elements = [text.encode() for text in elements]
+                add_tensor(response, name, np.array(elements, dtype.numpy), raw=asked.raw)
+        return response

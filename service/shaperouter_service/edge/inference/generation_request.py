@@ -1,0 +1,267 @@
+"""Requests to generate text, from tensors, parameters and JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shaperouter_service.edge.inference.generation_inputs import (
+    EMPTY_FINAL,
+    EXCLUDE_INPUT,
+    JSON_OPTIONS,
+    KINDS,
+    LISTS,
+    LOG_PROBS,
+    LOGPROB,
+    OPTION_NAMES,
+    OUTPUTS,
+    STREAM,
+    TEXT,
+    TYPES,
+)
+from shaperouter_service.edge.inference.option_values import option_value
+from shaperouter_service.edge.inference.tensors import Array, Request, is_raw, tensors_from_request
+from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.generation.inputs import Input
+from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.generation.option import Kind, Needs
+from shaperouter_service.generation.request import GenerationRequest
+from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.tensors.dtypes import DType
+
+# Maximum characters of a name or value from a caller in an error.
+_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A request to generate, and how to answer it.
+
+    Attributes:
+        request: The request.
+        id: The caller's id of the request.
+        streams: Whether to answer as text is generated.
+        prefix: What the text of an answer begins with: the prompt, or nothing.
+        outputs: Names of the tensors to answer with.
+        raw: Whether to answer with bytes.
+        names: The caller's names of options, by our own.
+    """
+
+    request: GenerationRequest
+    id: str
+    streams: bool
+    prefix: str
+    outputs: frozenset[str]
+    raw: bool
+    names: Mapping[str, str]
+
+    def in_callers_words(self, error: InvalidRequestError) -> InvalidRequestError:
+        """An error of the core, with the caller's names of options."""
+        return InvalidRequestError(
+            *(replace(each, field=self._callers_field(each.field)) for each in error.violations)
+        )
+
+    def _callers_field(self, field: str) -> str:
+        option, bracket, rest = field.removeprefix("options.").partition("[")
+        return f"{self.names.get(option, option)}{bracket}{rest}"
+
+
+def generation_from_request(request: Request) -> Generation:
+    """Reads a request to generate.
+
+    Raises:
+        InvalidRequestError: A tensor or parameter is unknown, missing or not of its type, or has
+            two values.
+    """
+    # Tensors of functions are larger, so the server lets larger messages in.
+    if (size := request.ByteSize()) > MAX_TEXT_REQUEST_BYTES:
+        description = (
+            f"must have at most {MAX_TEXT_REQUEST_BYTES} bytes to generate text, got {size}"
+        )
+        raise InvalidRequestError(Violation(field="request", description=description))
+    given = _Given()
+    for name, array in tensors_from_request(request).items():
+        given.add_tensor(name, array)
+    for name, parameter in request.parameters.items():
+        choice = parameter.WhichOneof("parameter_choice")
+        given.add(name, getattr(parameter, choice) if choice else None, f"parameters.{name}")
+    text = given.text(TEXT)
+    if text is None and not given.violations:
+        given.refuse(TEXT, "is required")
+    given.add_json(given.text(JSON_OPTIONS))
+    streams = bool(given.flag(STREAM))
+    excludes_input = given.flag(EXCLUDE_INPUT)
+    if excludes_input is None:
+        # As in Triton's backend for vLLM.
+        excludes_input = streams
+    given.flag(EMPTY_FINAL)
+    options, names = given.options()
+    requested = [output.name for output in request.outputs]
+    for index, output in enumerate(request.outputs):
+        if output.name not in OUTPUTS:
+            known = ", ".join(OUTPUTS)
+            shown = shortened(output.name, _SHOWN)
+            given.refuse(f"outputs[{index}]", f"must be one of {known}, got {shown!r}")
+        for option in output.parameters:
+            shown = shortened(option, _SHOWN)
+            given.refuse(f"outputs[{index}]", f"must have no parameters, got {shown!r}")
+    if given.flag(LOG_PROBS) or LOGPROB in requested:
+        options.setdefault("logprobs", 0)
+    if given.violations:
+        raise InvalidRequestError(*given.violations)
+    outputs = frozenset(requested or OUTPUTS)
+    if "logprobs" not in options:
+        outputs -= {LOGPROB}
+    return Generation(
+        request=GenerationRequest(
+            model=request.model_name,
+            input=Input(text_field=TEXT, text=text, ids_field="token_ids", token_ids=None),
+            decoder_input=Input(
+                text_field="decoder_text",
+                text=None,
+                ids_field="decoder_token_ids",
+                token_ids=None,
+            ),
+            options=options,
+            reads_along=streams,
+        ),
+        id=request.id,
+        streams=streams,
+        prefix="" if excludes_input else text or "",
+        outputs=outputs,
+        raw=is_raw(request),
+        names=names,
+    )
+
+
+class _Given:
+    """What a request has given, by name, and what is wrong with it.
+
+    Attributes:
+        violations: What is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        # Each value, and where it was given.
+        self._values: dict[str, tuple[Any, str]] = {}
+
+    def refuse(self, field: str, description: str) -> None:
+        """Notes that something is wrong."""
+        self.violations.append(Violation(field=field, description=description))
+
+    def add(self, name: str, value: Any, field: str) -> None:
+        """Adds a value, as it was given in this field."""
+        field = shortened(field, _SHOWN)
+        if name not in KINDS and name not in (TEXT, JSON_OPTIONS):
+            self.refuse(field, "is unknown; ModelMetadata lists what the model takes")
+            return
+        if name not in self._values:
+            self._values[name] = value, field
+            return
+        first, where = self._values[name]
+        if type(first) is not type(value) or first != value:
+            self.refuse(field, f"must equal {where}, got {_told(value)} and {_told(first)}")
+
+    def add_tensor(self, name: str, array: Array) -> None:
+        """Adds the value of a tensor."""
+        field = f"inputs.{name}"
+        kind = KINDS.get(name, Kind.TEXTS)
+        allowed, dtype = TYPES.get(kind, ()), DType.of(array)
+        if not allowed:
+            self.refuse(field, f"must be in the JSON of {JSON_OPTIONS}, got a tensor")
+            return
+        if dtype not in allowed:
+            names = ", ".join(dict.fromkeys(allowed))
+            self.refuse(field, f"must be {names}, got {dtype}")
+            return
+        values = array.ravel().tolist()
+        if dtype is DType.BYTES:
+            try:
+                values = [value.decode() for value in values]
+            except UnicodeDecodeError as error:
+                self.refuse(field, f"must be UTF-8, got byte 0x{error.object[error.start]:02x}")
+                return
+        if name in KINDS and kind in LISTS:
+            # TensorRT-LLM's clients send an empty word for none.
+            self.add(name, [value for value in values if value != ""], field)
+        elif len(values) != 1:
+            self.refuse(field, f"must have 1 element, got {len(values)}")
+        else:
+            self.add(name, values[0], field)
+
+    def add_json(self, text: str | None) -> None:
+        """Adds the options of a JSON object; None if the request has none."""
+        if text is None:
+            return
+        try:
+            options = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self.refuse(JSON_OPTIONS, f"must be JSON: {shortened(str(error), _SHOWN)}")
+            return
+        if not isinstance(options, dict):
+            self.refuse(JSON_OPTIONS, f"must be a JSON object, got {_told(options)}")
+            return
+        for name, value in options.items():
+            if value is not None:
+                self.add(name, value, f"{JSON_OPTIONS}.{name}")
+
+    def text(self, name: str) -> str | None:
+        """A text; None if it was not given or is none."""
+        value, field = self._values.get(name, (None, ""))
+        if field and not isinstance(value, str):
+            self.refuse(field, f"must be a text, got {_told(value)}")
+        return value if isinstance(value, str) else None
+
+    def flag(self, name: str) -> bool | None:
+        """A flag; None if it was not given or is none."""
+        value: bool | None = self._value(name, Kind.FLAG)
+        return value
+
+    def options(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The options by our names, and the names by which they were given."""
+        options: dict[str, Any] = {}
+        names: dict[str, str] = {}
+        for name in self._values:
+            option = OPTION_NAMES.get(name, "")
+            if not option:
+                continue
+            value = self._value(name, OPTIONS[option].kind)
+            if value is None:
+                continue
+            if option in options and options[option] != value:
+                self.refuse(name, f"must equal {names[option]}, which is the same option")
+            options[option], names[option] = value, name
+        return _as_meant(options), names
+
+    def _value(self, name: str, kind: Kind) -> Any:
+        """A value of a kind; None if it was not given or is none."""
+        if name not in self._values:
+            return None
+        value, field = self._values[name]
+        try:
+            return option_value(kind, value)
+        except ValueError as error:
+            self.refuse(field, str(error))
+            return None
+
+
+def _as_meant(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with our values where those of Triton's backends mean something else."""
+    if options.get("top_k") == -1:
+        options["top_k"] = 0
+    if options.get("temperature") == 0 and not options.get("do_sample"):
+        # Greedy decoding, whatever the other options of sampling are.
+        for name in [name for name in options if OPTIONS[name].needs is Needs.SAMPLING]:
+            del options[name]
+        options["do_sample"] = False
+    if options.get("num_beams", 1) == 1:
+        # Their clients send the neutral values of all options.
+        for name, option in OPTIONS.items():
+            if option.needs is Needs.BEAMS and options.get(name, 0) == option.neutral:
+                options.pop(name, None)
+    return options
+
+
+def _told(value: Any) -> str:
+    return shortened(repr(value), _SHOWN)

@@ -1,0 +1,1 @@
+"""Calls of models that answer once: functions and text encoders."""

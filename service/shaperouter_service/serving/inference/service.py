@@ -1,0 +1,92 @@
+"""Calls of functions and text encoders: checks them, sends them to workers, and counts them."""
+
+from collections.abc import Mapping
+
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.inference.labels import with_labels
+from shaperouter_service.serving.inference.preparation import PreparedCall, prepare
+from shaperouter_service.serving.models import answers_once, wrong_model
+from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
+from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
+from shaperouter_service.text import Tokenizer, TokenizerThreads
+
+
+class InferenceService:
+    """Calls models that answer once on a fleet. Only the event loop may use it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        tokenizers: Mapping[str, Tokenizer | None],
+        threads: TokenizerThreads,
+        recorder: RequestRecorder,
+    ) -> None:
+        """Serves requests by calling models on a fleet.
+
+        Args:
+            fleet: The workers.
+            tokenizers: The tokenizer of each model; None if it has none.
+            threads: The threads that tokenize texts.
+            recorder: Makes the records of requests.
+        """
+        self._fleet = fleet
+        self._tokenizers = tokenizers
+        self._threads = threads
+        self._recorder = recorder
+
+    async def infer(self, request: InferenceRequest, call: Call) -> InferenceResult:
+        """Calls a model and returns the result. Cancelling the task cancels the call.
+
+        Raises:
+            ServiceError: The request is invalid, or cannot be served.
+        """
+        with self._recorder.record(call) as record:
+            name = await self._fleet.resolve(
+                request.model, call.deadline, serves=answers_once, call="be called with tensors"
+            )
+            record.waits(name)
+            prepared = await self._prepare(request, name, call, record)
+            record.rows(prepared.shape.rows)
+            record.prompt(prepared.tokens)
+            worker, result = await self._fleet.call(
+                prepared.worker_call(call.request_id, call.client),
+                prepared.shape,
+                call.deadline,
+                on_route=record.routed,
+            )
+            record.completed(worker=worker, timings=result.timings, graphs=result.graphs)
+            return InferenceResult(
+                request_id=call.request_id,
+                model=name,
+                outputs=with_labels(result.outputs, prepared.outputs, prepared.labels),
+                rows=prepared.shape.rows,
+                timings=result.timings,
+                route_seconds=record.route_seconds,
+                total_seconds=record.total_seconds,
+                graphs=result.graphs,
+                worker=worker,
+                routes=tuple(record.routes) if request.explains else (),
+            )
+
+    async def _prepare(
+        self, request: InferenceRequest, name: str, call: Call, record: RequestRecord
+    ) -> PreparedCall:
+        """Checks a request and tokenizes its texts.
+
+        Raises:
+            InvalidRequestError: It is invalid.
+            TextQueueFullError: Too much text is already waiting to be tokenized.
+            NoWorkerInTimeError: No worker has described the model in time.
+        """
+        model = await self._fleet.model(name, call.deadline)
+        served = model.call
+        if served is None:
+            raise wrong_model(model, "is called with tensors")
+        tokenizer = self._tokenizers[name]
+        model = with_tokenizer(model, tokenizer)
+        if tokenizer is None:
+            return await prepare(request, model, served, None)
+        with taking_turns(tokenizer, self._threads, call.client, record) as lent:
+            return await prepare(request, model, served, lent)

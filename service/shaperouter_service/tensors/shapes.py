@@ -1,0 +1,32 @@
+"""Limits of a tensor's shape, checked before anything is allocated."""
+
+import math
+from collections.abc import Sequence
+
+from shaperouter_service.tensors.dtypes import DType
+
+# Maximum dimensions of a tensor; NumPy has at most 64, and nobody uses more than a few.
+MAX_DIMENSIONS = 32
+
+# Maximum bytes of a tensor's elements, whatever form a request has them in: protocols that repeat
+# a value could ask for any number of elements in a small message. As much as a request may have.
+# Elements of type BYTES count as `BYTES_OF_OBJECT`, beside their contents.
+MAX_TENSOR_BYTES = 32 * 2**20
+BYTES_OF_OBJECT = 8
+
+
+def shape_fault(shape: Sequence[int], dtype: DType) -> str | None:
+    """What is wrong with a shape from a caller, if anything."""
+    if len(shape) > MAX_DIMENSIONS:
+        return f"shape must have at most {MAX_DIMENSIONS} dimensions, got {len(shape)}"
+    if any(size < 0 for size in shape):
+        return f"shape must have no negative size, got {list(shape)}"
+    size = BYTES_OF_OBJECT if dtype is DType.BYTES else dtype.numpy.itemsize
+    # A size of 0 does not make the others small: arrays check the product of the rest.
+    due = math.prod(max(1, each) for each in shape) * size
+    if due > MAX_TENSOR_BYTES:
+        return (
+            f"must have at most {MAX_TENSOR_BYTES} bytes, got {due} ({dtype} of the shape "
+            f"{list(shape)})"
+        )
+    return None

@@ -1,0 +1,194 @@
+"""Which graph computes waiting calls next, and which of them it computes together."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shaperouter_service.calls import Part
+from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
+from shaperouter_service.graphs import Graph, GraphState, GraphTable
+from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.worker.call import Call
+
+# Signatures whose covers are remembered. Exact sizes are endless.
+MAX_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Calls that one graph computes together.
+
+    Attributes:
+        graph: The graph.
+        calls: The calls, in the order of their rows.
+        parts: The rows of each call.
+    """
+
+    graph: Graph
+    calls: Sequence[Call]
+    parts: Sequence[Part]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are no padding."""
+        return sum(part.rows for part in self.parts)
+
+
+class CallCovers:
+    """Chooses the graphs of a model that answers once. Only the device thread may use it.
+
+    Attributes:
+        ladders: The ladders of the model; replaced when an axis loses its ladder.
+    """
+
+    def __init__(self, model: str, ladders: CallLadders, graphs: GraphTable) -> None:
+        """Prepares the choice.
+
+        Args:
+            model: Name of the model.
+            ladders: The ladders of the model.
+            graphs: The worker's graphs.
+        """
+        self._model = model
+        self._graphs = graphs
+        self.ladders = ladders
+        self._all_covers = functools.lru_cache(maxsize=MAX_REMEMBERED)(self._find_covers)
+
+    def replace(self, ladders: CallLadders) -> None:
+        """Takes the ladders that are now those of the model."""
+        self.ladders = ladders
+        self._all_covers.cache_clear()
+
+    def tight(self, call: Call, rows: int) -> Signature:
+        """The tight cover of `rows` rows, at most the last rung, of a call's sizes."""
+        return self.ladders.tight(self._model, rows=rows, sizes=call.sizes.axes)
+
+    def max_rows(self, call: Call) -> int:
+        """Maximum rows of one graph for a call."""
+        rows = self.ladders.rows
+        return call.sizes.rows if rows is None else rows.maximum
+
+    def best(self, lead: Call, waiting: Sequence[Call]) -> Batch | None:
+        """The batch with a call that computes most for its time; None without a cover.
+
+        What a row is worth is the time that it takes on the graph with the least time a row. So a
+        short row does not join long ones unless a row of their graph is free anyway, and a graph
+        of many rows is called only if they are used.
+
+        Args:
+            lead: The call.
+            waiting: Other calls that may join it, in order.
+        """
+        ready = {
+            graph: self._graphs.step_seconds(graph.signature)
+            for graph in self._graphs.ready(self._model, GraphKind.CALL, 1)
+        }
+        one = self._one_row(lead)
+        graphs = [graph for graph in ready if graph.signature.covers(one)]
+        if not graphs:
+            return None
+        if self.ladders.rows is None or lead.suspect:
+            waiting = ()
+        worths: dict[Signature, float] = {}
+
+        def worth(call: Call) -> float:
+            """What a row of a call is worth, in seconds."""
+            one = self._one_row(call)
+            if one not in worths:
+                worths[one] = min(
+                    seconds / graph.signature.rows
+                    for graph, seconds in ready.items()
+                    if graph.signature.covers(one)
+                )
+            return worths[one]
+
+        def gained(batch: Batch) -> float:
+            """What a batch computes, as a share of the time that it takes."""
+            pairs = zip(batch.calls, batch.parts, strict=True)
+            return sum(worth(call) * part.rows for call, part in pairs) / ready[batch.graph]
+
+        return max((self.filled(graph, lead, waiting) for graph in graphs), key=gained)
+
+    def filled(self, graph: Graph, lead: Call, waiting: Sequence[Call]) -> Batch:
+        """The next rows of a call, as many as a graph has, and those of others that fit beside."""
+        whole = self.ladders.rows is None
+        rows = lead.sizes.rows if whole else graph.signature.rows
+        calls, parts = [lead], [lead.part(min(rows, lead.rows_left))]
+        free = rows - parts[0].rows
+        for call in waiting:
+            if not free:
+                break
+            # A split of other calls would leave remainders, which cost calls of their own.
+            if call.rows_left > free or call is lead or call.suspect:
+                continue
+            if not graph.signature.covers(self._one_row(call)):
+                continue
+            calls.append(call)
+            parts.append(call.part(call.rows_left))
+            free -= call.rows_left
+        return Batch(graph=graph, calls=calls, parts=parts)
+
+    def asked(self, lead: Call, waiting: Sequence[Call]) -> Signature:
+        """The tight cover of a call and of all others that are padded to the same sizes."""
+        most = self.max_rows(lead)
+        if self.ladders.rows is None:
+            return self.tight(lead, most)
+        one = self._one_row(lead)
+        rows = lead.rows_left
+        for call in waiting:
+            if rows >= most:
+                break
+            if call is not lead and not call.suspect and self._one_row(call) == one:
+                rows += call.rows_left
+        return self.tight(lead, min(rows, most))
+
+    def missing(self, call: Call) -> Graph | ServiceError:
+        """The graph that a call without a cover waits for, or a permanent error.
+
+        That is its tight cover, so that the call waits no longer than it must. A graph that covers
+        all calls with its exact sizes follows in the background, and serves it, too.
+        """
+        tight = self.tight(call, min(call.rows_left, self.max_rows(call)))
+        try:
+            graph = self._graphs.request_compile(tight, urgent=True)
+        except GraphRefusedError as error:
+            return error
+        if graph.has_failed:
+            return GraphFailedError(graph.signature, graph.error)
+        largest = self.ladders.largest(tight)
+        if largest != tight and self._graphs.graph(largest).state is GraphState.COLD:
+            try:
+                self._graphs.request_compile(largest, urgent=False)
+            except GraphRefusedError:
+                # The budget has no room. The tight cover will serve.
+                return graph
+        return graph
+
+    def record_missed_savings(
+        self, asked: Signature, served: Graph, seconds: float, *, share: float
+    ) -> None:
+        """Records the time that the tight cover, or another cover, would have saved in a call.
+
+        Args:
+            asked: The tight cover of all calls that could have been joined.
+            served: The graph that was called for some of them.
+            seconds: The duration of the call.
+            share: The share of their rows that it was called for.
+        """
+        if self._graphs.graph(asked).state is GraphState.READY:
+            return
+        missed = seconds - share * self._graphs.step_seconds(asked)
+        if missed > 0:
+            self._graphs.record_missed_savings(asked, served, missed)
+        for signature in self._all_covers(asked):
+            saved = seconds - share * self._graphs.step_seconds(signature)
+            if saved > 0 and self._graphs.graph(signature).state is not GraphState.READY:
+                self._graphs.record_possible_savings(signature, saved)
+
+    def _one_row(self, call: Call) -> Signature:
+        """The smallest graph that computes a call, in as many parts as it has rows."""
+        return self.tight(call, call.sizes.rows if self.ladders.rows is None else 1)
+
+    def _find_covers(self, asked: Signature) -> list[Signature]:
+        return list(self.ladders.covers(asked))

@@ -1,0 +1,193 @@
+"""Functions on an engine: equal answers whatever is joined and padded, and few graphs."""
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import served_functions
+from harness.call_engine import CallBench, random_inputs
+from harness.functions import FUNCTIONS, TestFunction
+from harness.waiting import wait_until
+from shaperouter_service.calls.agreement import disagreement
+from shaperouter_service.calls.function import Function
+from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.errors import InvalidRequestError, QueueFullError, StoppingError
+from shaperouter_service.graphs import GraphState
+from shaperouter_service.routing.signatures import Signature
+
+NAMES = sorted(FUNCTIONS)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("functions")
+    return {name: function.save(root / name) for name, function in FUNCTIONS.items()}
+
+
+@pytest.fixture(scope="module")
+def bench(saved: dict[str, Path], kept_compilations: CompileCache) -> Iterator[CallBench]:
+    bench = CallBench(saved, kept_compilations, check_padding=1.0)
+    yield bench
+    bench.stop_compiling()
+    assert not bench.defects
+
+
+def direct(bench: CallBench, model: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of the function itself, called with nothing else."""
+    function = bench.scheduler(model).model
+    assert isinstance(function, Function)
+    return {name: output.numpy() for name, output in function.function.call(inputs).items()}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "rare"])
+def test_an_answer_is_that_of_the_direct_call_whatever_else_is_computed(
+    name: str, bench: CallBench, rng: random.Random
+) -> None:
+    requests = [random_inputs(bench.scheduler(name).model.spec, rng) for _ in range(8)]
+    if FUNCTIONS[name].exact:
+        # Each size has a graph of its own.
+        requests = requests[:2]
+    with bench.held(name):
+        calls = [bench.submit(name, inputs) for inputs in requests]
+    for inputs, call in zip(requests, calls, strict=True):
+        assert disagreement(direct(bench, name, inputs), call.wait().outputs) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_trial_finds_the_axes_that_cannot_be_padded(name: str, bench: CallBench) -> None:
+    ladders = bench.scheduler(name).model.ladders
+    exact = ["batch"] if ladders.rows is None else []
+    exact += [axis.name for axis in ladders.axes if axis.ladder is None]
+    assert exact == list(FUNCTIONS[name].exact)
+
+
+def test_padding_that_only_counts_for_rare_values_is_found_while_serving(bench: CallBench) -> None:
+    scheduler = bench.scheduler("rare")
+    inputs = {"x": np.full((1, 3), 1e7, np.float32)}
+    bench.submit("rare", inputs).wait()
+    wait_until(lambda: scheduler.report().padding_differences == 1)
+    (axis,) = scheduler.covers.ladders.axes
+    assert axis.ladder is None
+    result = bench.submit("rare", inputs).wait()
+    assert disagreement(direct(bench, "rare", inputs), result.outputs) == ""
+
+
+def test_no_call_waits_for_a_compilation_once_the_first_graph_is_there(bench: CallBench) -> None:
+    bench.wait_until_ready()
+    for rows, length in ((1, 1), (20, 16), (3, 9)):
+        inputs = {"x": np.ones((rows, length, 6), np.float32)}
+        result = bench.submit("convolution", inputs).wait()
+        assert result.timings.stall_seconds == 0
+
+
+def test_waiting_calls_of_several_clients_share_a_graph(bench: CallBench) -> None:
+    bench.wait_until_ready()
+    graph = bench.graphs.request_compile(Signature.parse("dense call 8x1"), urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    before = sum(graph.device_seconds.counts)
+    with bench.held("dense"):
+        calls = [
+            bench.submit("dense", {"x": np.full((1, 6), index, np.float32)}, client=str(index))
+            for index in range(8)
+        ]
+    for call in calls:
+        assert [use.served.rows for use in call.wait().graphs] == [8]
+    assert sum(graph.device_seconds.counts) == before + 1
+
+
+def test_padding_is_counted(bench: CallBench) -> None:
+    before = bench.scheduler("maximum").report().padding_elements
+    result = bench.submit("maximum", {"x": np.ones((1, 3, 6), np.float32)}).wait()
+    (use,) = result.graphs
+    padding = bench.scheduler("maximum").report().padding_elements - before
+    assert padding == use.served.elements - 3
+
+
+def test_a_missing_tight_cover_records_what_it_would_have_saved(bench: CallBench) -> None:
+    name = "image"
+    bench.wait_until_ready()
+    bench.submit(name, {"x": np.ones((1, 2, 2, 2), np.float32)}).wait()
+    tight = bench.graphs.graph(Signature.parse("image call 1x8x8"))
+    assert tight.missed_seconds > 0
+
+
+def test_a_cancelled_call_leaves_the_queue(bench: CallBench) -> None:
+    inputs = {"x": np.ones((1, 6), np.float32)}
+    scheduler = bench.scheduler("batch_norm")
+    with bench.held("batch_norm"):
+        first, second = bench.submit("batch_norm", inputs), bench.submit("batch_norm", inputs)
+        bench.engine.cancel_call(first.call, "batch_norm")
+        wait_until(lambda: scheduler.waiting == 1)
+    second.wait()
+    assert not first.seen
+
+
+def test_values_that_the_function_cannot_take_fail_their_call_only(
+    saved: dict[str, Path], tmp_path: Path
+) -> None:
+    """An uncompiled gather checks its ids."""
+    function = FUNCTIONS["masked_mean"]
+    path = TestFunction(
+        call=function.call,
+        inputs=function.inputs,
+        variables=function.variables,
+        settings="jit = false\n",
+    ).save(tmp_path / "plain")
+    bench = CallBench({"plain": path})
+    good = {"ids": np.ones((1, 2), np.int32), "mask": np.ones((1, 2), np.int32)}
+    with bench.held("plain"):
+        calls = [
+            bench.submit("plain", good),
+            bench.submit("plain", good | {"ids": good["ids"] * 99}),
+        ]
+    assert disagreement(direct(bench, "plain", good), calls[0].wait().outputs) == ""
+    with pytest.raises(InvalidRequestError, match="plain cannot compute these values"):
+        calls[1].wait()
+    bench.stop_compiling()
+    assert not bench.defects
+
+
+def test_a_full_queue_refuses_and_a_draining_one_returns_its_calls(saved: dict[str, Path]) -> None:
+    bench = CallBench({"dense": saved["dense"]}, queue_limit=2)
+    inputs = {"x": np.ones((1, 6), np.float32)}
+    with bench.held("dense"):
+        waiting = bench.submit("dense", inputs)
+        with pytest.raises(QueueFullError):
+            bench.submit("dense", inputs)
+        bench.engine.drain()
+        with pytest.raises(StoppingError):
+            waiting.wait()
+    with pytest.raises(StoppingError):
+        bench.submit("dense", inputs)
+    bench.stop_compiling()
+
+
+def test_a_thousand_calls_trace_each_signature_once_and_a_restart_compiles_nothing(
+    saved: dict[str, Path], tmp_path: Path
+) -> None:
+    models = [saved[name] for name in ("convolution", "dense", "masked_mean")]
+    first = served_functions.run(tmp_path, models)
+    assert set(first["traces"]) == set(first["compiles"]) == {1}
+    assert len(first["traces"]) == first["signatures"]
+    again = served_functions.run(tmp_path, models)
+    assert set(again["loads"]) == {1}
+    assert set(again["traces"]) == set(again["compiles"]) == {0}
+    assert first["stall_seconds"] == again["stall_seconds"] == 0
+
+
+def test_a_function_that_a_request_waits_for_is_traced_in_the_worker(
+    saved: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = CallBench({"dense": saved["dense"]}, trace_apart=True)
+    bench.wait_until_ready()
+    programs = bench.engine.parts.programs
+    assert programs.tracing is not None
+    monkeypatch.setattr(programs, "is_serving", lambda: True)
+    signature = bench.scheduler("dense").covers.ladders.tight("dense", rows=2, sizes=[])
+    graph = bench.graphs.request_compile(signature, urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert (programs.tracing.running, graph.traces, graph.failures) == (False, 1, 0)

@@ -1,0 +1,156 @@
+"""Faulty kernels are not used, and XLA computes without them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+
+from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs
+from shaperouter_service import kernels
+from shaperouter_service.errors import StartupError
+from shaperouter_service.kernels import KernelsUnavailableError, library, selection
+from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
+from shaperouter_service.kernels.selfcheck import attention, require, text_attention, unpack
+from shaperouter_service.models import load_model
+
+pytestmark = pytest.mark.usefixtures("native_kernels")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for path in (LIBRARY, Path(f"{LIBRARY}{DIGEST_SUFFIX}")):
+        shutil.copy(path, tmp_path)
+    return tmp_path / LIBRARY.name
+
+
+def test_a_missing_library_is_not_used(copied: Path) -> None:
+    copied.unlink()
+    with pytest.raises(KernelsUnavailableError, match="is missing"):
+        register(copied)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:1000], lambda content: content + b"x"])
+def test_a_damaged_library_is_not_loaded(copied: Path, damage: Callable[[bytes], bytes]) -> None:
+    copied.write_bytes(damage(copied.read_bytes()))
+    with pytest.raises(KernelsUnavailableError, match="is damaged"):
+        register(copied)
+
+
+def test_a_file_that_is_no_library_is_not_used(copied: Path) -> None:
+    copied.write_bytes(b"nothing")
+    Path(f"{copied}{DIGEST_SUFFIX}").write_text(digest(copied), encoding="ascii")
+    with pytest.raises(KernelsUnavailableError, match="can't be loaded"):
+        register(copied)
+
+
+def test_a_library_of_another_version_is_not_used(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
+    with pytest.raises(KernelsUnavailableError, match=f"has version {library.VERSION - 1}"):
+        register(copied)
+
+
+def test_kernels_with_wrong_products_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "shaperouter_service.kernels.selfcheck.unpack", lambda panels: 1 + unpack(panels)
+    )
+    require.cache_clear()
+    with pytest.raises(KernelsUnavailableError, match="differs from the reference"):
+        require()
+
+
+def test_kernels_with_wrong_attention_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "shaperouter_service.kernels.selfcheck.attention", lambda *tensors: 1 + attention(*tensors)
+    )
+    require.cache_clear()
+    with pytest.raises(KernelsUnavailableError, match="attention"):
+        require()
+
+
+def test_kernels_with_wrong_attention_of_texts_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "shaperouter_service.kernels.selfcheck.text_attention",
+        lambda *tensors: 1 + text_attention(*tensors),
+    )
+    require.cache_clear()
+    with pytest.raises(KernelsUnavailableError, match="attention of texts"):
+        require()
+
+
+def test_without_kernels_the_log_says_the_effect_and_the_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> str:
+        raise KernelsUnavailableError("it was not built")
+
+    monkeypatch.setattr(selection, "require", refuse)
+    with structlog.testing.capture_logs() as lines:
+        assert kernels.choose("auto") is None
+    (line,) = lines
+    assert line["reason"] == "it was not built"
+    assert "int8" in line["effect"]
+    assert "g++" in line["fix"]
+
+
+def test_kernels_that_are_off_log_nothing() -> None:
+    with structlog.testing.capture_logs() as lines:
+        assert kernels.choose("off") is None
+    assert not lines
+
+
+@pytest.mark.parametrize("fault", ["is missing", "is damaged", "has version"])
+def test_an_engine_serves_without_a_usable_library(
+    copied: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "is missing":
+        copied.unlink()
+    elif fault == "is damaged":
+        copied.write_bytes(copied.read_bytes()[:-1])
+    else:
+        monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
+    monkeypatch.setattr("shaperouter_service.kernels.selfcheck.register", lambda: register(copied))
+    require.cache_clear()
+    golden = Golden.read("gpt2-untied")
+    with structlog.testing.capture_logs() as lines:
+        bench = Bench({golden.name: golden.directory}, slots=2, ladders=few_rungs)
+    assert_equals(bench.submit_case(golden, golden.cases[0]), golden.cases[0])
+    assert bench.engine.model(golden.name).kernels == ""
+    (line,) = (line for line in lines if line["event"].startswith("no native kernels"))
+    assert fault in line["reason"]
+
+
+# One of each family; all other tests run with the kernels.
+@pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "t5-gated"])
+def test_answers_equal_the_reference_without_kernels(name: str) -> None:
+    golden = Golden.read(name)
+    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
+    assert bench.engine.model(name).kernels == ""
+    runs = [(bench.submit_case(golden, case), case) for case in golden.cases[:4]]
+    for run, case in runs:
+        assert_equals(run, case)
+
+
+@pytest.mark.parametrize("name", ["gpt2-untied", "t5-gated"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) -> None:
+    golden = Golden.read(name)
+    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, dtype=dtype)
+    run = bench.submit_case(golden, golden.cases[0])
+    run.wait()
+    message = bench.engine.model(name)
+    assert (message.weight_dtype, message.dtype) == (dtype, "float32")
+    assert message.kernels == require()
+    full = load_model(name, golden.directory, "float32", packed=True)
+    assert message.weight_bytes < full.weight_bytes
+    assert message.parameters == full.parameters
+
+
+def test_int8_without_kernels_is_refused_with_the_reason() -> None:
+    with pytest.raises(StartupError, match="dtype int8 needs a CPU with the native kernels"):
+        Bench({"m": GOLDENS / "gpt2-bare"}, dtype="int8", kernels="off")
