@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from shaperouter_service.checkpoints.functions import KERAS_SUFFIX
-from shaperouter_service.checkpoints.model_files import check_model_directory
+from shaperouter_service.checkpoints.functions import KERAS_SUFFIX, function_in
+from shaperouter_service.checkpoints.model_files import check_model_directory, is_checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry.logs import adopt_loggers
 
@@ -47,6 +47,8 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
         directory = _locate(location) if equals else _built_in(name)
         if directory.is_dir():
             check_model_directory(directory)
+            if not is_checkpoint(directory):
+                directory = function_in(directory) or directory
         located[name] = ModelLocation(name=name, directory=directory)
     return list(located.values())
 

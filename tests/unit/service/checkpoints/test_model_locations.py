@@ -152,3 +152,33 @@ def test_a_download_that_fails_is_a_startup_error(
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(StartupError, match=str(raised)):
         parse_models(["mine=owner/name"])
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["saved_model.pb"], "."),
+        (["classifier.keras"], "classifier.keras"),
+        (["1/saved_model.pb", "2/saved_model.pb", "10/saved_model.pb"], "10"),
+        (["0003/model.savedmodel/saved_model.pb", "config.pbtxt"], "0003/model.savedmodel"),
+        (["1/classifier.keras", "2/notes.txt"], "1/classifier.keras"),
+        (["config.json", "1/saved_model.pb"], "."),
+        (["one/saved_model.pb"], "."),
+    ],
+    ids=["SavedModel", "Keras", "versions", "Triton", "Keras version", "checkpoint", "no version"],
+)
+def test_a_function_is_found_in_the_layouts_of_other_servers(
+    tmp_path: Path, files: list[str], expected: str
+) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    (source,) = parse_models([f"mine={tmp_path}"])
+    assert source.directory == tmp_path / expected
+
+
+def test_one_of_several_keras_files_must_be_named(tmp_path: Path) -> None:
+    for name in ("b.keras", "a.keras"):
+        (tmp_path / name).touch()
+    with pytest.raises(StartupError, match=r"several \.keras files, name one of them: a\.keras, b"):
+        parse_models([f"mine={tmp_path}"])
