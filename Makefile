@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ CLIENTS := .venvs/triton/.ready .venvs/tfserving/.ready
 
 demo: setup ## Starts the service on the embedded model, streams a generation and explains what happens.
 	@$(BIN)/python deploy/demo/demo.py
+
+demo-function: setup ## Calls the model of Transformers' XLA guide with batches of 1 to 33, by tf.function and by the service.
+	@$(BIN)/python deploy/demo/function.py
 
 WHISPER_WORK := build/whisper
 
