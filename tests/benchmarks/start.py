@@ -34,6 +34,7 @@ MILESTONES = (
     "listening",
     "loading model",
     "model loaded",
+    "weights loaded",
     "graph ready",
     "worker ready",
     "ready",

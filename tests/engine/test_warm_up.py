@@ -1,5 +1,6 @@
 """The progress of a worker's warm-up is in the log and in its snapshots."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,12 @@ import pytest
 
 from harness.engine import GOLDENS, TIMEOUT, Bench
 from harness.waiting import wait_until
+from shaperouter_service import kernels
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.errors import StartupError
+from shaperouter_service.graphs import GraphTable
+from shaperouter_service.models import weight_loading
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.worker import warm_up
@@ -62,3 +68,57 @@ def test_a_graph_requested_later_is_not_part_of_the_warm_up(
     }
     assert not asked[DECLARED]
     assert sum(asked.values()) == 2
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> list[GraphTable]:
+    """The tables of graphs of engines that start."""
+    if kernels.choose("auto") is None:
+        pytest.skip("weights are read first without the kernels")
+    made: list[GraphTable] = []
+    start = GraphTable.__init__
+
+    def recording(table: GraphTable, *args: Any, **options: Any) -> None:
+        start(table, *args, **options)
+        made.append(table)
+
+    monkeypatch.setattr(GraphTable, "__init__", recording)
+    return made
+
+
+def before_values(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Lets something happen before the values of weights are read."""
+
+    def open_checkpoint(*args: Any, **options: Any) -> Checkpoint:
+        act()
+        return Checkpoint(*args, **options)
+
+    monkeypatch.setattr(weight_loading, "Checkpoint", open_checkpoint)
+
+
+def test_the_first_graphs_are_made_while_weights_are_read(
+    monkeypatch: pytest.MonkeyPatch, tables: list[GraphTable], kept_compilations: CompileCache
+) -> None:
+    def all_made() -> bool:
+        return bool(tables) and [graph.state for graph in tables[0].graphs()] == ["ready"] * 2
+
+    before_values(monkeypatch, lambda: wait_until(all_made, timeout=TIMEOUT))
+    bench = Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations, beam_cover=False)
+    started = bench.submit(MODEL, [1, 2, 3], max_new_tokens=8)
+    monkeypatch.undo()
+    usual = Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations)
+    assert started.token_ids == usual.submit(MODEL, [1, 2, 3], max_new_tokens=8).token_ids
+
+
+def test_a_weight_that_cannot_be_read_ends_the_start_when_nothing_compiles(
+    monkeypatch: pytest.MonkeyPatch, tables: list[GraphTable], kept_compilations: CompileCache
+) -> None:
+    def damaged() -> None:
+        wait_until(lambda: bool(tables), timeout=TIMEOUT)
+        raise StartupError("model.safetensors: cannot be read: it is gone")
+
+    before_values(monkeypatch, damaged)
+    with pytest.raises(StartupError, match="it is gone"):
+        Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations)
+    states = {graph.state for graph in tables[0].graphs()}
+    assert not states & {GraphState.TRACING, GraphState.COMPILING}

@@ -17,7 +17,6 @@ from harness.engine import TIMEOUT
 from harness.waiting import wait_until
 from shaperouter_service.calls.trial import input_shape
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.graphs import GraphState
 from shaperouter_service.inference.calls import WorkerResult
 from shaperouter_service.tensors.checking import Sizes, sizes_of
 from shaperouter_service.tensors.specs import CallSpec
@@ -106,10 +105,8 @@ class CallBench:
         wait_until(lambda: self.engine.warm, timeout=TIMEOUT)
 
     def stop_compiling(self) -> None:
-        """Drops queued compilations and waits for running ones; see `Bench`."""
-        self.graphs.clear_queue()
-        under_way = (GraphState.TRACING, GraphState.COMPILING)
-        wait_until(lambda: all(graph.state not in under_way for graph in self.graphs.graphs()))
+        """Drops queued compilations and waits for running ones."""
+        self.graphs.stop()
 
 
 def random_inputs(spec: CallSpec, rng: random.Random) -> dict[str, Any]:

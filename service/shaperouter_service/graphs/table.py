@@ -38,6 +38,9 @@ class NoCover:
 NO_COVER: Final = NoCover()
 
 
+_BEING_MADE = (GraphState.TRACING, GraphState.COMPILING)
+
+
 class GraphTable:
     """The graphs of one worker.
 
@@ -136,10 +139,16 @@ class GraphTable:
         with self._lock:
             self._frozen = True
 
-    def clear_queue(self) -> None:
-        """Drops the graphs that wait for a compile thread. Only tests use it, before they end."""
-        with self._lock:
+    def stop(self) -> None:
+        """Drops the graphs that wait for a compile thread, and waits for those being made.
+
+        A process that ends during a compilation of TensorFlow aborts.
+        """
+        with self._work_there:
             self._queued.clear()
+            self._work_there.wait_for(
+                lambda: not any(graph.state in _BEING_MADE for graph in self._graphs.values())
+            )
 
     def cover(self, signature: Signature) -> Graph | NoCover:
         """Returns the ready graph that runs a signature in the least time."""
@@ -367,8 +376,9 @@ class GraphTable:
                 graph.would_save = DecayingSum()
 
     def _moved(self, graph: Graph, state: GraphState) -> None:
-        with self._lock:
+        with self._work_there:
             self._move(graph, state)
+            self._work_there.notify_all()
         self._on_change()
 
     @staticmethod

@@ -1,15 +1,12 @@
 """Loading a model of any family onto the device."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import structlog
 import tensorflow as tf
-from tqdm import tqdm
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
@@ -21,18 +18,19 @@ from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.opt import OPT
 from shaperouter_service.models.t5 import MT5, T5
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
-from shaperouter_service.models.weight_memory import WeightMemory, variable
+from shaperouter_service.models.weight_loading import (
+    StartReading,
+    load_weights,
+    read_now,
+    warn_of_unused,
+)
+from shaperouter_service.models.weight_memory import variable
 from shaperouter_service.models.weights import DeviceKind, Weights
 from shaperouter_service.models.whisper import Whisper
 
 FAMILIES: Mapping[str, type[Family]] = {
     family.name: family for family in (GPT2, OPT, T5, MT5, Whisper)
 }
-
-log = structlog.get_logger(__name__)
-
-# Names shown when a checkpoint has unused tensors; a classifier has a few, another model hundreds.
-MAX_UNUSED_SHOWN = 5
 
 DType = Literal["float32", "bfloat16", "int8"]
 
@@ -160,7 +158,14 @@ def unused_tensors(checkpoint: Checkpoint, family: Family) -> list[str]:
     return sorted(name for name in checkpoint.unread if not family.redundant.fullmatch(name))
 
 
-def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False) -> Model:
+def load_model(
+    name: str,
+    directory: Path,
+    dtype: DType,
+    *,
+    packed: bool = False,
+    start_reading: StartReading = read_now,
+) -> Model:
     """Reads a checkpoint onto the device.
 
     Args:
@@ -170,50 +175,41 @@ def load_model(name: str, directory: Path, dtype: DType, *, packed: bool = False
             kernels it applies only to matrices, and everything else is stored and computed in
             float32; otherwise it applies to everything.
         packed: Pack matrices for the native kernels.
+        start_reading: When packed weights are read; see `load_weights`.
 
     Raises:
         StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
             a configuration is unusable, or the architecture is unknown.
     """
-    # The progress bar is drawn only on a terminal.
-    with tqdm(
-        desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
-    ) as progress:
-        checkpoint = Checkpoint(directory, on_read=progress.update)
-        progress.total = checkpoint.file_bytes
-        family = read_family(checkpoint)
-        default_options = read_default_options(checkpoint, family)
-        transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
-        weight_dtype = tf.as_dtype(dtype)
-        computing_dtype = tf.float32 if packed else weight_dtype
-        memory = WeightMemory(family, weight_dtype if packed else None)
-        for weight, array in family.read_weights(
-            checkpoint, np.dtype(computing_dtype.as_numpy_dtype)
-        ):
-            memory.add(weight, array)
-        memory.finish()
-    if unused := unused_tensors(checkpoint, family):
-        log.warning(
-            "unused tensors of the checkpoint were ignored",
-            model=name,
-            count=len(unused),
-            tensors=unused[:MAX_UNUSED_SHOWN],
-        )
+    checkpoint = Checkpoint(directory, only_headers=True)
+    family = read_family(checkpoint)
+    default_options = read_default_options(checkpoint, family)
+    transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
+    loaded = load_weights(
+        name,
+        checkpoint,
+        family,
+        family.read_weights,
+        tf.as_dtype(dtype),
+        packed=packed,
+        start_reading=start_reading,
+    )
+    warn_of_unused(name, unused_tensors(checkpoint, family))
     of_encoder = 0
     if isinstance(family, EncoderDecoder):
         of_encoder = sum(
             size
-            for weight, size in memory.sizes.items()
+            for weight, size in loaded.sizes.items()
             if family.is_of_encoder(weight.removesuffix(Weights.SCALES))
         )
     return Model(
         name=name,
         family=family,
-        weights=Weights(memory.variables, DeviceKind.present(), memory.packed),
-        dtype=computing_dtype,
-        weight_dtype=weight_dtype,
-        parameters=memory.parameters,
-        weight_bytes=sum(memory.sizes.values()),
+        weights=loaded.weights,
+        dtype=loaded.dtype,
+        weight_dtype=loaded.weight_dtype,
+        parameters=loaded.parameters,
+        weight_bytes=sum(loaded.sizes.values()),
         encoder_weight_bytes=of_encoder,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,

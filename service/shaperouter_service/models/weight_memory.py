@@ -1,14 +1,14 @@
-"""The memory that a model's weights are loaded into."""
+"""The memory that weights are loaded into."""
 
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.kernels import Panels, aligned, as_aligned
-from shaperouter_service.models.weights import Role, Weights
+from shaperouter_service.models.weights import DeviceKind, Role, Weights
 
 
 class Layout(Protocol):
@@ -23,76 +23,88 @@ class Layout(Protocol):
         """See `Family.roles`."""
 
 
-class WeightMemory:
-    """Collects the weights of a model in memory, one at a time.
-
-    A packed or stacked weight is written directly to its final place, so loading takes
-    little more memory than the result.
+class _Place(NamedTuple):
+    """Where a weight is kept.
 
     Attributes:
-        parameters: Number of parameters added so far.
-        packed: The same as in `Weights`.
-        variables: Variables of the weights, by name; complete after `finish`.
-        sizes: Bytes of each variable.
+        name: Name of its variable.
+        layer: Its index in the variable; None if the variable has no other weight.
+        layers: Number of layers in the variable; None likewise.
     """
 
-    def __init__(self, layout: Layout, packed_dtype: tf.DType | None) -> None:
+    name: str
+    layer: int | None
+    layers: int | None
+
+
+class WeightMemory:
+    """The memory of weights that are packed and stacked for the native kernels.
+
+    Memory is reserved first, by the shapes of the weights, and `fill` then writes one weight at a
+    time to its final place, so loading takes little more memory than the result.
+    """
+
+    def __init__(self, layout: Layout, packed_dtype: tf.DType) -> None:
         """Prepares for the weights of a model.
 
         Args:
             layout: Its stacks and roles; a family.
-            packed_dtype: Type to pack matrices in for the native kernels, which also stacks the
-                weights of layers; if None, nothing is packed or stacked.
+            packed_dtype: Type to pack matrices in.
         """
         self._layout = layout
-        self._dtype = None if packed_dtype is None else np.dtype(packed_dtype.as_numpy_dtype)
+        self._dtype = np.dtype(packed_dtype.as_numpy_dtype)
         stacks = "|".join(map(re.escape, layout.stacks))
         self._of_layer = re.compile(rf"({stacks})\.(\d+)\.(.+)")
         self._arrays: dict[str, np.ndarray] = {}
         self._panels: dict[str, Panels] = {}
-        self.parameters = 0
-        self.packed: dict[str, tuple[int, int]] = {}
-        self.variables: dict[str, tf.Variable] = {}
-        self.sizes: dict[str, int] = {}
 
-    def add(self, name: str, array: np.ndarray) -> None:
-        """Adds a weight; the memory of one that is neither packed nor stacked is used directly."""
-        self.parameters += array.size
-        if self._dtype is None:
-            self._hold(name, array)
-            return
-        role = self._layout.roles.get(name, Role.LINEAR)
-        layer, layers = None, None
-        if (found := self._of_layer.fullmatch(name)) is not None:
-            stack, layer = found[1], int(found[2])
-            name, layers = f"{stack}.{found[3]}", self._layout.stacks[stack]
-        if array.ndim == 2 and role is not Role.UNPACKED:
-            # Embeddings have no second copy: their rows are looked up in the panels.
-            matrix = array.T if role is Role.VOCABULARY else array
-            if name not in self._panels:
-                self._panels[name] = Panels.empty(matrix.shape, self._dtype, layers)
-            panels = self._panels[name]
-            (panels if layer is None else panels.layer(layer)).fill(matrix)
-        elif layer is None or layers is None:
-            self._arrays[name] = array
+    def reserve(self, name: str, array: np.ndarray) -> None:
+        """Reserves memory for a weight of the array's shape and type; its values do not matter."""
+        place = self._place(name)
+        if place.name in self._panels or place.name in self._arrays:
+            return  # in a stack whose memory was reserved with its first layer
+        if array.ndim == 2 and self._role(name) is not Role.UNPACKED:
+            shape = self._matrix(name, array).shape
+            self._panels[place.name] = Panels.empty(shape, self._dtype, place.layers)
         else:
-            if name not in self._arrays:
-                self._arrays[name] = aligned((layers, *array.shape), array.dtype)
-            self._arrays[name][layer] = array
+            stack = () if place.layers is None else (place.layers,)
+            self._arrays[place.name] = aligned((*stack, *array.shape), array.dtype)
 
-    def finish(self) -> None:
-        """Creates the variables of packed and stacked weights; call it after the last `add`."""
-        for name, array in self._arrays.items():
-            self._hold(name, array)
+    def weights(self, device: DeviceKind) -> Weights:
+        """The reserved weights; their variables have the values that `fill` has written."""
+        packed = {name: panels.shape for name, panels in self._panels.items()}
+        arrays = dict(self._arrays)
         for name, panels in self._panels.items():
-            self.packed[name] = panels.shape
-            self._hold(name, panels.values)
+            arrays[name] = panels.values
             if panels.scales is not None:
-                self._hold(name + Weights.SCALES, panels.scales)
+                arrays[name + Weights.SCALES] = panels.scales
+        return Weights(
+            {name: variable(name, array) for name, array in arrays.items()}, device, packed
+        )
 
-    def _hold(self, name: str, array: np.ndarray) -> None:
-        self.sizes[name] = array.nbytes
-        self.variables[name] = variable(name, array)
+    def fill(self, name: str, array: np.ndarray) -> None:
+        """Writes the values of a reserved weight, which its variable then has."""
+        place = self._place(name)
+        if (panels := self._panels.get(place.name)) is not None:
+            of_layer = panels if place.layer is None else panels.layer(place.layer)
+            of_layer.fill(self._matrix(name, array))
+        else:
+            target = self._arrays[place.name]
+            (target if place.layer is None else target[place.layer])[...] = array
+
+    def _place(self, name: str) -> _Place:
+        if (found := self._of_layer.fullmatch(name)) is None:
+            return _Place(name, None, None)
+        stack = found[1]
+        return _Place(f"{stack}.{found[3]}", int(found[2]), self._layout.stacks[stack])
+
+    def _role(self, name: str) -> Role:
+        return self._layout.roles.get(name, Role.LINEAR)
+
+    def _matrix(self, name: str, array: np.ndarray) -> np.ndarray:
+        """The matrix [I, O] to pack."""
+        # Embeddings have no second copy: their rows are looked up in the panels.
+        return array.T if self._role(name) is Role.VOCABULARY else array
 
 
 def variable(name: str, array: np.ndarray) -> tf.Variable:

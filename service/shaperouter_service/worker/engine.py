@@ -9,7 +9,7 @@ import structlog
 import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.errors import GraphRefusedError, UnknownModelError
+from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
 from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
@@ -95,12 +95,12 @@ class Engine:
         self._config = config
         self._on_change = on_change
         self._start = StartTimer()
+        self._has_weights = False
         self._covers: list[Signature] = []
         self.vocabularies = Vocabularies(config.models)
         self._start_device()
         loaded = load_models(config, kernels=self._kernels, compile_cache=compile_cache)
         self._models, self._ladders = loaded.models, loaded.ladders
-        self._start.loaded()
         self._call_models = loaded.call_models
         called = {name: model.ladders for name, model in loaded.call_models.items()}
         self._recorder = TrafficRecorder(record, {**self._ladders, **called})
@@ -132,6 +132,8 @@ class Engine:
         self._start_warm_up(record if config.make_recorded else None)
         if config.beam_cover and config.compile_mode != "frozen":
             self.request_compile(beam_covers(record, self._ladders))
+        # The first graphs are made meanwhile.
+        self._wait_for_weights(loaded)
         watchdog.start()
 
     def _start_device(self) -> None:
@@ -145,6 +147,21 @@ class Engine:
         tf.config.list_logical_devices()
         kernels = self._config.kernels
         self._kernels = run_at_low_priority(lambda: choose(kernels)) if self._on_cpu else None
+
+    def _wait_for_weights(self, loaded: LoadedModels) -> None:
+        """Waits until the weights have been read.
+
+        Raises:
+            StartupError: A weight cannot be read.
+        """
+        try:
+            loaded.wait_for_weights()
+        except StartupError:
+            self._graphs.stop()
+            raise
+        self._start.loaded()
+        self._has_weights = True
+        self._graph_changed()
 
     def _make_programs(self, loaded: LoadedModels) -> ProgramFactory:
         """Creates the factory of programs, with a process for tracing if configured."""
@@ -396,11 +413,12 @@ class Engine:
         )
 
     def _graph_changed(self) -> None:
-        covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
-        self._start.record_graphs(covered=covered, warm=self.warm)
-        self._warm_up.log_progress()
-        if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
-            self._graphs.freeze()
+        if self._has_weights:
+            covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
+            self._start.record_graphs(covered=covered, warm=self.warm)
+            self._warm_up.log_progress()
+            if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
+                self._graphs.freeze()
         self._thread.wake()
         self._on_change()
 

@@ -1,6 +1,7 @@
 """Loading of a worker's models, with their ladders and their sections of the compile cache."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from shaperouter_service.models import Model, load_model, resolve_dtype
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders import is_encoder, load_encoder
 from shaperouter_service.models.loading import DType
+from shaperouter_service.models.weight_loading import StartReading
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
@@ -28,19 +30,30 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModels:
-    """The models of a worker, by name.
+    """The models of a worker, by name; `wait_for_weights` says when they can run.
 
     Attributes:
         models: The models that generate tokens.
         call_models: The models that are called once.
         ladders: The ladders of `models`.
         sections: The sections of all of them of the compile cache; empty without a cache.
+        reading: What still reads weights, in order.
     """
 
     models: Mapping[str, Model]
     call_models: Mapping[str, CallModel]
     ladders: Mapping[str, Ladders]
     sections: Mapping[str, Section]
+    reading: Sequence[Future[None]]
+
+    def wait_for_weights(self) -> None:
+        """Waits until all weights have been read. Graphs can be traced and compiled before that.
+
+        Raises:
+            StartupError: A weight cannot be read.
+        """
+        for read in self.reading:
+            read.result()
 
     @property
     def dimensions(self) -> dict[str, Dimensions]:
@@ -58,7 +71,7 @@ class LoadedModels:
 def load_models(
     config: EngineConfig, *, kernels: str | None, compile_cache: CompileCache | None
 ) -> LoadedModels:
-    """Loads all models of a worker.
+    """Loads all models of a worker; a thread may still read weights when it returns.
 
     Args:
         config: The configuration of the engine.
@@ -72,17 +85,30 @@ def load_models(
     call_models: dict[str, CallModel] = {}
     ladders: dict[str, Ladders] = {}
     sections: dict[str, Section] = {}
+    reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
+    reading: list[Future[None]] = []
+
+    def start_reading(read: Callable[[], None]) -> None:
+        reading.append(reader.submit(read))
+
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     for name, directory in config.models.items():
         log.info("loading model", model=name, directory=str(directory))
-        called = _load_call_model(name, directory, dtype, packed=packed, cache=compile_cache)
+        called = _load_call_model(
+            name,
+            directory,
+            dtype,
+            packed=packed,
+            cache=compile_cache,
+            start_reading=start_reading,
+        )
         if called is not None:
             call_models[name] = called.model
             if called.section is not None:
                 sections[name] = called.section
             continue
-        model = load_model(name, directory, dtype, packed=packed)
+        model = load_model(name, directory, dtype, packed=packed, start_reading=start_reading)
         prepare_caches(model)
         models[name] = model
         ladders[name] = make_ladders(
@@ -104,7 +130,14 @@ def load_models(
             parameters=model.parameters,
             weight_bytes=model.weight_bytes,
         )
-    return LoadedModels(models=models, call_models=call_models, ladders=ladders, sections=sections)
+    reader.shutdown(wait=False)
+    return LoadedModels(
+        models=models,
+        call_models=call_models,
+        ladders=ladders,
+        sections=sections,
+        reading=reading,
+    )
 
 
 class _CallModel(NamedTuple):
@@ -115,7 +148,13 @@ class _CallModel(NamedTuple):
 
 
 def _load_call_model(
-    name: str, directory: Path, dtype: DType, *, packed: bool, cache: CompileCache | None
+    name: str,
+    directory: Path,
+    dtype: DType,
+    *,
+    packed: bool,
+    cache: CompileCache | None,
+    start_reading: StartReading,
 ) -> _CallModel | None:
     """Loads a function or a text encoder; None if the directory has neither.
 
@@ -129,7 +168,7 @@ def _load_call_model(
         if model.compiled:
             check_compiles(model, sizes, section)
     elif is_encoder(read_json(directory / "config.json")):
-        model = load_encoder(name, directory, dtype, packed=packed)
+        model = load_encoder(name, directory, dtype, packed=packed, start_reading=start_reading)
         section = _call_section(cache, model)
     else:
         return None

@@ -1,15 +1,12 @@
 """Loading a text encoder of any family with its head onto the device."""
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import structlog
 import tensorflow as tf
-from tqdm import tqdm
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.checkpoints.sentence_transformers import (
@@ -26,8 +23,13 @@ from shaperouter_service.models.encoders.pooling import read_steps
 from shaperouter_service.models.encoders.roberta import Roberta, XlmRoberta
 from shaperouter_service.models.encoders.text_encoder import TextEncoder
 from shaperouter_service.models.loading import DType
-from shaperouter_service.models.weight_memory import WeightMemory
-from shaperouter_service.models.weights import DeviceKind, Role, Weights
+from shaperouter_service.models.weight_loading import (
+    StartReading,
+    load_weights,
+    read_now,
+    warn_of_unused,
+)
+from shaperouter_service.models.weights import Role
 
 ENCODERS: Mapping[str, type[TextEncoder]] = {
     family.name: family for family in (Bert, Roberta, XlmRoberta, DistilBert, MPNet)
@@ -43,8 +45,6 @@ PROBLEMS = {
     "multi_label_classification": "sigmoid",
     "single_label_classification": "softmax",
 }
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,46 +91,50 @@ def read_encoder(checkpoint: Checkpoint) -> tuple[TextEncoder, Head, SentenceTra
     return encoder, head, files
 
 
-def load_encoder(name: str, directory: Path, dtype: DType, *, packed: bool = False) -> EncoderModel:
+def load_encoder(
+    name: str,
+    directory: Path,
+    dtype: DType,
+    *,
+    packed: bool = False,
+    start_reading: StartReading = read_now,
+) -> EncoderModel:
     """Reads a text encoder's checkpoint onto the device; see `load_model`.
 
     Raises:
         StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
             a configuration is unusable, or the architecture is unknown.
     """
-    with tqdm(
-        desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
-    ) as progress:
-        checkpoint = Checkpoint(directory, on_read=progress.update)
-        progress.total = checkpoint.file_bytes
-        encoder, head, files = read_encoder(checkpoint)
-        weight_dtype = tf.as_dtype(dtype)
-        computing_dtype = tf.float32 if packed else weight_dtype
-        layout = _Layout(stacks=encoder.stacks, roles={**encoder.roles, **head.roles})
-        memory = WeightMemory(layout, weight_dtype if packed else None)
-        numpy_dtype = np.dtype(computing_dtype.as_numpy_dtype)
-        for part in (encoder, head):
-            for weight, array in part.read_weights(checkpoint, numpy_dtype):
-                memory.add(weight, array)
-        memory.finish()
+    checkpoint = Checkpoint(directory, only_headers=True)
+    encoder, head, files = read_encoder(checkpoint)
+
+    def read_weights(
+        checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        yield from encoder.read_weights(checkpoint, dtype)
+        yield from head.read_weights(checkpoint, dtype)
+
+    loaded = load_weights(
+        name,
+        checkpoint,
+        _Layout(stacks=encoder.stacks, roles={**encoder.roles, **head.roles}),
+        read_weights,
+        tf.as_dtype(dtype),
+        packed=packed,
+        start_reading=start_reading,
+    )
     unused = sorted(each for each in checkpoint.unread if not encoder.redundant.fullmatch(each))
-    if unused:
-        log.warning(
-            "unused tensors of the checkpoint were ignored",
-            model=name,
-            count=len(unused),
-            tensors=unused[:5],
-        )
+    warn_of_unused(name, unused)
     max_length = encoder.max_length
     return EncoderModel(
         name=name,
         encoder=encoder,
         head=head,
-        weights=Weights(memory.variables, DeviceKind.present(), memory.packed),
-        dtype=computing_dtype,
-        weight_dtype=weight_dtype,
-        parameters=memory.parameters,
-        weight_bytes=sum(memory.sizes.values()),
+        weights=loaded.weights,
+        dtype=loaded.dtype,
+        weight_dtype=loaded.weight_dtype,
+        parameters=loaded.parameters,
+        weight_bytes=sum(loaded.sizes.values()),
         max_length=min(max_length, files.max_length or max_length),
     )
 

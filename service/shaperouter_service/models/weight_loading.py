@@ -1,0 +1,127 @@
+"""Loading the weights of a model of any kind, at once or beside other work."""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+import tensorflow as tf
+from tqdm import tqdm
+
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
+from shaperouter_service.models.weight_memory import Layout, WeightMemory, variable
+from shaperouter_service.models.weights import DeviceKind, Weights
+
+log = structlog.get_logger(__name__)
+
+# Names shown when a checkpoint has unused tensors; a classifier has a few, another model hundreds.
+MAX_UNUSED_SHOWN = 5
+
+# Reads weights of a checkpoint, converted to a type, one at a time, with their names.
+Reader = Callable[[Checkpoint, np.dtype], Iterable[tuple[str, np.ndarray]]]
+# Calls a function that reads weights, now or in another thread.
+StartReading = Callable[[Callable[[], None]], object]
+
+
+def read_now(read: Callable[[], None]) -> None:
+    """Reads weights before the model is returned."""
+    read()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedWeights:
+    """The weights of a model.
+
+    Attributes:
+        weights: Variables on the device.
+        dtype: Type of caches, and of most computations.
+        weight_dtype: Type that matrices are stored in.
+        parameters: Number of parameters.
+    """
+
+    weights: Weights
+    dtype: tf.DType
+    weight_dtype: tf.DType
+    parameters: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each variable."""
+        return {
+            name: weight.dtype.size * weight.shape.num_elements()
+            for name, weight in self.weights.items()
+        }
+
+
+def load_weights(
+    name: str,
+    checkpoint: Checkpoint,
+    layout: Layout,
+    read_weights: Reader,
+    dtype: tf.DType,
+    *,
+    packed: bool,
+    start_reading: StartReading,
+) -> LoadedWeights:
+    """Loads the weights of a checkpoint onto the device.
+
+    Args:
+        name: Name of the model, for the progress bar.
+        checkpoint: The checkpoint, opened with `only_headers`.
+        layout: Stacks and roles of the weights.
+        read_weights: Reads the weights.
+        dtype: Type to store the weights in. If they are packed, it applies only to matrices, and
+            everything else is stored and computed in float32.
+        packed: Pack matrices for the native kernels.
+        start_reading: Gets what reads the values if they are packed. Until that has ended, the
+            variables have their memory but arbitrary values.
+
+    Raises:
+        StartupError: A tensor is missing or has a wrong shape or type.
+    """
+    computing_dtype = tf.float32 if packed else dtype
+    numpy_dtype = np.dtype(computing_dtype.as_numpy_dtype)
+    device = DeviceKind.present()
+    memory = WeightMemory(layout, dtype)
+    parameters = 0
+    for weight, array in read_weights(checkpoint, numpy_dtype):
+        parameters += array.size
+        if packed:
+            memory.reserve(weight, array)
+
+    def read(use: Callable[[str, np.ndarray], None]) -> None:
+        # The progress bar is drawn only on a terminal.
+        with tqdm(
+            desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
+        ) as progress:
+            values = Checkpoint(checkpoint.directory, on_read=progress.update)
+            progress.total = values.file_bytes
+            for weight, array in read_weights(values, numpy_dtype):
+                use(weight, array)
+
+    if packed:
+        weights = memory.weights(device)
+        start_reading(lambda: read(memory.fill))
+    else:
+        variables: dict[str, tf.Variable] = {}
+
+        def hold(weight: str, array: np.ndarray) -> None:
+            variables[weight] = variable(weight, array)
+
+        read(hold)
+        weights = Weights(variables, device)
+    return LoadedWeights(
+        weights=weights, dtype=computing_dtype, weight_dtype=dtype, parameters=parameters
+    )
+
+
+def warn_of_unused(model: str, tensors: list[str]) -> None:
+    """Logs which tensors of a model's checkpoint were ignored, if there are any."""
+    if tensors:
+        log.warning(
+            "unused tensors of the checkpoint were ignored",
+            model=model,
+            count=len(tensors),
+            tensors=tensors[:MAX_UNUSED_SHOWN],
+        )
