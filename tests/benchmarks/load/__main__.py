@@ -16,22 +16,28 @@ from common.processes import PeerError
 from common.publishing import publish_section
 from common.terminal import console, telling
 
+from . import report_cold
 from .contestant import GPT2_SMALL, GPT2_TINY
-from .contestants import ENTRIES
+from .contestants import ENTRIES, SHAPEROUTER
 from .measuring import Benchmark, Settings
 from .plot import plot
 from .report import tables
 from .result import Result, State
 
+COLD_RESULT = WORK / "load-cold.json"
+COLD_HEADING = "## Cold starts under load (`make bench-load BENCH='--cold 77 78 79'`)"
+COLD_BEFORE = "## Pronunciations of all test words"
 RESULT, PLOT, REPORT = WORK / "load.json", WORK / "load.svg", WORK / "load.md"
 HEADING = "## Under load, against others (`make bench-load`)"
-BEFORE = "## Products in blocks"
+BEFORE = COLD_BEFORE
 
 
 def main() -> int:
     """Runs the benchmark."""
     arguments = _arguments()
     WORK.mkdir(parents=True, exist_ok=True)
+    if arguments.cold:
+        return _cold(arguments)
     result = Result.read(RESULT) if arguments.report else _measured(arguments)
     plot(result, PLOT)
     found = tables(result)
@@ -73,6 +79,14 @@ def _arguments() -> argparse.Namespace:
             metavar="N",
             help=f"seconds {what} (default: {seconds:g})",
         )
+    parser.add_argument(
+        "--cold",
+        type=int,
+        nargs="+",
+        metavar="SEED",
+        help="measure only cold starts: a new server for each of these seeds, each rate and each "
+        "contestant",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the traffic (default: 0)")
     parser.add_argument(
         "--contestant",
@@ -117,10 +131,31 @@ def _measured(arguments: argparse.Namespace) -> Result:
         tell("making the checkpoint, and converting it for CTranslate2")
         settings.model.make()
         settings.model.convert()
-        Benchmark(settings, result, tell).run(entries)
+        benchmark = Benchmark(settings, result, tell)
+        if arguments.cold:
+            benchmark.run_cold(entries, arguments.cold)
+        else:
+            benchmark.run(entries)
     result.conditions["minutes"] = round((time.monotonic() - started) / 60, 1)
-    result.write(RESULT)
+    result.write(COLD_RESULT if arguments.cold else RESULT)
     return result
+
+
+def _cold(arguments: argparse.Namespace) -> int:
+    """Measures and reports cold starts."""
+    result = Result.read(COLD_RESULT) if arguments.report else _measured(arguments)
+    found = report_cold.tables(result)
+    for table in found:
+        table.show(console)
+    console.print(f"Raw figures: {COLD_RESULT.relative_to(REPOSITORY)}", style="dim")
+    if arguments.publish:
+        shutil.copyfile(COLD_RESULT, DOCS / "load-cold.json")
+        text = "\n\n".join([_conditions(result), *(table.markdown() for table in found)])
+        publish_section(
+            COLD_HEADING, f"{text}\n\n[Raw figures](load-cold.json)", before=COLD_BEFORE
+        )
+        console.print("Published in docs/.")
+    return int(bool(result.failures))
 
 
 def _conditions(result: Result) -> str:
@@ -132,6 +167,12 @@ def _conditions(result: Result) -> str:
         if result.capacity
         else ""
     )
+    warm = (
+        ""
+        if result.find(SHAPEROUTER.name, State.WARM) is None
+        else f"; a warm one has had {settings['warm_up_seconds']:.0f} s of such traffic besides "
+        "and was left to finish its compilations"
+    )
     return (
         f"{found['date']}, {found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, load "
         f"{found['load_before']:.1f} before; {found['minutes']} minutes. {settings['model']} with "
@@ -140,8 +181,7 @@ def _conditions(result: Result) -> str:
         "for all: prompts log-normal from 8 to 512 tokens, 5 to 64 new tokens, beams 1, 2 and 4 at "
         "70, 15 and 15 %, 40 % of those without beams sampled with options of their own. A cold "
         "server has seen no request and no cache, and gets the first when it says that it is "
-        f"ready; a warm one has had {settings['warm_up_seconds']:.0f} s of such traffic besides "
-        "and was left to finish its compilations."
+        f"ready{warm}."
     )
 
 

@@ -142,6 +142,8 @@ class Generator:
                     if outcome.first is None:
                         outcome.first = self._now() - outcome.sent
                 case "completion":
+                    graphs = event.completion.completion.graphs
+                    outcome.tight = all(use.asked == use.served for use in graphs)
                     timings = event.completion.completion.timings
                     outcome.timings = {
                         field.name: getattr(timings, field.name)

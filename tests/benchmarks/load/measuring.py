@@ -4,6 +4,7 @@ An idle server would disturb the others and itself: it may still work on request
 have abandoned, and the machine may swap out its memory, which slows its next requests.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,6 +83,19 @@ class Benchmark:
                         with self._noting(entry, f"warm, {rate:.2f}/s"):
                             self._open_loop(server, State.WARM, rate)
 
+    def run_cold(self, entries: Sequence[Entry], seeds: Sequence[int]) -> None:
+        """Measures cold starts: a new server for each seed, rate and contestant, in turn."""
+        with LoadGenerator(self._settings.deadline) as self._generator:
+            self._result.rates = sorted(self._settings.rates or self._rates_of_capacity())
+            for seed in seeds:
+                for rate in self._result.rates:
+                    for entry in entries:
+                        what = f"cold, seed {seed}, {rate:.2f}/s"
+                        with self._noting(entry, what), self._start(entry) as server:
+                            self._open_loop(server, State.COLD, rate, seed=seed)
+                            if entry.name not in self._result.unloaded:
+                                self._unloaded(server)
+
     @property
     def _middle_rate(self) -> float:
         return self._result.rates[len(self._result.rates) // 2]
@@ -127,12 +141,16 @@ class Benchmark:
             seconds=self._settings.warm_up_seconds,
         )
 
-    def _open_loop(self, server: Contestant, state: State, rate: float) -> None:
+    def _open_loop(
+        self, server: Contestant, state: State, rate: float, *, seed: int | None = None
+    ) -> None:
         settings = self._settings
+        if seed is not None:
+            settings = dataclasses.replace(settings, seed=seed)
         cold = state is State.COLD
         seconds = settings.cold_seconds if cold else settings.seconds
-        seed = settings.seed_of(COLD_SEED) if cold else settings.seed_of(WARM_SEED, 1e3 * rate)
-        requests = open_loop(seed, rate=rate, seconds=seconds)
+        purpose = [COLD_SEED] if cold else [WARM_SEED, 1e3 * rate]
+        requests = open_loop(settings.seed_of(*purpose), rate=rate, seconds=seconds)
         self._tell(f"{server.entry.label}, {state}: {rate:.2f} requests/s for {seconds:.0f} s")
         before = server.counters()
         outcomes = self._generator.open(server, requests)
@@ -149,6 +167,7 @@ class Benchmark:
                 deadline=settings.deadline,
                 counters={name: value - before.get(name, 0) for name, value in after.items()},
                 settled_seconds=settled,
+                seed=settings.seed,
             )
         )
 

@@ -27,6 +27,7 @@ class Outcome:
         reason: Reason why it did not complete.
         retry_after: Seconds after which to retry, from the refusal.
         timings: Times that the service reported, if any.
+        tight: Whether only graphs of its own shape served it, as the service reported.
     """
 
     sent: float
@@ -38,3 +39,4 @@ class Outcome:
     reason: str = ""
     retry_after: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
+    tight: bool = False

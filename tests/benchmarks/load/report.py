@@ -21,7 +21,7 @@ def tables(result: Result) -> list[Table]:
         _own_counters(result),
         _peer_counters(result),
         _unloaded(result),
-        _failures(result),
+        failures_table(result),
         targets_table(targets(result)),
     ]
     return [table for table in made if table.rows]
@@ -168,7 +168,8 @@ def _unloaded(result: Result) -> Table:
     )
 
 
-def _failures(result: Result) -> Table:
+def failures_table(result: Result) -> Table:
+    """What failed, or did not complete, and why."""
     rows = [[what, why] for what, why in result.failures.items()]
     labels = {entry.name: entry.label for entry in ENTRIES}
     for run in result.runs:

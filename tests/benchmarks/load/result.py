@@ -47,6 +47,10 @@ class Run:
         max_late: Maximum seconds by which a request was sent too late.
         counters: The server's counters during the run.
         settled_seconds: Time until the server was idle afterwards.
+        seed: Seed of the schedule.
+        stalls: Seconds that each request waited for compilations, as the server reported.
+        first_tight: Time of the first answer by graphs of the request's own shape, from the start;
+            None without one.
     """
 
     contestant: str
@@ -65,6 +69,9 @@ class Run:
     max_late: float
     counters: dict[str, float]
     settled_seconds: float
+    seed: int = 0
+    stalls: list[float] = field(default_factory=list)
+    first_tight: float | None = None
 
     @classmethod
     def of(cls, requests: Sequence[Request], outcomes: Sequence[Outcome], **more: Any) -> "Run":
@@ -79,6 +86,8 @@ class Run:
             total=[o.total if good else None for o, good in zip(outcomes, completed, strict=True)],
             ends=dict(Counter(outcome.end for outcome in outcomes)),
             reasons=dict(Counter(NUMBER.sub("…", o.reason) for o in outcomes if o.reason)),
+            stalls=[outcome.timings.get("stall_seconds", 0.0) for outcome in outcomes],
+            first_tight=min((o.sent + o.total for o in outcomes if o.tight), default=None),
             max_late=max((outcome.late for outcome in outcomes), default=0.0),
             **more,
         )
@@ -139,10 +148,13 @@ class Result:
     unloaded: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
 
-    def find(self, contestant: str, state: State, rate: float | None = None) -> Run | None:
-        """The run of a contestant in a state, at a rate or at the only rate."""
+    def find(
+        self, contestant: str, state: State, rate: float | None = None, seed: int | None = None
+    ) -> Run | None:
+        """The run of a contestant in a state, at a rate and with a seed, or the only one."""
         for run in self.runs:
-            if (run.contestant, run.state) == (contestant, state) and rate in {None, run.rate}:
+            same = (run.contestant, run.state) == (contestant, state)
+            if same and rate in {None, run.rate} and seed in {None, run.seed}:
                 return run
         return None
 
