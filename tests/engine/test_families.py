@@ -1,5 +1,6 @@
 """A family's forward pass works for any shape, prefix and type of weights."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
 
 from harness.engine import GOLDENS, Golden, prompt_attention
-from shaperouter_service.models import Model, load_model
+from shaperouter_service.checkpoints.model_files import is_decoder
+from shaperouter_service.models import EncoderDecoder, Model, load_model
+from shaperouter_service.models.loading import FAMILIES
 
 
 def probabilities(
@@ -150,3 +153,9 @@ def test_tensors_larger_than_a_piece_are_converted_completely(
     pieces = load_model("m", golden.directory, "bfloat16")
     for name, weight in whole.weights.items():
         np.testing.assert_array_equal(pieces.weights[name].numpy(), weight.numpy())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_decoders_are_known_without_loading_them(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
+    assert is_decoder(tmp_path) == (not issubclass(FAMILIES[name], EncoderDecoder))

@@ -15,7 +15,7 @@ from shaperouter_service.worker.xla_flags import xla_flags
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # As a worker does.
-os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""))
+os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""), only_kernels=True)
 
 import numpy as np
 import pytest

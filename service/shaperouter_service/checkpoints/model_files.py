@@ -23,6 +23,8 @@ MAX_TEXT_BYTES = 2**27
 _CONFIG = "config.json"  # and generation_config.json, tokenizer_config.json, …
 # Families of models that transcribe recordings, by the `model_type` of their config.json.
 _TRANSCRIBERS = frozenset({"whisper"})
+# Families without an encoder.
+_DECODERS = frozenset({"gpt2", "opt"})
 # Files of tokenizers, and lists of shards.
 _WHOLE = (".json", ".jinja", ".model", ".tiktoken", ".txt")
 _WEIGHTS = ".safetensors"
@@ -73,6 +75,16 @@ def may_transcribe(directory: Path) -> bool:
     """
     path = directory / _CONFIG
     return not path.exists() or read_json(path).get("model_type") in _TRANSCRIBERS
+
+
+def is_decoder(directory: Path) -> bool:
+    """Whether a model generates without an encoder, judged by its directory without loading it.
+
+    Raises:
+        StartupError: Its config.json cannot be read.
+    """
+    path = directory / _CONFIG
+    return path.exists() and read_json(path).get("model_type") in _DECODERS
 
 
 def read_json(path: Path) -> dict[str, Any]:

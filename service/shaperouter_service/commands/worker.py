@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+import shaperouter_service
+from shaperouter_service.checkpoints.model_files import is_decoder
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -26,6 +28,9 @@ from shaperouter_service.rpc.addresses import worker_name
 from shaperouter_service.system.devices import usable_cores
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.xla_flags import xla_flags
+
+# Where the native kernels are built; the package imports TensorFlow.
+KERNELS = Path(shaperouter_service.__file__).with_name("kernels") / "libshaperouter_kernels.so"
 
 
 @click.command()
@@ -65,7 +70,12 @@ def worker(
     names = [model.name for model in models]
     if engine.compile_cache != OFF:
         set_flags()
-    os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""))
+    os.environ["XLA_FLAGS"] = xla_flags(
+        os.environ.get("XLA_FLAGS", ""),
+        only_kernels=engine.kernels != OFF
+        and KERNELS.exists()
+        and all(is_decoder(model.directory) for model in models),
+    )
     # Otherwise TensorFlow logs pages of notes on the hardware.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # oneDNN speeds up only what XLA does not compile, which is copies here, and logs a line at any

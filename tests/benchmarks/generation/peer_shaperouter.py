@@ -12,7 +12,9 @@ from common.protocol import arguments
 from harness.engine import Bench
 from harness.tight import Case
 from harness.waiting import wait_until
+from shaperouter_service.commands.options import default_compile_threads
 from shaperouter_service.routing.snapshots import GraphState, Snapshot
+from shaperouter_service.system.devices import usable_cores
 
 from .contestant import Contestant, Generated, serve
 
@@ -26,7 +28,13 @@ class ShaperouterEngine(Contestant):
     packages = ("tensorflow-cpu",)
 
     def __init__(self, model: Path, *, slots: int, dtype: str, kernels: str) -> None:
-        self._bench = Bench({MODEL: model}, slots=slots, dtype=dtype, kernels=kernels)
+        self._bench = Bench(
+            {MODEL: model},
+            slots=slots,
+            dtype=dtype,
+            kernels=kernels,
+            compile_threads=default_compile_threads(usable_cores()),
+        )
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]

@@ -1,5 +1,6 @@
 """`shaperouterd worker`."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -106,16 +107,40 @@ def test_xla_sums_in_the_same_order_in_all_graphs(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", given)
-    run("worker")
+    run("worker", "--kernels=off")
     *others, ours = os.environ["XLA_FLAGS"].split()
     assert others == given.split()
     assert ours == "--xla_cpu_experimental_ynn_fusion_type=-LIBRARY_FUSION_TYPE_REDUCE"
 
 
+@pytest.mark.parametrize(
+    ("family", "library", "expected"),
+    [("gpt2", __file__, True), ("gpt2", "/missing.so", False), ("t5", __file__, False)],
+    ids=["kernels", "no kernels", "an encoder"],
+)
+@pytest.mark.usefixtures("started")
+def test_fusions_compile_faster_where_kernels_compute_the_rest(
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    family: str,
+    library: str,
+    expected: bool,
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    monkeypatch.setattr("shaperouter_service.commands.worker.KERNELS", Path(library))
+    run("worker", f"--model={tmp_path}")
+    assert ("--xla_cpu_use_fusion_emitters=false" in os.environ["XLA_FLAGS"].split()) == expected
+
+
 def test_the_user_can_override_xla_flags(
     started: Started, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE"
+    given = (
+        "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_REDUCE "
+        "--xla_cpu_use_fusion_emitters=true"
+    )
     monkeypatch.setenv("XLA_FLAGS", given)
     run("worker")
     assert os.environ["XLA_FLAGS"] == given
