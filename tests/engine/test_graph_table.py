@@ -126,6 +126,22 @@ def test_urgent_graphs_go_before_earlier_ones() -> None:
     assert fake.table.queue_depth == 0
 
 
+def test_more_threads_work_off_the_queue_and_end() -> None:
+    fake = Table()
+    graphs = [fake.table.request_compile(_signature(length), urgent=True) for length in (64, 128)]
+    before = set(threading.enumerate())
+    fake.table.work_off(1)
+    [more] = set(threading.enumerate()) - before
+    wait_until(lambda: [graph.state for graph in graphs] == [GraphState.COMPILING] * 2)
+    for program in fake.programs.values():
+        program.go_on.set()
+    more.join(60)
+    assert not more.is_alive()
+    last = fake.table.request_compile(_signature(256), urgent=True)
+    fake.programs[_signature(256)].go_on.set()
+    wait_until(lambda: last.state is GraphState.READY)
+
+
 def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
     fake = Table(error="out of memory")
     graph = fake.table.request_compile(_signature(64), urgent=True)

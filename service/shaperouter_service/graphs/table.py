@@ -88,10 +88,7 @@ class GraphTable:
         self._queued: dict[Signature, bool] = {}
         self._work_there = threading.Condition(self._lock)
         self._forecast = Forecast(threads)
-        default_stack = threading.stack_size(COMPILE_STACK_BYTES)
-        for index in range(threads):
-            threading.Thread(target=self._work, name=f"compile-{index}", daemon=True).start()
-        threading.stack_size(default_stack)
+        self._start_threads(threads, self._work)
 
     def graph(self, signature: Signature) -> Graph:
         """Returns the graph of a signature, creating a cold one if there is none."""
@@ -133,6 +130,10 @@ class GraphTable:
             self._work_there.notify()
         self._on_change()
         return graph
+
+    def work_off(self, threads: int) -> None:
+        """Starts more compile threads, which end once no graph is queued."""
+        self._start_threads(threads, self._work_off)
 
     def freeze(self) -> None:
         """Refuses all further compilations."""
@@ -287,14 +288,20 @@ class GraphTable:
                 limit += f", {self.budget.max_memory_bytes} bytes of memory"
             raise GraphRefusedError(signature, f"the worker's budget is spent ({limit})")
 
-    def _next(self) -> tuple[Graph, bool] | None:
-        """Waits for queued graphs and takes the first one, with whether it is urgent.
+    def _start_threads(self, count: int, work: Callable[[], None]) -> None:
+        default_stack = threading.stack_size(COMPILE_STACK_BYTES)
+        for _ in range(count):
+            threading.Thread(target=work, name="compile", daemon=True).start()
+        threading.stack_size(default_stack)
 
-        Returns None if that one is refused.
+    def _next(self) -> tuple[Graph, bool] | None:
+        """Takes the first queued graph, with whether it is urgent.
+
+        Returns None if that one is refused, or if there is none.
         """
         with self._work_there:
-            while not self._queued:
-                self._work_there.wait()
+            if not self._queued:
+                return None
             urgent = [signature for signature, waited_for in self._queued.items() if waited_for]
             signature = urgent[0] if urgent else max(self._queued, key=self._priority)
             is_urgent = self._queued.pop(signature)
@@ -318,6 +325,17 @@ class GraphTable:
     def _work(self) -> None:
         lower_priority()
         while True:
+            self._make_queued()
+            with self._work_there:
+                self._work_there.wait_for(lambda: self._queued)
+
+    def _work_off(self) -> None:
+        lower_priority()
+        self._make_queued()
+
+    def _make_queued(self) -> None:
+        """Makes graphs until none is queued."""
+        while self._queued:
             taken = self._next()
             self._on_change()
             if taken is not None:

@@ -21,6 +21,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
+from shaperouter_service.system.devices import usable_cores
 from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.call import Call
@@ -132,6 +133,10 @@ class Engine:
         self._start_warm_up(record if config.make_recorded else None)
         if config.beam_cover and config.compile_mode != "frozen":
             self.request_compile(beam_covers(record, self._ladders))
+        if not all(map(self._programs.is_cached, self._covers)):
+            # Cores that are kept for requests have none to serve until these graphs are compiled.
+            idle_cores = usable_cores() - config.compile_threads
+            self._graphs.work_off(max(0, min(idle_cores, self._graphs.queue_depth)))
         # The first graphs are made meanwhile.
         self._wait_for_weights(loaded)
         watchdog.start()

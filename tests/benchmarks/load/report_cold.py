@@ -31,7 +31,7 @@ def targets(result: Result) -> list[Target]:
         Target(
             text="cold: longest wait of a request for a compilation, s",
             limit=LONGEST_STALL,
-            figure=Spread.of([max(run.stalls, default=0.0) for run in ours]) if ours else None,
+            figure=Spread.of([max(max(run.stalls, default=0.0) for run in ours)]) if ours else None,
         )
     ]
     for rate in result.rates:
