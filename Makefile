@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -174,6 +174,9 @@ bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTra
 
 bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and CTranslate2; BENCH='--help' for options.
 	@$(CONDUCT) t5 $(BENCH)
+
+bench-functions: setup $(TOOLS)/.ready .venvs/bench-conductor/.ready .venvs/bench-tf/.ready .venvs/bench-encoders/.ready ## Measures text embeddings against PyTorch, ONNX Runtime, OpenVINO and tf.function; BENCH='--help' for options.
+	@$(CONDUCT) functions $(BENCH)
 
 bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help' for options.
 	@$(CONDUCT) load $(BENCH)

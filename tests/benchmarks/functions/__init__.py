@@ -1,0 +1,1 @@
+"""Text embeddings by the service and by others, on one real model."""
