@@ -16,7 +16,11 @@ from shaperouter import (
     _transcription_requests,
 )
 from shaperouter._async_connection import AsyncCalls, AsyncConnection, async_errors
-from shaperouter._async_streams import AsyncGraphStream, AsyncTranscriptionStream
+from shaperouter._async_streams import (
+    AsyncGenerationStream,
+    AsyncGraphStream,
+    AsyncTranscriptionStream,
+)
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
     DeadlineError,
@@ -32,6 +36,7 @@ from shaperouter._status import forbids_retry
 from shaperouter._transcription import TranscriptionProgress
 from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import (
+    generation_pb2,
     generation_pb2_grpc,
     graph_pb2_grpc,
     inference_pb2,
@@ -170,6 +175,20 @@ class AsyncBaseClient:
         self, request: inference_pb2.InferRequest, timeout: float | None
     ) -> inference_pb2.InferResponse:
         return await self._call(self._stubs.inference.Infer, request, timeout)
+
+    def _generation_stream(
+        self,
+        request: generation_pb2.GenerateStreamRequest,
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+    ) -> AsyncGenerationStream:
+        deadline = self._endpoint.deadline(timeout)
+        return AsyncGenerationStream(
+            self._stubs.generation.GenerateStream(request, timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            on_stall=on_stall,
+        )
 
     async def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int

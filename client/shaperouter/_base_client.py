@@ -29,10 +29,15 @@ from shaperouter._retries import RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
-from shaperouter._streams import GraphStream, TranscriptionStream
+from shaperouter._streams import (
+    GenerationStream,
+    GraphStream,
+    TranscriptionStream,
+)
 from shaperouter._transcription import TranscriptionProgress
 from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import (
+    generation_pb2,
     generation_pb2_grpc,
     graph_pb2_grpc,
     inference_pb2,
@@ -171,6 +176,20 @@ class BaseClient:
         self, request: inference_pb2.InferRequest, timeout: float | None
     ) -> inference_pb2.InferResponse:
         return self._call(self._stubs.inference.Infer, request, timeout)
+
+    def _generation_stream(
+        self,
+        request: generation_pb2.GenerateStreamRequest,
+        timeout: float | None,
+        on_stall: Callable[[Signature], None] | None,
+    ) -> GenerationStream:
+        deadline = self._endpoint.deadline(timeout)
+        return GenerationStream(
+            self._stubs.generation.GenerateStream(request, timeout=deadline),
+            address=self.address,
+            deadline=deadline,
+            on_stall=on_stall,
+        )
 
     def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int

@@ -3,9 +3,9 @@
 """The client's public calls."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Unpack, overload
+from typing import Any, Unpack, overload
 
 from shaperouter import (
     _convert,
@@ -164,13 +164,81 @@ class Client(TranscriptionCalls, InferenceCalls):
             explain=explain,
             options=options,
         )
-        deadline = self._endpoint.deadline(timeout)
-        return GenerationStream(
-            self._stubs.generation.GenerateStream(request, timeout=deadline),
-            address=self.address,
-            deadline=deadline,
-            on_stall=on_stall,
+        return self._generation_stream(request, timeout, on_stall)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        model: str = "",
+        explain: bool = False,
+        timeout: float | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> Generation:
+        """Answers a conversation, and returns the complete answer.
+
+        The chat template of the model's checkpoint turns the conversation into a prompt.
+
+        Args:
+            messages: The conversation so far, such as ``[{"role": "user", "content": "Hello"}]``. A
+                content is a str or a list of parts ``{"type": "text", "text": ...}``. Other fields,
+                such as tool_calls, go to the template as they are.
+            tools: JSON objects of tools that the template may offer to the model, as in
+                Transformers' ``apply_chat_template``.
+            chat_template_kwargs: Further arguments of the template, such as
+                ``{"enable_thinking": False}``.
+            model: Name of the model. Default: the only one that generates from text.
+            explain: Whether the result's `routes` show how the request was routed.
+            timeout: Deadline of this call in seconds. Default: the client's.
+            **options: How to generate; see `GenerationOptions`.
+
+        Raises:
+            InvalidArgumentError: The conversation or an option is invalid, the model has no chat
+                template, or its template refuses the conversation.
+            ShaperouterError: The call failed; see `generate`.
+        """
+        request = _requests.chat_request(
+            generation_pb2.GenerateRequest,
+            messages,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            model=model,
+            explain=explain,
+            options=options,
         )
+        return _convert.response(self._call(self._stubs.generation.Generate, request, timeout))
+
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        model: str = "",
+        explain: bool = False,
+        timeout: float | None = None,
+        on_stall: Callable[[Signature], None] | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> GenerationStream:
+        """Answers a conversation and returns tokens as they are generated.
+
+        The arguments are those of `chat`; the stream is used like that of `stream`.
+
+        Raises:
+            InvalidArgumentError: An argument cannot be sent.
+        """
+        request = _requests.chat_request(
+            generation_pb2.GenerateStreamRequest,
+            messages,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            model=model,
+            explain=explain,
+            options=options,
+        )
+        return self._generation_stream(request, timeout, on_stall)
 
     def models(self, *, timeout: float | None = None) -> list[Model]:
         """Lists the models of the service, ordered by name.

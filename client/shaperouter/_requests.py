@@ -1,5 +1,6 @@
 """Construction of request messages; a value that they cannot contain is refused by field name."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -50,6 +51,61 @@ def generation_request(
     else:
         fields["token_ids"] = generation_pb2.TokenIds(ids=_values.integers("token_ids.ids", prompt))
     return message(**fields)
+
+
+def chat_request(
+    message: type[_GenerationT],
+    messages: Any,
+    *,
+    tools: Any,
+    chat_template_kwargs: Any,
+    model: str,
+    explain: bool,
+    options: GenerationOptions,
+) -> _GenerationT:
+    """The request of ``Generate`` or ``GenerateStream`` for a conversation; see `Client.chat`."""
+    listed = _values.items("messages", messages, "messages")
+    if not listed:
+        raise InvalidArgumentError.of("messages", "must not be empty, got 0 messages")
+    fields: dict[str, Any] = {
+        "model": _values.text("model", model),
+        "options": options_to_message(options),
+        "explain": _values.flag("explain", explain),
+        "messages": [_chat_message(f"messages[{i}]", each) for i, each in enumerate(listed)],
+        "tools": [
+            _json_object(f"tools[{i}]", each)
+            for i, each in enumerate(_values.items("tools", tools, "tools"))
+        ],
+    }
+    if chat_template_kwargs:
+        fields["chat_template_kwargs"] = _json_object("chat_template_kwargs", chat_template_kwargs)
+    return message(**fields)
+
+
+def _chat_message(field: str, value: object) -> generation_pb2.ChatMessage:
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError.of(
+            field, f"must be a mapping with role and content, got {_values.shown(value)}"
+        )
+    others = dict(value)
+    message = generation_pb2.ChatMessage(role=_values.text(f"{field}.role", others.pop("role", "")))
+    # A content of parts is sent as JSON, like all other fields.
+    if others.get("content") is None or isinstance(others["content"], str):
+        content = others.pop("content", None)
+        if content is not None:
+            message.content = _values.text(f"{field}.content", content)
+    if others:
+        message.other_fields = _json_object(field, others)
+    return message
+
+
+def _json_object(field: str, value: object) -> str:
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError.of(field, f"must be a mapping, got {_values.shown(value)}")
+    try:
+        return json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError.of(field, f"cannot be sent as JSON: {error}") from None
 
 
 def model_request(name: str) -> model_pb2.GetModelRequest:

@@ -45,7 +45,7 @@ class Input:
 def input_violations(given: Input, model: ServedModel) -> Iterator[Violation]:
     """Violations of text or token ids before they are tokenized."""
     if given.text is None and given.token_ids is None:
-        description = "one of text and token_ids must be set, got none"
+        description = "one of text, token_ids and messages must be set, got none"
         yield Violation(field="text", description=description)
     limit = _source_limit(model) if model.is_encoder_decoder else _prompt_limit(model)
     yield from _form_violations(given, model, limit)
@@ -82,6 +82,11 @@ def _form_violations(given: Input, model: ServedModel, limit: TokenLimit) -> Ite
         # Look no further than the limit: longer lists are refused without reading them.
         longest = max(model.max_length, model.max_source_length)
         yield from id_violations(field, ids[:longest], model, maximum=1)
+
+
+def rendered_violations(model: ServedModel, field: str, text: str) -> Iterator[Violation]:
+    """Violations of a text that a template has made, before it is tokenized."""
+    yield from text_violations(model, field, text, _prompt_limit(model))
 
 
 def prompt_violations(model: ServedModel, field: str, prompt: Sequence[int]) -> Iterator[Violation]:

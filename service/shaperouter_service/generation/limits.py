@@ -33,6 +33,9 @@ MAX_QUEUED_CHARACTERS = 8 * 2**20
 # without a model that transcribes does not even read what is above.
 MAX_TEXT_REQUEST_BYTES = 2**20
 
+# Maximum messages of a conversation: far more than fit a model's context.
+MAX_MESSAGES = 4096
+
 # Far beyond what changes a result, and well within what single precision can divide by.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-3, 1e3

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.resolution import Given
 
@@ -13,6 +14,7 @@ class GenerationRequest:
     Attributes:
         model: Name of the model; empty for the only one that takes text.
         input: The prompt, or the source of a model with an encoder.
+        chat: A conversation in place of the prompt; None for none.
         decoder_input: The decoder's prompt, if the model has an encoder.
         options: The options that were given, by name.
         explain: Whether to return how the request was routed.
@@ -23,5 +25,6 @@ class GenerationRequest:
     input: Input
     decoder_input: Input
     options: Given
+    chat: Chat | None = None
     explain: bool = False
     reads_along: bool = False

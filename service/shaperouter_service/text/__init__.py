@@ -1,5 +1,6 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
+from shaperouter_service.text.chat_template import ChatTemplateError
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
 from shaperouter_service.text.search_stops import search_stop_violations
 from shaperouter_service.text.stop_matcher import StopMatcher
@@ -11,6 +12,7 @@ from shaperouter_service.text.vocabulary import Vocabulary
 
 __all__ = [
     "REPLACEMENT",
+    "ChatTemplateError",
     "ClientTokenizer",
     "Detokenizer",
     "EncodedText",

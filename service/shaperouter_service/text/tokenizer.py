@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
+from shaperouter_service.text.chat_template import render_chat
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
 from shaperouter_service.text.vocabulary import Vocabulary
@@ -88,6 +90,19 @@ class Tokenizer:
         shorten it, for example by dropping repeated spaces; see `MIN_CHARACTERS_PER_TOKEN`.
         """
         return self._characters_per_token
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the checkpoint has a chat template."""
+        return bool(getattr(self._tokenizer, "chat_template", None))
+
+    def render_chat(self, chat: Chat) -> str:
+        """Turns a conversation into a prompt with the checkpoint's chat template.
+
+        Raises:
+            ChatTemplateError: The template refuses it, fails or takes too long.
+        """
+        return render_chat(self._tokenizer, chat)
 
     def encode(self, text: str) -> list[int]:
         """Tokenizes a text, with the special tokens that the tokenizer adds."""

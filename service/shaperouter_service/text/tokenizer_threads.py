@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.text.detokenizer import Detokenizer
@@ -96,6 +97,18 @@ class ClientTokenizer:
             work = partial(self._tokenizer.encode_texts, texts[begin:end], part, max_tokens)
             encoded += await self._run(size, work)
         return encoded
+
+    @property
+    def has_chat_template(self) -> bool:
+        """See `Tokenizer`."""
+        return self._tokenizer.has_chat_template
+
+    async def render_chat(self, chat: Chat) -> str:
+        """Renders a conversation in a thread; see `Tokenizer`."""
+        size = sum(CALL_CHARACTERS + len(str(message)) for message in chat.messages)
+        work = partial(self._tokenizer.render_chat, chat)
+        # A template may be slow whatever it renders, so the event loop never does it.
+        return await self._run(max(size, INLINE_CHARACTERS + 1), work)
 
     @property
     def pad_id(self) -> int:

@@ -8,6 +8,7 @@ from shaperouter_service.generation.events import Completed, Delta, Generation, 
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.wire.chat import chat_from_message
 from shaperouter_service.wire.decisions import DECISIONS
 from shaperouter_service.wire.options import options_from_message
 from shaperouter_service.wire.run_events import LOGPROBS
@@ -21,6 +22,7 @@ def generation_from_message(message: GenerateAny) -> GenerationRequest:
     return GenerationRequest(
         model=message.model,
         input=_input(message, "text", "token_ids"),
+        chat=chat_from_message(message),
         decoder_input=_input(message, "decoder_text", "decoder_token_ids"),
         options=options_from_message(message.options),
         explain=message.explain,

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.generation.chat import Chat, chat_violations
 from shaperouter_service.generation.contradictions import contradictions
 from shaperouter_service.generation.events import Delta
 from shaperouter_service.generation.inputs import (
     decoder_input_violations,
     input_violations,
     prompt_violations,
+    rendered_violations,
     source_violations,
 )
 from shaperouter_service.generation.limits import MAX_BIASES
@@ -24,7 +26,7 @@ from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.resolution import Resolved, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.text import ClientTokenizer, search_stop_violations
+from shaperouter_service.text import ChatTemplateError, ClientTokenizer, search_stop_violations
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
 # are generated again.
@@ -104,7 +106,9 @@ async def prepare(
     wrong_options = list(option_violations(given, model))
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
-    if model.is_encoder_decoder:
+    if request.chat is not None:
+        prompt, wrong_prompt = await _chat_prompt(request, request.chat, model, tokenizer)
+    elif model.is_encoder_decoder:
         source, wrong_source = await _source(request, model, tokenizer)
         prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
     else:
@@ -152,6 +156,40 @@ async def _prompt(
         return (), wrong
     field, prompt = await request.input.tokens(tokenizer.encode if tokenizer else None)
     return prompt, list(prompt_violations(model, field, prompt))
+
+
+async def _chat_prompt(
+    request: GenerationRequest,
+    chat: Chat,
+    model: ServedModel,
+    tokenizer: ClientTokenizer | None,
+) -> tuple[Sequence[int], list[Violation]]:
+    """Returns the prompt that the checkpoint's chat template makes of a conversation."""
+    if model.is_encoder_decoder:
+        why = f"model {model.name} has an encoder, which reads no conversations; send text"
+        return (), [_messages_violation(why)]
+    if tokenizer is None or not tokenizer.has_chat_template:
+        why = f"model {model.name} has no chat template; send text or token_ids"
+        return (), [_messages_violation(why)]
+    wrong = [*chat_violations(chat), *decoder_input_violations(request.decoder_input, model)]
+    if request.input.text is not None or request.input.token_ids is not None:
+        wrong.append(_messages_violation("must not be set together with text or token_ids"))
+    if wrong:
+        return (), wrong
+    try:
+        text = await tokenizer.render_chat(chat)
+    except ChatTemplateError as error:
+        why = f"the chat template of {model.name} cannot render them: {error}"
+        return (), [_messages_violation(why)]
+    if wrong := list(rendered_violations(model, "messages", text)):
+        return (), wrong
+    # The template has written the special tokens.
+    prompt = await tokenizer.encode_plain(text)
+    return prompt, list(prompt_violations(model, "messages", prompt))
+
+
+def _messages_violation(description: str) -> Violation:
+    return Violation(field="messages", description=description)
 
 
 async def _source(

@@ -81,7 +81,7 @@ def test_a_source_takes_no_room_from_what_is_generated() -> None:
             "token_ids.ids[0]",
             "must be from 0 to 99 (vocab_size - 1), got 100",
         ),
-        ({}, "text", "one of text and token_ids must be set, got none"),
+        ({}, "text", "one of text, token_ids and messages must be set, got none"),
         ({"text": "a", "decoder_text": ""}, "decoder_text", "must not be empty"),
         (
             {"text": "a", "decoder_text": "a", "decoder_token_ids": run_of(1)},

@@ -1,0 +1,48 @@
+"""Conversations with a model that has a chat template, and with one that has none."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shaperouter_service
+from harness.service import kept_compilations, serving
+from shaperouter import Client, InvalidArgumentError
+
+DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
+MESSAGES = [
+    {"role": "user", "content": "TensorFlow is"},
+    {"role": "assistant", "content": " a library"},
+    {"role": "user", "content": "and"},
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Of a service with the demo model, once with a template and once without."""
+    talking = shutil.copytree(DEMO, tmp_path_factory.mktemp("models") / "talking")
+    (talking / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content }}{% endfor %}{{ ending }}"
+    )
+    models = (f"--model=talking={talking}", f"--model=silent={DEMO}")
+    with serving(*models, env=kept_compilations()) as service, Client(service.address) as client:
+        yield client
+
+
+def test_a_conversation_is_answered_like_its_rendered_text(client: Client) -> None:
+    arguments = {"ending": " the"}
+    prompt = "TensorFlow is a libraryand the"
+    expected = client.generate(prompt, model="talking", max_new_tokens=8)
+    whole = client.chat(MESSAGES, model="talking", chat_template_kwargs=arguments, max_new_tokens=8)
+    with client.stream_chat(
+        MESSAGES, model="talking", chat_template_kwargs=arguments, max_new_tokens=8
+    ) as stream:
+        streamed = "".join(delta.text for delta in stream)
+    assert whole.usage.prompt_tokens == expected.usage.prompt_tokens
+    assert whole.text == streamed == expected.text
+
+
+def test_a_model_without_a_template_says_so(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match="model silent has no chat template"):
+        client.chat(MESSAGES, model="silent")
