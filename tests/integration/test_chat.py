@@ -1,6 +1,8 @@
 """Conversations with a model that has a chat template, and with one that has none."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +48,24 @@ def test_a_conversation_is_answered_like_its_rendered_text(client: Client) -> No
 def test_a_model_without_a_template_says_so(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="model silent has no chat template"):
         client.chat(MESSAGES, model="silent")
+
+
+def test_the_command_holds_a_conversation(client: Client) -> None:
+    hello = "TensorFlow is"
+    first = client.chat([{"role": "user", "content": hello}], model="talking", max_new_tokens=8)
+    history = [
+        {"role": "user", "content": hello},
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "and"},
+    ]
+    second = client.chat(history, model="talking", max_new_tokens=8)
+    command = [Path(sys.executable).with_name("shaperouter"), "--address", client.address, "chat"]
+    done = subprocess.run(
+        [*command, "--model", "talking", "--max-new-tokens", "8"],
+        input=f"{hello}\nand\n/exit\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == f"{first.text}\n{second.text}\n"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -137,7 +137,8 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except ShaperouterError as error:
-            _report(ctx, error, option_names(self, self.field_names))
+            report(ctx, error)
+            ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
 
@@ -191,9 +192,8 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: object) -> 
         ctx.meta[f"{_META}{parameter.name}"] = value
 
 
-def _report(
-    ctx: click.Context, error: ShaperouterError, field_names: Mapping[str, str]
-) -> NoReturn:
+def report(ctx: click.Context, error: ShaperouterError) -> None:
+    """Prints an error of a command's call, with the names of the command's options."""
     if wants_json(ctx):
         details = {
             "code": error.code.name,
@@ -206,12 +206,10 @@ def _report(
         print_json({"error": details}, err=True)
     else:
         request = f" (request {error.request_id})" if error.request_id else ""
-        message = (
-            with_option_names(error, field_names)
-            if isinstance(error, InvalidArgumentError)
-            else error
-        )
+        message = str(error)
+        if isinstance(error, InvalidArgumentError):
+            others = ctx.command.field_names if isinstance(ctx.command, Command) else {}
+            message = with_option_names(error, option_names(ctx.command, others))
         click.echo(f"Error: {message}{request}", err=True)
         if error.retry_after is not None:
             click.echo(f"The service suggests retrying in {error.retry_after:g} s.", err=True)
-    ctx.exit(2 if isinstance(error, InvalidArgumentError) else 1)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from shaperouter._cli._chat import chat
 from shaperouter._cli._command import shared_options
 from shaperouter._cli._embed import embed
 from shaperouter._cli._generate import generate
@@ -23,7 +24,7 @@ cli = click.Group(
     help="Call a Shaperouter service: generate text, transcribe speech, call functions and text "
     "encoders, list models, and show and warm compiled graphs.",
     params=shared_options(),
-    commands=[generate, transcribe, infer, embed, models, graphs, warm, ready],
+    commands=[generate, chat, transcribe, infer, embed, models, graphs, warm, ready],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="shaperouter")(cli)

@@ -1,0 +1,67 @@
+"""``shaperouter chat``, run in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from harness.client_command import run
+
+if TYPE_CHECKING:
+    from conftest import FakeShaperouter
+
+
+def contents(fake: FakeShaperouter) -> list[list[tuple[str, str]]]:
+    """The role and content of each message, for each request."""
+    return [
+        [(each.role, each.content) for each in request.messages]  # type: ignore[attr-defined]
+        for request in fake.requests
+    ]
+
+
+def test_each_answer_becomes_part_of_the_conversation(fake: FakeShaperouter) -> None:
+    result = run(fake, "chat", "--system", "Be brief.", stdin="hello\n\nand\n")
+    assert (result.exit_code, result.stdout) == (0, " a library\n a library\n")
+    system, hello, answer = (
+        ("system", "Be brief."),
+        ("user", "hello"),
+        ("assistant", " a library"),
+    )
+    assert contents(fake) == [[system, hello], [system, hello, answer, ("user", "and")]]
+
+
+def test_exit_ends_the_conversation(fake: FakeShaperouter) -> None:
+    result = run(fake, "chat", stdin="hello\n/exit\nunread\n")
+    assert result.exit_code == 0
+    assert len(fake.requests) == 1
+
+
+def test_the_conversation_goes_on_after_an_error(fake: FakeShaperouter) -> None:
+    script = fake.script
+
+    def fail_once(context: grpc.ServicerContext) -> None:
+        fake.script = script
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "messages: too sad")
+
+    fake.script = [fail_once]
+    result = run(fake, "chat", stdin="sad\nglad\n")
+    assert (result.exit_code, result.stdout) == (0, " a library\n")
+    assert "Error: messages: too sad" in result.stderr
+    assert contents(fake) == [[("user", "sad")], [("user", "glad")]]
+
+
+def test_json_prints_events(fake: FakeShaperouter) -> None:
+    result = run(fake, "--json", "chat", "--seed", "3", stdin="hello\n")
+    events = [json.loads(line)["event"] for line in result.stdout.splitlines()]
+    assert events == ["stall", "delta", "delta", "completion"]
+    assert fake.requests[0].options.seed == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("option", [["--echo"], ["--logprobs", "1"]])
+def test_options_that_cannot_be_shown_are_refused(fake: FakeShaperouter, option: list[str]) -> None:
+    result = run(fake, "chat", *option, stdin="hello\n")
+    assert result.exit_code == 2
+    assert not fake.requests
