@@ -51,9 +51,12 @@ class AttendToItself:
         scale: float,
         *,
         bias: tf.Tensor | None = None,
+        window: tf.Tensor | None = None,
+        cap: float = 0.0,
     ) -> tf.Tensor:
-        del query, key, scale, bias
-        return value
+        del key, scale, bias, window, cap
+        # Queries of a group have one value.
+        return tf.repeat(value, query.shape[1] // value.shape[1], axis=1)
 
     def to_source(self, query: tf.Tensor, scale: float) -> tf.Tensor:
         return query

@@ -138,3 +138,45 @@ def test_softmax_handles_scores_of_any_size() -> None:
         found = attend(query, keys, values).numpy()[0, 0, 0].astype(np.float64)
         exact = np.exp(keys[0, 0, :, 0].astype(np.float64))
         np.testing.assert_allclose(found, exact / exact.sum(), rtol=2e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_group_of_heads_shares_keys_and_sees_a_window(causal: bool) -> None:
+    rows, heads, group, queries, length, size = 2, 3, 2, 5, 45, 19
+    rng = np.random.default_rng(2)
+    query = rng.standard_normal((rows, heads * group, queries, size), np.float32)
+    keys, values = rng.standard_normal((2, rows, heads, length, size), np.float32)
+    starts, ends = np.asarray([-4, 21], np.int32), np.asarray([30, 45], np.int32)
+    found = compiled(
+        lambda *tensors: kernels.attend(
+            *tensors, tf.constant(ends), 0.3, starts=tf.constant(starts), causal=causal, cap=0.7
+        )
+    )(query, keys, values)
+    earlier = np.arange(queries)[::-1] * causal  # [Q]
+    positions = np.arange(length)
+    seen = positions >= (starts[:, np.newaxis] - earlier)[..., np.newaxis]
+    seen &= positions < (ends[:, np.newaxis] - earlier)[..., np.newaxis]  # [R, Q, T]
+    expected = layers.attention(
+        tf.constant(query),
+        *(tf.repeat(tf.constant(each), group, axis=1) for each in (keys, values)),
+        tf.constant(seen[:, np.newaxis]),
+        0.3,
+        cap=0.7,
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_positions_before_a_window_are_not_read() -> None:
+    (query, keys, values), ends = attention_case("prompt")
+    # A block's window begins at most a vector of 16 positions before the first query's.
+    starts = ends - 20
+    attend = compiled(
+        lambda *tensors: kernels.attend(
+            *tensors, tf.constant(ends), 1.0, starts=tf.constant(starts)
+        )
+    )
+    expected = attend(query, keys, values).numpy()
+    unseen = int(starts[0]) // 16 * 16
+    assert unseen > 0
+    keys[:, :, :unseen], values[:, :, :unseen] = np.nan, np.inf
+    np.testing.assert_array_equal(attend(query, keys, values), expected)

@@ -125,13 +125,15 @@ def test_an_engine_serves_without_a_usable_library(
     assert fault in line["reason"]
 
 
-# One of each family; all other tests run with the kernels.
-@pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "t5-gated"])
+# One of each kind of family; all other tests run with the kernels.
+@pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "gemma2", "t5-gated"])
 def test_answers_equal_the_reference_without_kernels(name: str) -> None:
     golden = Golden.read(name)
     bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
     assert bench.engine.model(name).kernels == ""
-    runs = [(bench.submit_case(golden, case), case) for case in golden.cases[:4]]
+    search = next(case for case in golden.option_cases if case["options"].get("num_beams", 1) > 1)
+    cases = [*golden.cases[:4], search]
+    runs = [(bench.submit_case(golden, case), case) for case in cases]
     for run, case in runs:
         assert_equals(run, case)
 

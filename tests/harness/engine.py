@@ -55,6 +55,15 @@ TINY = (
     "gpt2-bare",
     "opt-pre",
     "opt-post",
+    "llama",
+    "qwen2",
+    "qwen3",
+    "mistral",
+    "ministral",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "smollm3",
     "t5-tied",
     "t5-gated",
     "mt5",
@@ -63,7 +72,7 @@ CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
     "demo": Path(shaperouter_service.__file__).parent / "builtin" / "demo"
 }
 SLOTS = 4
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 
 
 def cached(handle: tf.Tensor) -> np.ndarray:

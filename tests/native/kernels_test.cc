@@ -237,14 +237,15 @@ class Case {
 // Attention of random numbers, and what it should come to.
 class AttentionCase {
  public:
-  AttentionCase(size_t rows, size_t heads, size_t queries, size_t length, size_t size, bool causal,
-                unsigned seed)
-      : query_(rows * heads * queries * size),
+  AttentionCase(size_t rows, size_t heads, size_t group, size_t queries, size_t length, size_t size,
+                bool causal, unsigned seed)
+      : query_(rows * heads * group * queries * size),
         keys_(kLayers * rows * heads * length * size),
         values_(keys_.size()),
-        bias_(rows * heads * queries * length),
-        shares_(rows * heads * queries * length),
+        bias_(rows * heads * group * queries * length),
+        shares_(bias_.size()),
         out_(query_.size()),
+        starts_(rows),
         ends_(rows),
         visible_(new bool[rows * queries * length]) {
     std::mt19937 random(seed);
@@ -256,10 +257,14 @@ class AttentionCase {
     for (int32_t& end : ends_) {
       end = static_cast<int32_t>(random() % (length + 4)) - 2;
     }
+    for (size_t row = 0; row < rows; ++row) {
+      starts_[row] = ends_[row] - static_cast<int32_t>(random() % (length + 2));
+    }
     for (size_t at = 0; at < rows * queries * length; ++at) visible_[at] = random() % 3 > 0;
     const size_t of_layer = heads * length * size;
     attention_ = {rows,
                   heads,
+                  group,
                   queries,
                   length,
                   size,
@@ -267,11 +272,13 @@ class AttentionCase {
                   keys_.data() + kLayer * of_layer,
                   values_.data() + kLayer * of_layer,
                   kLayers * of_layer,
+                  seed % 3 ? starts_.data() : nullptr,
                   ends_.data(),
                   causal,
                   seed % 2 ? visible_.get() : nullptr,
                   seed % 4 < 2 ? bias_.data() : nullptr,
                   0.25f,
+                  seed % 5 ? 0 : 0.5f,
                   shares_.data(),
                   out_.data()};
   }
@@ -281,12 +288,12 @@ class AttentionCase {
   void Check() {
     const auto& a = attention_;
     std::vector<double> weights(a.length), expected(a.size);
-    for (size_t at = 0; at < a.rows * a.heads * a.queries; ++at) {
-      const size_t head = at / a.queries, query = at % a.queries, row = head / a.heads;
+    for (size_t at = 0; at < a.rows * a.heads * a.group * a.queries; ++at) {
+      const size_t head = at / a.queries / a.group, query = at % a.queries, row = head / a.heads;
       const auto seen = [&](size_t position) {
-        const auto end = static_cast<int64_t>(ends_[row]) -
-                         static_cast<int64_t>(a.causal ? a.queries - 1 - query : 0);
-        return static_cast<int64_t>(position) < end &&
+        const auto ahead = static_cast<int64_t>(position) +
+                           static_cast<int64_t>(a.causal ? a.queries - 1 - query : 0);
+        return ahead < ends_[row] && (a.starts == nullptr || ahead >= starts_[row]) &&
                (a.visible == nullptr || a.visible[(row * a.queries + query) * a.length + position]);
       };
       double total = 0;
@@ -299,6 +306,7 @@ class AttentionCase {
           score += static_cast<double>(query_[at * a.size + d]) * a.keys[cached + d];
         }
         score *= a.scale;
+        if (a.cap != 0) score = a.cap * std::tanh(score / a.cap);
         if (a.bias != nullptr) score += a.bias[at * a.length + position];
         const double weight = seen(position) ? std::exp(score) : 0;
         total += weight;
@@ -316,7 +324,7 @@ class AttentionCase {
   static constexpr size_t kLayers = 3, kLayer = 1;
 
   Floats query_, keys_, values_, bias_, shares_, out_;
-  std::vector<int32_t> ends_;
+  std::vector<int32_t> starts_, ends_;
   std::unique_ptr<bool[]> visible_;
   Attention attention_;
 };
@@ -352,9 +360,12 @@ void EveryNumberOfQueries(const Kernels& kernels, const Pool& pool) {
   for (size_t queries = 1; queries <= 19; ++queries) {
     for (const auto [length, size] : kShapes) {
       for (const bool causal : {false, true}) {
-        AttentionCase one(3, 2, queries, length, size, causal, static_cast<unsigned>(queries));
-        Attend(one.attention(), kernels, pool);
-        one.Check();
+        for (const size_t group : {1, 3}) {
+          const auto seed = static_cast<unsigned>(queries + group);
+          AttentionCase one(3, 2, group, queries, length, size, causal, seed);
+          Attend(one.attention(), kernels, pool);
+          one.Check();
+        }
       }
     }
   }
@@ -380,7 +391,7 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
 
 // A query is the same alone and among others, to the last bit, whatever there is beyond its end.
 void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
-  constexpr size_t kPlaces = 45, kSize = 37, kEnd = 39;
+  constexpr size_t kPlaces = 45, kSize = 37, kStart = 19, kEnd = 39;
   for (size_t queries = 1; queries <= 7; ++queries) {
     Floats query(queries * kSize), caches(2 * kPlaces * kSize), shares(queries * kPlaces);
     Floats out(query.size()), own(kSize);
@@ -392,8 +403,9 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
     for (size_t at = kEnd * kSize; at < kPlaces * kSize; ++at) {
       caches[at] = caches[kPlaces * kSize + at] = std::numeric_limits<float>::quiet_NaN();
     }
-    const int32_t end = kEnd;
+    const int32_t start = kStart, end = kEnd;
     const Attention all = {1,
+                           1,
                            1,
                            queries,
                            kPlaces,
@@ -402,19 +414,23 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
                            caches.data(),
                            caches.data() + kPlaces * kSize,
                            kPlaces * kSize,
+                           &start,
                            &end,
                            true,
                            nullptr,
                            nullptr,
                            0.25f,
+                           0,
                            shares.data(),
                            out.data()};
     Attend(all, kernels, pool);
     for (size_t at = 0; at < queries; ++at) {
+      const int32_t own_start = static_cast<int32_t>(all.Start(0, at));
       const int32_t own_end = static_cast<int32_t>(all.End(0, at));
       Attention alone = all;
       alone.queries = 1;
       alone.query += at * kSize;
+      alone.starts = &own_start;
       alone.ends = &own_end;
       alone.out = own.data();
       Attend(alone, kernels, pool);
@@ -491,7 +507,7 @@ void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
         Case one(1 + (caller + round) % 14, 257, 400, kTypes[round % 3], caller * 100 + round);
         Multiply(one.product(), kernels, pool);
         one.Check();
-        AttentionCase other(1 + round % 3, 4, 1 + caller, 300, 64, round % 2 == 0, round);
+        AttentionCase other(1 + round % 3, 4, 1, 1 + caller, 300, 64, round % 2 == 0, round);
         Attend(other.attention(), kernels, pool);
         other.Check();
       }

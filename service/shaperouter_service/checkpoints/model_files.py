@@ -24,7 +24,22 @@ _CONFIG = "config.json"  # and generation_config.json, tokenizer_config.json, â€
 # Families of models that transcribe recordings, by the `model_type` of their config.json.
 _TRANSCRIBERS = frozenset({"whisper"})
 # Families without an encoder.
-_DECODERS = frozenset({"gpt2", "opt"})
+_DECODERS = frozenset(
+    {
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "gpt2",
+        "llama",
+        "ministral",
+        "mistral",
+        "opt",
+        "phi3",
+        "qwen2",
+        "qwen3",
+        "smollm3",
+    }
+)
 # Files of tokenizers, and lists of shards.
 _WHOLE = (".json", ".jinja", ".model", ".tiktoken", ".txt")
 _WEIGHTS = ".safetensors"

@@ -146,6 +146,34 @@ class Checkpoint:
             self._on_read(piece.nbytes)
         return array
 
+    def read_joined(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        *,
+        dtype: np.dtype[Any],
+        transposed: bool = False,
+    ) -> np.ndarray:
+        """Reads tensors as one, joined along their first axis.
+
+        Args:
+            shapes: Shape of each tensor in the checkpoint, by its name; alike but for the first
+                axis.
+            dtype: Type to convert to.
+            transposed: Transpose the joined tensors from [O, I] to [I, O].
+
+        Raises:
+            StartupError: As for `read`.
+        """
+        if len(shapes) == 1:
+            ((name, shape),) = shapes.items()
+            return self.read(name, shape=shape, dtype=dtype, transposed=transposed)
+        parts = [self.read(name, shape=shape, dtype=dtype) for name, shape in shapes.items()]
+        shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+        joined = aligned(shape, dtype)
+        if not self._only_headers:
+            np.concatenate(parts, out=joined)
+        return joined.T if transposed else joined
+
 
 def _tensors(path: Path) -> Mapping[str, _Tensor]:
     """The tensors of a file by name.

@@ -143,10 +143,10 @@ class _CacheAttention(LayerCaches):
             raise TypeError("a decoder that attends to a source needs a source")
         return self._source(self.layer, query, scale)
 
-    def _attend(self, query: tf.Tensor, ends: tf.Tensor, scale: float, **masks: Any) -> tf.Tensor:
+    def _attend(self, query: tf.Tensor, ends: tf.Tensor, scale: float, **options: Any) -> tf.Tensor:
         keys, values = self.stacks
         layer = self.layer_in_stack
-        return kernels.attend(query, keys, values, ends, scale, layer=layer, **masks)
+        return kernels.attend(query, keys, values, ends, scale, layer=layer, **options)
 
 
 class StepAttention(_CacheAttention):
@@ -195,15 +195,31 @@ class StepAttention(_CacheAttention):
         scale: float,
         *,
         bias: tf.Tensor | None = None,
+        window: tf.Tensor | None = None,
+        cap: float = 0.0,
     ) -> tf.Tensor:
-        """See `Attend`; P = B."""
+        """See `AttendInWindow`; P = B."""
         self.write_at(self._newest, key, value)
         visible = self._visible
+        starts = None if window is None else self._starts(window)
         if self._is_native:
             # A single hypothesis sees every position.
             seen = None if visible.shape[1] == 1 else visible
-            return self._attend(query, self._ends, scale, visible=seen, bias=bias)
-        return attention(query, *self.read(), visible[:, tf.newaxis], scale, bias=bias)
+            return self._attend(
+                query, self._ends, scale, starts=starts, visible=seen, bias=bias, cap=cap
+            )
+        if starts is not None:
+            positions = tf.range(visible.shape[2])
+            visible &= (positions >= starts[:, tf.newaxis])[:, tf.newaxis]
+        return attention(query, *self.read(), visible[:, tf.newaxis], scale, bias=bias, cap=cap)
+
+    def _starts(self, window: tf.Tensor) -> tf.Tensor:
+        """The first cache position [R] whose token the newest tokens see."""
+        beams = self._visible.shape[1]
+        prompt = self._prompt_lengths
+        # Tokens after the prompt take B positions each.
+        token = prompt + (self._newest[:, 0] - prompt) // beams - (window - 1)
+        return tf.where(token <= prompt, token, prompt + (token - prompt) * beams)
 
 
 class PromptAttention(_CacheAttention):
@@ -250,9 +266,18 @@ class PromptAttention(_CacheAttention):
         scale: float,
         *,
         bias: tf.Tensor | None = None,
+        window: tf.Tensor | None = None,
+        cap: float = 0.0,
     ) -> tf.Tensor:
-        """See `Attend`."""
+        """See `AttendInWindow`."""
         self.write_piece(self._start, key, value)
         if self._is_native:
-            return self._attend(query, self._ends, scale, causal=True, bias=bias)
-        return attention(query, *self.read(), self._visible, scale, bias=bias)
+            starts = None if window is None else self._ends - window
+            return self._attend(
+                query, self._ends, scale, starts=starts, causal=True, bias=bias, cap=cap
+            )
+        visible = self._visible
+        if window is not None:
+            positions = self._start + tf.range(visible.shape[0])
+            visible &= tf.range(self.length) > positions[:, tf.newaxis] - window
+        return attention(query, *self.read(), visible, scale, bias=bias, cap=cap)

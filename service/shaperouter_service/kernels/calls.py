@@ -106,26 +106,33 @@ def attend(
     scale: float,
     *,
     layer: tf.Tensor | None = None,
+    starts: tf.Tensor | None = None,
     causal: bool = False,
     visible: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
+    cap: float = 0.0,
 ) -> tf.Tensor:
     """Attends to the used part of one layer's cache; the unused part costs nothing.
 
+    Each head of keys and values serves G heads of queries, which follow each other.
+
     Args:
-        query: [R, H, Q, D] float32.
+        query: [R, H * G, Q, D] float32.
         keys: [R, L, H, T, D] float32; [R, H, T, D] without `layer`.
         values: As keys.
         ends: [R] int32, the first position of each row that is not read.
         scale: Factor of the scores.
         layer: int32, the index of the layer in the caches.
-        causal: The ends are those of the last queries; each earlier query ends one position before
-            the next query.
-        visible: [R, Q, T] bool, the positions before the end that a query sees; all by default.
-        bias: [R, H, Q, T] float32, added to the scaled scores.
+        starts: [R] int32, the first position of each row that is read; the first of all by default.
+        causal: Starts and ends are those of the last queries; each earlier query has both one
+            position before the next query.
+        visible: [R, Q, T] bool, the positions from the start to the end that a query sees; all by
+            default.
+        bias: [R, H * G, Q, T] float32, added to the scores.
+        cap: Scaled scores are bounded to less than this by a hyperbolic tangent; 0 for no bound.
 
     Returns:
-        [R, H, Q, D] float32; zeros for a query that sees nothing. Neither T nor other rows and
+        [R, H * G, Q, D] float32; zeros for a query that sees nothing. Neither T nor other rows and
         queries change a result.
     """
     if layer is None:
@@ -134,8 +141,8 @@ def attend(
     # The second result is memory that the kernel works in.
     shares = tf.TensorSpec([*query.shape[:3], keys.shape[3]])
     out = [tf.TensorSpec(query.shape), shares]
-    operands = [query, keys, values, layer, ends, seen, _or_none(bias)]
-    attributes = f"causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
+    operands = [query, keys, values, layer, _count_or_none(starts), ends, seen, _or_none(bias)]
+    attributes = f"cap = {cap:.9e} : f32, causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
     return _call("shaperouter_attend", operands, out, attributes)
 
 

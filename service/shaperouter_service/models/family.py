@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.layer_loop import Attend, AttendWithSource, KeepSource
+from shaperouter_service.models.layer_loop import AttendInWindow, AttendWithSource, KeepSource
 from shaperouter_service.models.weights import Role, Weights
 
 
@@ -26,7 +26,7 @@ class Family(abc.ABC):
             `model_type` have another head, such as a classifier.
         redundant: Pattern of the names of tensors in some checkpoints that no forward pass needs:
             constants, and copies of other tensors.
-        default_eos_token_id: End token if the config names none, as in Transformers.
+        default_eos_token_id: End token if the config names none, as in Transformers; None for none.
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
         roles: Roles of the matrices that are not weights of a linear layer.
         vocab_size: V, number of token ids.
@@ -35,7 +35,7 @@ class Family(abc.ABC):
     name: ClassVar[str]
     architectures: ClassVar[Sequence[str]]
     redundant: ClassVar[re.Pattern[str]]
-    default_eos_token_id: ClassVar[int]
+    default_eos_token_id: ClassVar[int | None]
     has_transcript: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, Role]]
     vocab_size: int
@@ -103,7 +103,7 @@ class Family(abc.ABC):
         weights: Weights,
         token_ids: tf.Tensor,
         positions: tf.Tensor,
-        attend: Attend,
+        attend: AttendInWindow,
     ) -> tf.Tensor:
         """Runs all layers.
 

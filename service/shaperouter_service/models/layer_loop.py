@@ -51,6 +51,36 @@ class Attend(LayerState, Protocol):
         """
 
 
+class AttendInWindow(Attend, Protocol):
+    """Self-attention of a decoder, whose queries may see only their latest positions."""
+
+    def __call__(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
+        window: tf.Tensor | None = None,
+        cap: float = 0.0,
+    ) -> tf.Tensor:
+        """Stores keys and values, and attends.
+
+        Args:
+            query: [R, H * G, P, D]; G heads of queries share each head of keys and values.
+            key: [R, H, P, D].
+            value: [R, H, P, D].
+            scale: Factor of the scores.
+            bias: Added to the scores, [R, H * G, P, T] float32.
+            window: int32, the number of tokens that a query sees, itself included; None for all.
+            cap: Scores are bounded to less than this by a hyperbolic tangent; 0 for no bound.
+
+        Returns:
+            [R, H * G, P, D].
+        """
+
+
 class AttendWithSource(Attend, Protocol):
     """Self-attention of a decoder that also attends to the encoder's output."""
 

@@ -61,7 +61,9 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
     return tf.cast(normed, x.dtype)
 
 
-def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Tensor:
+def rms_norm(
+    weights: Weights, name: str, x: tf.Tensor, epsilon: float, *, gain_offset: float = 0.0
+) -> tf.Tensor:
     """Scales the last axis to a root mean square of 1 (Zhang and Sennrich 2019), in float32.
 
     Args:
@@ -69,11 +71,15 @@ def rms_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.Te
         name: Name of the layer.
         x: [..., E].
         epsilon: Added to mean squares.
+        gain_offset: Added to the gain.
     """
     exact = tf.cast(x, tf.float32)
     mean_square = tf.reduce_mean(tf.square(exact), axis=-1, keepdims=True)
     normed = exact * tf.pow(mean_square + epsilon, -0.5)
-    return tf.cast(normed * tf.cast(weights[f"{name}.weight"], tf.float32), x.dtype)
+    gain = tf.cast(weights[f"{name}.weight"], tf.float32)
+    if gain_offset:
+        gain = gain + gain_offset  # not in place: a variable cannot be added to
+    return tf.cast(normed * gain, x.dtype)
 
 
 def linear(
@@ -213,26 +219,41 @@ def attention(
     scale: float,
     *,
     bias: tf.Tensor | None = None,
+    cap: float = 0.0,
 ) -> tf.Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017); its softmax is computed in float32.
 
+    Each head of keys and values serves G heads of queries, which follow each other (Ainslie et al.
+    2023).
+
     Args:
-        query: [R, H, P, D].
+        query: [R, H * G, P, D].
         key: [R, H, T, D].
         value: [R, H, T, D].
-        visible: Boolean, broadcastable to [R, H, P, T]: the keys that a query sees; at least one.
+        visible: Boolean, broadcastable to [R, H * G, P, T]: the keys that a query sees; at least
+            one.
         scale: Factor of the scores.
-        bias: Added to the scores, broadcastable to [R, H, P, T] float32.
+        bias: Added to the scores, broadcastable to [R, H * G, P, T] float32.
+        cap: Scaled scores are bounded to less than this by a hyperbolic tangent; 0 for no bound.
 
     Returns:
-        [R, H, P, D]. Invisible keys weigh exactly zero, so padding never changes an answer.
+        [R, H * G, P, D]. Invisible keys weigh exactly zero, so padding never changes an answer.
     """
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) * scale
+    rows, query_heads, queries, size = query.shape
+    heads, length = key.shape[1:3]
+    # The queries of a group multiply the same keys and values: one product for all of them.
+    grouped = [rows, heads, query_heads // heads * queries]
+    scores = tf.matmul(tf.reshape(query, [*grouped, size]), key, transpose_b=True)
+    scores = tf.reshape(scores, [rows, query_heads, queries, length])
+    scores = tf.cast(scores, tf.float32) * scale
+    if cap:
+        scores = cap * tf.tanh(scores / cap)
     if bias is not None:
         scores += bias
     scores = tf.where(visible, scores, scores.dtype.min)
     shares = tf.cast(tf.nn.softmax(scores), value.dtype)
-    return tf.matmul(shares, value)
+    mixed = tf.matmul(tf.reshape(shares, [*grouped, length]), value)
+    return tf.reshape(mixed, query.shape)
 
 
 def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:

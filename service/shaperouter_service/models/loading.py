@@ -14,8 +14,14 @@ from shaperouter_service.kernels import aligned
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
+from shaperouter_service.models.gemma import Gemma2, Gemma3, Gemma3Text
 from shaperouter_service.models.gpt2 import GPT2
+from shaperouter_service.models.llama import Llama
+from shaperouter_service.models.mistral import Ministral, Mistral
 from shaperouter_service.models.opt import OPT
+from shaperouter_service.models.phi3 import Phi3
+from shaperouter_service.models.qwen import Qwen2, Qwen3
+from shaperouter_service.models.smollm3 import SmolLM3
 from shaperouter_service.models.t5 import MT5, T5
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.weight_loading import (
@@ -29,7 +35,24 @@ from shaperouter_service.models.weights import DeviceKind, Weights
 from shaperouter_service.models.whisper import Whisper
 
 FAMILIES: Mapping[str, type[Family]] = {
-    family.name: family for family in (GPT2, OPT, T5, MT5, Whisper)
+    family.name: family
+    for family in (
+        GPT2,
+        OPT,
+        Llama,
+        Qwen2,
+        Qwen3,
+        Mistral,
+        Ministral,
+        Gemma2,
+        Gemma3Text,
+        Gemma3,
+        Phi3,
+        SmolLM3,
+        T5,
+        MT5,
+        Whisper,
+    )
 }
 
 DType = Literal["float32", "bfloat16", "int8"]
@@ -142,6 +165,12 @@ def read_family(checkpoint: Checkpoint) -> Family:
     model_type = str(checkpoint.config.get("model_type"))
     if model_type not in FAMILIES:
         raise config.error(f"model_type must be one of {', '.join(FAMILIES)}, got {model_type!r}")
+    if (quantized := checkpoint.config.get("quantization_config")) is not None:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        raise config.error(
+            f"quantization_config must be absent, got {method!r}: serve the checkpoint that it was "
+            "made from, with --dtype int8"
+        )
     kind = FAMILIES[model_type]
     # Checkpoints that were not saved by Transformers may name no architecture.
     named = checkpoint.config.get("architectures") or [kind.architectures[0]]

@@ -12,12 +12,21 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaForCausalLM,
+    MinistralForCausalLM,
+    MistralForCausalLM,
     MT5ForConditionalGeneration,
     OPTForCausalLM,
+    Phi3ForCausalLM,
     PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    SmolLM3ForCausalLM,
     T5ForConditionalGeneration,
 )
 
@@ -41,6 +50,8 @@ class TinyCheckpoint:
             new models, and keeps them separate if a checkpoint has both.
         output_gain: A factor on the gain of the last norm, for models whose scaled outputs would
             otherwise hardly differ.
+        embedding_gain: A factor on the token embeddings, for models that scale them up.
+        norm_gain: Mean of the gains of norms; 0 for models that add 1 to them.
         max_shard_size: Maximum size of a file; larger weights are split, with an index.
     """
 
@@ -55,6 +66,8 @@ class TinyCheckpoint:
     base_model: bool = False
     own_head: bool = False
     output_gain: float = 1.0
+    norm_gain: float = 1.0
+    embedding_gain: float = 1.0
     max_shard_size: str = "1GB"
 
 
@@ -157,6 +170,233 @@ TINY_CHECKPOINTS = (
         dtype=torch.float16,
         base_model=True,
     ),
+    # Like Llama 3: grouped heads, an odd number of keys' heads, scaled frequencies, all biases.
+    TinyCheckpoint(
+        name="llama",
+        seed=2,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 48,
+            "intermediate_size": 56,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "vocab_size": 101,
+            "max_position_embeddings": 128,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+        eos_token_ids=(100,),
+        eos_gains=(1.5,),
+        option_cases=slice(0, None, 4),
+        model=LlamaForCausalLM,
+    ),
+    # A tied Qwen 2.5 in bfloat16 whose second layer has a window, with YaRN.
+    TinyCheckpoint(
+        name="qwen2",
+        seed=2,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 40,
+            "intermediate_size": 48,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 110,
+            "max_position_embeddings": 100,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 19,
+            "max_window_layers": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 25,
+            },
+        },
+        eos_token_ids=(109, 5),
+        eos_gains=(1.5, 1.5),
+        option_cases=slice(1, None, 8),
+        model=Qwen2ForCausalLM,
+        dtype=torch.bfloat16,
+    ),
+    # A Qwen 3 whose heads do not divide its width, in several files.
+    TinyCheckpoint(
+        name="qwen3",
+        seed=2,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 36,
+            "intermediate_size": 64,
+            "num_attention_heads": 5,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "vocab_size": 103,
+            "max_position_embeddings": 128,
+            "attention_bias": True,
+        },
+        eos_token_ids=(102,),
+        eos_gains=(1.5,),
+        option_cases=slice(2, None, 8),
+        model=Qwen3ForCausalLM,
+        max_shard_size="60KB",
+    ),
+    # A Mistral with a window in all layers, and frequencies of a longer context.
+    TinyCheckpoint(
+        name="mistral",
+        seed=2,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 12,
+            "vocab_size": 97,
+            "max_position_embeddings": 128,
+            "sliding_window": 23,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.0},
+        },
+        eos_token_ids=(96,),
+        eos_gains=(1.5,),
+        option_cases=slice(3, None, 8),
+        model=MistralForCausalLM,
+        base_model=True,
+    ),
+    # A Ministral one of whose layers has a window.
+    TinyCheckpoint(
+        name="ministral",
+        seed=1,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 32,
+            "intermediate_size": 40,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "vocab_size": 97,
+            "max_position_embeddings": 96,
+            "sliding_window": 17,
+            "layer_types": ["full_attention", "sliding_attention"],
+        },
+        eos_token_ids=(3,),
+        eos_gains=(1.5,),
+        option_cases=slice(4, None, 8),
+        model=MinistralForCausalLM,
+    ),
+    # A Gemma 2 with a short window and bounds that matter.
+    TinyCheckpoint(
+        name="gemma2",
+        seed=5,
+        config={
+            "num_hidden_layers": 3,
+            "hidden_size": 36,
+            "intermediate_size": 48,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "head_dim": 10,
+            "vocab_size": 106,
+            "max_position_embeddings": 128,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 18,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 12.0,
+        },
+        eos_token_ids=(1, 105),
+        eos_gains=(1.5, 1.5),
+        option_cases=slice(5, None, 8),
+        model=Gemma2ForCausalLM,
+        norm_gain=0.0,
+        embedding_gain=0.2,
+        output_gain=6.0,
+    ),
+    # A Gemma 3 with two windows to one layer without, and two kinds of frequencies.
+    TinyCheckpoint(
+        name="gemma3",
+        seed=2,
+        config={
+            "num_hidden_layers": 3,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 12,
+            "vocab_size": 104,
+            "max_position_embeddings": 128,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 21,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 2000.0, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+        eos_token_ids=(1,),
+        eos_gains=(1.5,),
+        option_cases=slice(6, None, 8),
+        model=Gemma3ForCausalLM,
+        norm_gain=0.0,
+        embedding_gain=0.2,
+        output_gain=6.0,
+    ),
+    # A Phi-3 with LongRoPE on a part of each head; served up to the original context.
+    TinyCheckpoint(
+        name="phi3",
+        seed=2,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 48,
+            "intermediate_size": 40,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "vocab_size": 105,
+            "max_position_embeddings": 512,
+            "original_max_position_embeddings": 128,
+            "pad_token_id": 0,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 300.0,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.1, 1.3, 1.5, 2.0, 3.0],
+                "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            },
+        },
+        eos_token_ids=(104,),
+        eos_gains=(1.5,),
+        option_cases=slice(7, None, 8),
+        model=Phi3ForCausalLM,
+    ),
+    # A SmolLM 3 without positions in every second layer, in float16.
+    TinyCheckpoint(
+        name="smollm3",
+        seed=2,
+        config={
+            "num_hidden_layers": 3,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 99,
+            "max_position_embeddings": 128,
+            "pad_token_id": 0,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 26,
+        },
+        eos_token_ids=(98,),
+        eos_gains=(1.5,),
+        option_cases=slice(0, None, 9),
+        model=SmolLM3ForCausalLM,
+        dtype=torch.float16,
+    ),
     # Like the first T5: tied embeddings, and distances far beyond the last bucket.
     TinyCheckpoint(
         name="t5-tied",
@@ -250,10 +490,14 @@ WEIGHT_SPREADS = (
     ("out_proj.weight", 0.5),
     ("project_out.weight", 0.2),
     ("fc2.weight", 0.5),
+    ("o_proj.weight", 0.5),
+    ("down_proj.weight", 0.5),
     ("weight", 0.4),
 )
-# Parts of the names of layer norms. Their gains are drawn around 1.
-LAYER_NORMS = (".ln_", "layer_norm.")
+# The last norms of models, whose gains set how much logits differ.
+FINAL_NORMS = ("decoder.final_layer_norm.weight", "model.norm.weight")
+# Parts of the names of all norms. Their gains are drawn around 1, or what amounts to it.
+NORMS = (".ln_", "layer_norm.", "layernorm.", "_norm.", "model.norm.")
 
 
 def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
@@ -265,12 +509,15 @@ def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
     rng = np.random.default_rng(checkpoint.seed)
     for name, parameter in sorted(model.named_parameters()):
         values = rng.standard_normal(tuple(parameter.shape))
-        if any(part in name for part in LAYER_NORMS) and name.endswith(".weight"):
-            values = 1.0 + 0.3 * values
-            if name == "decoder.final_layer_norm.weight":
-                values *= checkpoint.output_gain
+        if any(part in name for part in NORMS) and name.endswith(".weight"):
+            values = checkpoint.norm_gain + 0.3 * values
+            if name in FINAL_NORMS:
+                added = 1.0 - checkpoint.norm_gain
+                values = checkpoint.output_gain * (values + added) - added
         else:
             values *= next(spread for part, spread in WEIGHT_SPREADS if part in name)
+            if "embed_tokens" in name:
+                values *= checkpoint.embedding_gain
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(values))
     with torch.no_grad():

@@ -178,7 +178,11 @@ class Reference:
         self.eos_token_ids: list[int] = [eos] if isinstance(eos, int) else list(eos or [])
 
     def _max_length(self) -> int:
-        length: int = self.model.config.max_position_embeddings
+        config = self.model.config
+        length: int = config.max_position_embeddings
+        if (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "longrope":
+            # Beyond it, all tokens get other frequencies.
+            length = config.original_max_position_embeddings
         return length
 
     def _load(self, directory: Path, dtype: torch.dtype) -> PreTrainedModel:

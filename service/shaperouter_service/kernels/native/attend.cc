@@ -14,12 +14,15 @@ constexpr size_t kPiece = 16 << 10;
 
 void Attend(const Attention& attention, const Kernels& kernels, const Pool& pool) {
   if (attention.queries == 0) return;
-  size_t end = 0;
+  // The last query reads about as many positions as any other, and at least as many without starts.
+  const size_t last = attention.queries - 1;
+  size_t positions = 0;
   for (size_t row = 0; row < attention.rows; ++row) {
-    end = std::max(end, attention.End(row, attention.queries - 1));
+    const size_t start = attention.Start(row, last), end = attention.End(row, last);
+    positions = std::max(positions, std::max(start, end) - start);
   }
   const size_t blocks = attention.rows * attention.heads * attention.Blocks();
-  const size_t read = std::max<size_t>(2 * end * attention.size, 1);
+  const size_t read = std::max<size_t>(2 * positions * attention.size, 1);
   if (blocks * read <= kReadAlone) {
     kernels.attend(attention, 0, blocks);
     return;

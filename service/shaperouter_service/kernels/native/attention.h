@@ -11,40 +11,54 @@ namespace shaperouter {
 // Queries of a block: they share each read of the cache.
 constexpr size_t kBlockQueries = 4;
 
-// out = softmax(scale * query * keys' + bias) * values, for each row and head, over the visible
-// positions before the end of a query.
+// out = softmax(cap(scale * query * keys') + bias) * values, for each row and head, over the visible
+// positions from the start to the end of a query. Each head of keys and values serves the queries
+// of one or several heads.
 //
-// Nothing beyond an end is read, so the cost depends on the used part of a cache, not on its
-// capacity. Every sum is computed in the order of the positions, so neither the capacity nor the
-// other rows and queries change a result. A query that sees nothing gets zeros.
+// Nothing before a block's starts or beyond an end is read, so the cost depends on the used part of
+// a cache, not on its capacity. Every sum is computed in the order of the positions, so neither the
+// capacity nor the other rows and queries change a result. A query that sees nothing gets zeros.
 struct Attention {
   size_t rows;     // R
-  size_t heads;    // H
-  size_t queries;  // Q
+  size_t heads;    // H, of keys and values
+  size_t group;    // G, heads of queries for each of them
+  size_t queries;  // Q, of each head of queries
   size_t length;   // T
   size_t size;     // D, of a head
 
-  const float* query;   // [R, H, Q, D]
+  const float* query;   // [R, H * G, Q, D]
   const float* keys;    // [R, H, T, D], rows `row_stride` numbers apart
   const float* values;  // As keys.
   size_t row_stride;    // H * T * D, times the layers that a cache has.
-  const int32_t* ends;  // [R], clamped to [0, T]
-  bool causal;          // Ends are those of the last queries; each earlier query ends one before.
-  const bool* visible;  // [R, Q, T], or null if all positions before the end are
-  const float* bias;    // [R, H, Q, T], or null
+  const int32_t* starts;  // [R], clamped to [0, T], or null for zeros
+  const int32_t* ends;    // [R], likewise
+  // Starts and ends are those of the last queries; each earlier query has both one before.
+  bool causal;
+  const bool* visible;  // [R, Q, T], or null if all positions from the start to the end are
+  const float* bias;    // [R, H * G, Q, T], or null
   float scale;
+  float cap;  // Scores are bounded smoothly to less than this; 0 for no bound.
 
-  float* shares;  // [R, H, Q, T], scratch memory
-  float* out;     // [R, H, Q, D]
+  float* shares;  // [R, H * G, Q, T], scratch memory
+  float* out;     // [R, H * G, Q, D]
 
-  // The first position of a row that a query may not see.
-  size_t End(size_t row, size_t query) const {
-    const int64_t later = causal ? static_cast<int64_t>(queries - 1 - query) : 0;
-    const int64_t end = ends[row] - later, limit = static_cast<int64_t>(length);
-    return static_cast<size_t>(end < 0 ? 0 : end < limit ? end : limit);
+  // The first position of a row that a query sees. `query` counts the queries of a group.
+  size_t Start(size_t row, size_t query) const {
+    return starts == nullptr ? 0 : Position(starts[row], query);
   }
 
-  size_t Blocks() const { return (queries + kBlockQueries - 1) / kBlockQueries; }
+  // The first position after those that a query sees.
+  size_t End(size_t row, size_t query) const { return Position(ends[row], query); }
+
+  // Blocks of the queries of a group.
+  size_t Blocks() const { return (group * queries + kBlockQueries - 1) / kBlockQueries; }
+
+ private:
+  size_t Position(int64_t last, size_t query) const {
+    const int64_t later = causal ? static_cast<int64_t>(queries - 1 - query % queries) : 0;
+    const int64_t position = last - later, limit = static_cast<int64_t>(length);
+    return static_cast<size_t>(position < 0 ? 0 : position < limit ? position : limit);
+  }
 };
 
 }  // namespace shaperouter

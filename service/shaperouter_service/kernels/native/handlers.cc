@@ -164,20 +164,22 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end());
 }
 
-// Computes attention of queries [R, H, Q, D] over one layer's keys and values [R, L, H, T, D]
-// before the ends [R], with optional visible positions [R, Q, T] and bias [R, H, Q, T]. The results
-// are [R, H, Q, D] and scratch memory [R, H, Q, T].
+// Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D]
+// before the ends [R], with optional starts [R], visible positions [R, Q, T] and bias
+// [R, H * G, Q, T]. The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
 ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Index layer,
-                       ffi::BufferR1<ffi::S32> ends, ffi::Buffer<ffi::PRED> visible, Floats bias,
-                       ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale,
+                       Counts starts, Counts ends, ffi::Buffer<ffi::PRED> visible, Floats bias,
+                       ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale, float cap,
                        bool causal) {
   const auto of_query = query.dimensions(), of_keys = keys.dimensions();
   const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], length = of_keys[3];
   const int64_t size = of_keys[4], queries = of_query[2];
-  const int64_t seen = visible.element_count(), scores = rows * heads * queries * length;
-  const int64_t biases = bias.element_count();
-  if (of_query[0] != rows || of_query[1] != heads || of_query[3] != size || layers == 0 ||
-      !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != rows ||
+  const int64_t group = heads == 0 ? 0 : of_query[1] / heads;
+  const int64_t seen = visible.element_count(), scores = rows * heads * group * queries * length;
+  const int64_t first = starts.element_count(), biases = bias.element_count();
+  if (of_query[0] != rows || of_query[1] != heads * group || group == 0 || of_query[3] != size ||
+      layers == 0 || !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != rows ||
+      (first != 0 && first != rows) ||
       (seen != 0 && seen != rows * queries * length) || (biases != 0 && biases != scores) ||
       out->element_count() != query.element_count() ||
       static_cast<int64_t>(shares->element_count()) != scores) {
@@ -186,6 +188,7 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
   const size_t of_layer = heads * length * size, start = LayerOf(layer, layers) * of_layer;
   const Attention attention{static_cast<size_t>(rows),
                             static_cast<size_t>(heads),
+                            static_cast<size_t>(group),
                             static_cast<size_t>(queries),
                             static_cast<size_t>(length),
                             static_cast<size_t>(size),
@@ -193,11 +196,13 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
                             keys.typed_data() + start,
                             values.typed_data() + start,
                             layers * of_layer,
+                            first == 0 ? nullptr : starts.typed_data(),
                             ends.typed_data(),
                             causal,
                             seen == 0 ? nullptr : visible.typed_data(),
                             OrNull(bias),
                             scale,
+                            cap,
                             shares->typed_data(),
                             out->typed_data()};
   Attend(attention, ChosenKernels(), AsPool(pool));
@@ -391,12 +396,14 @@ XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                            .Arg<Cache>()
                            .Arg<Cache>()
                            .Arg<Index>()
-                           .Arg<ffi::BufferR1<ffi::S32>>()
+                           .Arg<Counts>()
+                           .Arg<Counts>()
                            .Arg<ffi::Buffer<ffi::PRED>>()
                            .Arg<Floats>()
                            .Ret<Heads>()
                            .Ret<Heads>()
                            .Attr<float>("scale")
+                           .Attr<float>("cap")
                            .Attr<bool>("causal"));
 
 XLA_FFI_DEFINE_HANDLER(kAttendTokens, AttendTokens,
