@@ -107,7 +107,7 @@ def test_a_tensor_of_another_shape(tied: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "llama"}, "model_type must be one of gpt2, opt, .*, got 'llama'"),
+        ({"model_type": "bloom"}, "model_type must be one of gpt2, opt, .*, got 'bloom'"),
         ({"n_embd": 50}, "n_embd must be a multiple of n_head, got 50 and 3"),
         ({"n_head": 0}, "n_head must be positive, got 0"),
         ({"layer_norm_epsilon": math.inf}, "layer_norm_epsilon must be finite, got inf"),

@@ -67,6 +67,7 @@ def check(
         dtype=engine.dtype,
         kernels=engine.kernels,
         slots=engine.slots,
+        max_length=engine.max_length,
         max_graphs=engine.max_graphs,
         workers=workers,
         warm=parse_warm(engine.warm, engine.compile_mode),

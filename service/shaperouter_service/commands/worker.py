@@ -105,6 +105,7 @@ def worker(
             kernels=engine.kernels,
             beam_cover=engine.beam_cover != OFF,
             slots=engine.slots,
+            max_length=engine.max_length,
             queue_limit=engine.queue_limit,
             compile_threads=engine.compile_threads or default_compile_threads(usable_cores()),
             compile_mode=engine.compile_mode,

@@ -37,7 +37,7 @@ CALL_SOURCES = ("calls", "decoding/lowering.py", "decoding/tf_internals.py", "ke
 def cache_key(model: Model) -> CacheKey:
     """Returns a model's key, which depends on its dimensions but not on its weights or name."""
     # Families are dataclasses of their dimensions.
-    dimensions = dataclasses.asdict(model.family)  # type: ignore[call-overload]
+    dimensions = dataclasses.asdict(model.family)
     return _key(model, model.family.name, SOURCES, {"dimensions": dimensions})
 
 

@@ -1,8 +1,10 @@
 """The interface of a model family."""
 
 import abc
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +16,7 @@ from shaperouter_service.models.layer_loop import AttendInWindow, AttendWithSour
 from shaperouter_service.models.weights import Role, Weights
 
 
+@dataclass(frozen=True, kw_only=True)
 class Family(abc.ABC):
     """The dimensions of a model and its forward pass: pure functions over a mapping of weights.
 
@@ -30,6 +33,8 @@ class Family(abc.ABC):
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
         roles: Roles of the matrices that are not weights of a linear layer.
         vocab_size: V, number of token ids.
+        length_limit: Maximum number of tokens of a sequence that is served; None for as many as the
+            model has.
     """
 
     name: ClassVar[str]
@@ -39,6 +44,7 @@ class Family(abc.ABC):
     has_transcript: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, Role]]
     vocab_size: int
+    length_limit: int | None = None
 
     @classmethod
     @abc.abstractmethod
@@ -51,8 +57,19 @@ class Family(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def longest(self) -> int:
+        """Maximum number of tokens of a sequence of this model."""
+
+    @property
     def max_length(self) -> int:
         """Maximum number of tokens of a sequence, prompt and generation together."""
+        return min(self.longest, self.length_limit or self.longest)
+
+    def limited(self, length: int | None) -> Self:
+        """The same family with a limit on its sequences; transcribers keep their length."""
+        if length is None or self.has_transcript:
+            return self
+        return dataclasses.replace(self, length_limit=length)
 
     @property
     def max_source_length(self) -> int:

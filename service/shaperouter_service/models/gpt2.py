@@ -92,7 +92,7 @@ class GPT2(Family):
         return dims
 
     @property
-    def max_length(self) -> int:
+    def longest(self) -> int:
         return self.n_positions
 
     @property

@@ -1,9 +1,9 @@
 """Loading a model of any family onto the device."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +31,7 @@ from shaperouter_service.models.weight_loading import (
     warn_of_unused,
 )
 from shaperouter_service.models.weight_memory import variable
-from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
 
 FAMILIES: Mapping[str, type[Family]] = {
@@ -56,6 +56,7 @@ FAMILIES: Mapping[str, type[Family]] = {
 }
 
 DType = Literal["float32", "bfloat16", "int8"]
+_SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +183,38 @@ def read_family(checkpoint: Checkpoint) -> Family:
     return kind.from_config(config)
 
 
+class Part(Protocol):
+    """A model, or a part of it, that reads weights."""
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """See `Family`."""
+
+    def read_weights(
+        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
+    ) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
+        """See `Family`."""
+
+
+def weight_bytes(checkpoint: Checkpoint, part: Part, dtype: DType, *, packed: bool) -> int:
+    """Memory of weights, about: of scales and padding it knows nothing.
+
+    Args:
+        checkpoint: The checkpoint, opened with `only_headers`.
+        part: What reads the weights.
+        dtype: Type to store the weights in.
+        packed: Pack matrices for the native kernels.
+
+    Raises:
+        StartupError: See `load_model`.
+    """
+    size = 0
+    for weight, array in part.read_weights(checkpoint, np.dtype(np.float32)):
+        is_matrix = array.ndim == 2 and part.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
+        size += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
+    return size
+
+
 def unused_tensors(checkpoint: Checkpoint, family: Family) -> list[str]:
     """Returns the names of tensors that carry information but that no weight was read from."""
     return sorted(name for name in checkpoint.unread if not family.redundant.fullmatch(name))
@@ -193,6 +226,7 @@ def load_model(
     dtype: DType,
     *,
     packed: bool = False,
+    max_length: int | None = None,
     start_reading: StartReading = read_now,
 ) -> Model:
     """Reads a checkpoint onto the device.
@@ -204,6 +238,7 @@ def load_model(
             kernels it applies only to matrices, and everything else is stored and computed in
             float32; otherwise it applies to everything.
         packed: Pack matrices for the native kernels.
+        max_length: Limit of the tokens of a sequence; None for as many as the model has.
         start_reading: When packed weights are read; see `load_weights`.
 
     Raises:
@@ -211,7 +246,7 @@ def load_model(
             a configuration is unusable, or the architecture is unknown.
     """
     checkpoint = Checkpoint(directory, only_headers=True)
-    family = read_family(checkpoint)
+    family = read_family(checkpoint).limited(max_length)
     default_options = read_default_options(checkpoint, family)
     transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
     loaded = load_weights(

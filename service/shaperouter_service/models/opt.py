@@ -105,7 +105,7 @@ class OPT(Family):
         return dims
 
     @property
-    def max_length(self) -> int:
+    def longest(self) -> int:
         return self.max_position_embeddings
 
     @property

@@ -174,7 +174,7 @@ class RotaryDecoder(Family):
         """
 
     @property
-    def max_length(self) -> int:
+    def longest(self) -> int:
         limits = [rotary.max_length for rotary in self.rotaries if rotary.max_length is not None]
         return min([self.max_position_embeddings, *limits])
 

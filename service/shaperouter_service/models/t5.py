@@ -163,12 +163,12 @@ class T5(EncoderDecoder):
         return config.value("scale_decoder_outputs", bool, tied)
 
     @property
-    def max_length(self) -> int:
+    def longest(self) -> int:
         return self.n_positions
 
     @property
     def max_source_length(self) -> int:
-        return self.n_positions
+        return self.max_length
 
     @property
     def layers(self) -> int:

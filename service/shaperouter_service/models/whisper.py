@@ -129,7 +129,7 @@ class Whisper(EncoderDecoder):
         return dims
 
     @property
-    def max_length(self) -> int:
+    def longest(self) -> int:
         return self.max_target_positions
 
     @property

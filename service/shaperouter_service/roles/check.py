@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -26,7 +26,6 @@ from shaperouter_service.models import (
     Checkpoint,
     DeviceKind,
     DType,
-    Role,
     Whisper,
     read_decoder_start,
     read_default_options,
@@ -35,6 +34,7 @@ from shaperouter_service.models import (
     resolve_dtype,
 )
 from shaperouter_service.models.encoders import encoder_ladders, is_encoder, read_encoder
+from shaperouter_service.models.loading import Part, weight_bytes
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
@@ -44,6 +44,7 @@ from shaperouter_service.system.devices import memory_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
+from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 
 
 class Verdict(StrEnum):
@@ -81,6 +82,7 @@ class Setup:
         dtype: Data type of the weights.
         kernels: Whether to use the native kernels.
         slots: Requests that run at the same time, per model.
+        max_length: Limit of the tokens of a sequence; None for as many as each model has.
         max_graphs: Maximum number of graphs per worker.
         workers: Number of local worker processes; each has all weights.
         warm: Graphs to compile before a worker is ready.
@@ -97,6 +99,7 @@ class Setup:
     dtype: Literal["auto"] | DType
     kernels: KernelsChoice
     slots: int
+    max_length: int | None
     max_graphs: int
     workers: int
     warm: Sequence[Signature]
@@ -235,7 +238,7 @@ def _check_model(
             packed=packed,
             redundant=encoder.redundant,
         )
-    family = read_family(checkpoint)
+    family = read_family(checkpoint).limited(setup.max_length)
     read_default_options(checkpoint, family)
     read_decoder_start(checkpoint, family)
     if isinstance(family, Whisper):
@@ -248,6 +251,9 @@ def _check_model(
         decode_lengths=setup.decode_lengths.get(source.name, ()),
         encode_lengths=setup.encode_lengths.get(source.name, ()),
     )
+    if DeviceKind.present() is DeviceKind.CPU:
+        need = MemoryNeed.of(checkpoint, family, dtype=dtype, packed=packed, slots=setup.slots)
+        require_memory({source.name: need})
     return _check_checkpoint(
         findings,
         source,
@@ -261,22 +267,11 @@ def _check_model(
     )
 
 
-class _Part(Protocol):
-    """Part of a model that reads its weights from a checkpoint."""
-
-    @property
-    def roles(self) -> Mapping[str, Role]: ...
-
-    def read_weights(
-        self, checkpoint: Checkpoint, dtype: np.dtype[Any]
-    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]: ...
-
-
 def _check_checkpoint(
     findings: Findings,
     source: ModelLocation,
     checkpoint: Checkpoint,
-    parts: Sequence[_Part],
+    parts: Sequence[Part],
     *,
     name: str,
     dtype: DType,
@@ -286,18 +281,18 @@ def _check_checkpoint(
 ) -> int:
     """Checks the tensors of a checkpoint and its tokenizer; see `_check_model`."""
     subject = f"model {source.name}"
-    parameters = weight_bytes = 0
-    for part in parts:
-        for weight, array in part.read_weights(checkpoint, np.dtype(np.float32)):
-            is_matrix = array.ndim == 2 and part.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
-            parameters += array.size
-            weight_bytes += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
+    parameters = sum(
+        array.size
+        for part in parts
+        for _, array in part.read_weights(checkpoint, np.dtype(np.float32))
+    )
+    size = sum(weight_bytes(checkpoint, part, dtype, packed=packed) for part in parts)
     tokenizer = load_tokenizer(source.directory)
     findings.add(
         Verdict.OK,
         subject,
         f"{name}, {parameters:,} parameters, about "
-        f"{format_size(weight_bytes)} as {dtype}, up to {max_length} tokens, "
+        f"{format_size(size)} as {dtype}, up to {max_length} tokens, "
         f"{'tokenizer ' + tokenizer.name if tokenizer else 'no tokenizer: token ids only'}",
     )
     if unused := sorted(each for each in checkpoint.unread if not redundant.fullmatch(each)):
@@ -306,7 +301,7 @@ def _check_checkpoint(
             subject,
             f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",
         )
-    return weight_bytes
+    return size
 
 
 def _check_function(
@@ -335,9 +330,6 @@ def _check_function(
             f"padding changes answers along {', '.join(exact)}: each size has a graph of its own",
         )
     return function.weight_bytes
-
-
-_SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _check_memory(findings: Findings, weight_bytes: int) -> None:

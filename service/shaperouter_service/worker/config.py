@@ -24,6 +24,7 @@ class EngineConfig:
         kernels: Whether to use the native kernels on a CPU, if they are installed.
         beam_cover: Whether to compile a graph that covers most beam searches in advance.
         slots: Number of requests without beam search that can run at a time, for each model.
+        max_length: Limit of the tokens of a sequence; None for as many as each model has.
         queue_limit: Maximum number of queued requests, for each model and beam width.
         compile_threads: Maximum number of compilations at a time.
         compile_mode: The compile mode; see the glossary.
@@ -51,6 +52,7 @@ class EngineConfig:
     queue_limit: int
     compile_threads: int
     max_graphs: int
+    max_length: int | None = None
     kernels: Literal["auto", "off"] = "auto"
     beam_cover: bool = False
     compile_mode: Literal["lazy", "warm", "frozen"] = "lazy"

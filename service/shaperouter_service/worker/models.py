@@ -11,10 +11,11 @@ import structlog
 from shaperouter_service.calls.functions import check_compiles, load_function
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import prepare_caches
 from shaperouter_service.graphs import cache_key, call_cache_key
-from shaperouter_service.models import Model, load_model, resolve_dtype
+from shaperouter_service.models import DeviceKind, Model, load_model, read_family, resolve_dtype
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders import is_encoder, load_encoder
 from shaperouter_service.models.loading import DType
@@ -23,6 +24,7 @@ from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.ladders import make_ladders
+from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 from shaperouter_service.worker.snapshot import describe_call_model, describe_model
 
 log = structlog.get_logger(__name__)
@@ -79,11 +81,13 @@ def load_models(
         compile_cache: The compile cache, if there is one.
 
     Raises:
-        StartupError: A model cannot be loaded, or cannot have the chosen rungs.
+        StartupError: A model cannot be loaded, does not fit into memory, or cannot have the chosen
+            rungs.
     """
     models: dict[str, Model] = {}
     call_models: dict[str, CallModel] = {}
     ladders: dict[str, Ladders] = {}
+    needs: dict[str, MemoryNeed] = {}
     sections: dict[str, Section] = {}
     reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
     reading: list[Future[None]] = []
@@ -108,7 +112,21 @@ def load_models(
             if called.section is not None:
                 sections[name] = called.section
             continue
-        model = load_model(name, directory, dtype, packed=packed, start_reading=start_reading)
+        if DeviceKind.present() is DeviceKind.CPU:
+            checkpoint = Checkpoint(directory, only_headers=True)
+            family = read_family(checkpoint).limited(config.max_length)
+            needs[name] = MemoryNeed.of(
+                checkpoint, family, dtype=dtype, packed=packed, slots=config.slots
+            )
+            require_memory(needs)
+        model = load_model(
+            name,
+            directory,
+            dtype,
+            packed=packed,
+            max_length=config.max_length,
+            start_reading=start_reading,
+        )
         prepare_caches(model)
         models[name] = model
         ladders[name] = make_ladders(

@@ -73,8 +73,13 @@ def options_of(kind: type[Any], argument: str, *options: Decorator) -> Decorator
 
 
 def as_arguments(values: "DataclassInstance") -> Iterator[str]:
-    """Command-line arguments that give another process the same values of a group."""
+    """Command-line arguments that give another process the same values of a group.
+
+    A value of None has no argument: it is the default of the other process, too.
+    """
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         for each in value if isinstance(value, tuple) else (value,):
+            if each is None:
+                continue
             yield f"--{field.name.replace('_', '-')}={each}"

@@ -27,6 +27,7 @@ class EngineOptions:
     dtype: Literal["auto", "float32", "bfloat16", "int8"]
     kernels: Literal["auto", "off"]
     slots: int
+    max_length: int | None
     queue_limit: int
     compile_threads: int | None
     compile_mode: CompileModeName
@@ -99,6 +100,16 @@ engine_options = options_of(
         default=8,
         metavar="N",
         help="Maximum number of requests that a worker runs at the same time, per model.",
+    ),
+    option(
+        "--max-length",
+        type=Integer(8, 2**24),
+        default=None,
+        metavar="N",
+        help="Maximum number of tokens of a sequence, prompt and generation together, for models "
+        "that have more. It bounds the memory of caches. Models that transcribe keep their own. "
+        "Default: the model's maximum.",
+        show_default=False,
     ),
     option(
         "--queue-limit",

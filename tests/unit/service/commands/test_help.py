@@ -20,6 +20,7 @@ ENGINE = [
     "--dtype",
     "--kernels",
     "--slots",
+    "--max-length",
     "--queue-limit",
     "--compile-threads",
     "--compile-mode",

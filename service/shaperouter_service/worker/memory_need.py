@@ -1,0 +1,103 @@
+"""The memory that models will take, checked before any of it is allocated."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models import DType, Family
+from shaperouter_service.models.loading import weight_bytes
+from shaperouter_service.system.devices import memory_left
+from shaperouter_service.system.sizes import format_size
+
+# Memory of a worker besides weights and caches: TensorFlow, and the first graphs.
+WORKER_BYTES = 10**9
+# Shortest length that is worth a suggestion.
+_SHORTEST = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNeed:
+    """The memory of one model.
+
+    Attributes:
+        weights: Bytes of the weights, about.
+        position: Bytes of one position of the caches of a request.
+        positions: Positions of a request of the maximum length.
+        max_length: That length, in tokens.
+        slots: Requests that run at the same time.
+    """
+
+    weights: int
+    position: int
+    positions: int
+    max_length: int
+    slots: int
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, family: Family, *, dtype: DType, packed: bool, slots: int
+    ) -> "MemoryNeed":
+        """The need of a checkpoint, of which only the headers are read."""
+        length = family.max_length
+        computing = np.dtype(np.float32).itemsize if packed or dtype == "float32" else 2
+        return cls(
+            weights=weight_bytes(checkpoint, family, dtype, packed=packed),
+            position=2 * family.layers * family.heads * family.head_size * computing,
+            positions=length + family.source_positions(length),
+            max_length=length,
+            slots=slots,
+        )
+
+    @property
+    def caches(self) -> int:
+        """Bytes of the caches of requests of the maximum length in all slots."""
+        return self.slots * self.positions * self.position
+
+    def longest_in(self, available: int) -> int | None:
+        """The longest power of two that a request may have in this memory; None if none may."""
+        per_token = self.slots * self.position * self.positions / self.max_length
+        length = _SHORTEST
+        if self.weights + length * per_token > available:
+            return None
+        while self.weights + 2 * length * per_token <= available:
+            length *= 2
+        return length
+
+
+def require_memory(needs: Mapping[str, MemoryNeed], available: int | None = None) -> None:
+    """Checks that models fit into the memory of this machine or container.
+
+    Args:
+        needs: The need of each model, by name; the last one is new.
+        available: Bytes that are available; by default what the system says.
+
+    Raises:
+        StartupError: They do not fit; the message has the numbers, and a length that would fit.
+    """
+    if available is None:
+        left = memory_left()
+        available = min(psutil.virtual_memory().available, sys.maxsize if left is None else left)
+    total = WORKER_BYTES + sum(need.weights + need.caches for need in needs.values())
+    if total <= available:
+        return
+    *others, (name, need) = needs.items()
+    of_others = sum(other.weights + other.caches for _, other in others)
+    besides = f"{format_size(of_others)} for other models, " if of_others else ""
+    longest = need.longest_in(available - WORKER_BYTES - of_others)
+    advice = (
+        f"--max-length {longest}, or fewer --slots"
+        if longest is not None and longest < need.max_length
+        else "fewer --slots, or weights of fewer bits (--dtype)"
+    )
+    raise StartupError(
+        f"model {name}: needs about {format_size(total)} of memory, but "
+        f"{format_size(available)} are available: {format_size(need.weights)} for weights, "
+        f"{format_size(need.caches)} for the caches of {need.slots} requests of "
+        f"{need.max_length} tokens, {besides}{format_size(WORKER_BYTES)} for TensorFlow and "
+        f"graphs; use {advice}"
+    )

@@ -1,0 +1,72 @@
+"""What a model will take is known before anything is allocated, and sequences can be limited."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.engine import GOLDENS, Bench, Golden, assert_equals
+from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
+from shaperouter_service.errors import StartupError
+from shaperouter_service.models import load_model
+from shaperouter_service.models.loading import read_family
+from shaperouter_service.worker.memory_need import WORKER_BYTES, MemoryNeed, require_memory
+
+
+def need(name: str, *, slots: int = 4, length: int | None = None) -> MemoryNeed:
+    checkpoint = Checkpoint(GOLDENS / name, only_headers=True)
+    family = read_family(checkpoint).limited(length)
+    return MemoryNeed.of(checkpoint, family, dtype="float32", packed=True, slots=slots)
+
+
+@pytest.mark.parametrize("name", ["gpt2-untied", "llama", "t5-gated"])
+def test_the_need_of_weights_is_what_they_take(name: str) -> None:
+    model = load_model(name, GOLDENS / name, "float32")
+    assert need(name).weights == model.weight_bytes
+
+
+def test_caches_are_counted_for_all_slots_at_the_longest_length() -> None:
+    # Keys and values of 2 layers with 3 heads of 8 numbers, 128 positions each.
+    assert need("llama", slots=5).caches == 5 * 128 * 2 * 2 * 3 * 8 * 4
+    assert need("llama", slots=5, length=64).caches == need("llama", slots=5).caches // 2
+    # T5 has as many positions for the source.
+    assert need("t5-tied", slots=1).positions == 256
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers_and_a_length_that_fits() -> None:
+    large = MemoryNeed(
+        weights=2 * 10**9, position=100_000, positions=32768, max_length=32768, slots=8
+    )
+    require_memory({"m": large}, available=WORKER_BYTES + 29 * 10**9)
+    with pytest.raises(StartupError) as refused:
+        require_memory({"m": large}, available=WORKER_BYTES + 10 * 10**9)
+    assert str(refused.value) == (
+        "model m: needs about 29.2 GB of memory, but 11.0 GB are available: 2.0 GB for weights, "
+        "26.2 GB for the caches of 8 requests of 32768 tokens, 1.0 GB for TensorFlow and graphs; "
+        "use --max-length 8192, or fewer --slots"
+    )
+
+
+def test_models_that_no_length_makes_fit_need_fewer_slots_or_bits() -> None:
+    large = MemoryNeed(weights=10**10, position=1, positions=512, max_length=512, slots=1)
+    with pytest.raises(StartupError, match="use fewer --slots, or weights of fewer bits"):
+        require_memory({"m": large}, available=10**9)
+
+
+def test_models_share_the_memory() -> None:
+    one = MemoryNeed(weights=10**9, position=1, positions=512, max_length=512, slots=1)
+    require_memory({"a": one, "b": one}, available=WORKER_BYTES + 21 * 10**8)
+    with pytest.raises(StartupError, match=r"model b: .* 1\.0 GB for other models"):
+        require_memory({"a": one, "b": one}, available=WORKER_BYTES + 19 * 10**8)
+
+
+def test_a_limited_model_gives_the_same_answers_and_refuses_longer_sequences() -> None:
+    golden = Golden.read("llama")
+    bench = Bench({golden.name: golden.directory}, slots=2, max_length=64)
+    assert bench.engine.model(golden.name).max_length == 64
+    case = next(case for case in golden.cases if len(case["prompt_token_ids"]) == 9)
+    assert_equals(bench.submit_case(golden, case), case)
+
+
+def test_transcribers_keep_their_length(tmp_path: Path) -> None:
+    family = read_family(Checkpoint(GOLDENS / "whisper-uneven", only_headers=True))
+    assert family.limited(8) is family
