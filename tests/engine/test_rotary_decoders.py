@@ -54,13 +54,27 @@ def rotary(size: int, **values: object) -> Any:
             {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
             "rope_parameters must be the same for all layers",
         ),
-        ("llama", {"partial_rotary_factor": 0.1}, "must turn an even number of a head's 8"),
+        ("llama", {"partial_rotary_factor": 0.1}, "partial_rotary_factor must turn an even"),
         ("qwen2", {"layer_types": ["full_attention"]}, "layer_types must be a list of 2 kinds"),
         ("qwen2", {"layer_types": ["full_attention", "local"]}, "layer_types must have .*'local'"),
         (
             "qwen2",
             {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": False},
             "use_sliding_window must be true",
+        ),
+        ("llama", {"num_hidden_layers": 10**12}, "num_hidden_layers must be from 1 to 10000"),
+        ("llama", {"head_dim": 10**12}, "heads must have at most 65536 numbers, got 1000"),
+        ("llama", {"rope_parameters": {"rope_theta": 1}}, "rope_theta must be above 1, got 1.0"),
+        (
+            "llama",
+            {
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 1,
+                }
+            },
+            "original_max_position_embeddings must be at least 2, got 1",
         ),
         ("gemma2", {"use_bidirectional_attention": True}, "must be false to generate, got True"),
         (

@@ -10,6 +10,9 @@ import tensorflow as tf
 
 from shaperouter_service.models.config import Config
 
+# Largest factor of LongRoPE; published ones are below 100.
+_MAX_FACTOR = 1e6
+
 # Values of `rope_type`, as in Transformers; early versions called the last one `su`.
 _TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su")
 
@@ -66,8 +69,11 @@ def read_rotary(
     own = Config(config.path, parameters)
     kind = own.choice("rope_type", str(parameters.get("type") or "default"), _TYPES)
     theta = own.value("rope_theta", float, config.value("rope_theta", float, theta))
-    partial = config.value("partial_rotary_factor", float, partial)
-    turned = int(head_size * own.value("partial_rotary_factor", float, partial))
+    if theta <= 1:
+        raise config.error(f"rope_theta must be above 1, got {theta}")
+    name = "partial_rotary_factor"
+    partial = config.number(name, float, partial, above=0, at_most=1)
+    turned = int(head_size * own.number(name, float, partial, above=0, at_most=1))
     if not 2 <= turned <= head_size or turned % 2:
         raise config.error(
             "partial_rotary_factor must turn an even number of a head's "
@@ -87,6 +93,8 @@ def read_rotary(
         int,
         own.value("original_max_position_embeddings", int, max_length),
     )
+    if original < 2:
+        raise config.error(f"original_max_position_embeddings must be at least 2, got {original}")
     factor = own.value("factor", float, max_length / original)
     if kind == "llama3":
         return _rotary(_of_llama3(own, plain, factor, original))
@@ -165,9 +173,11 @@ def _of_longrope(
     if (
         not isinstance(factors, list)
         or len(factors) != len(plain)
-        or not all(type(each) in (int, float) and each > 0 for each in factors)
+        or not all(type(each) in (int, float) and 0 < each <= _MAX_FACTOR for each in factors)
     ):
-        raise config.error(f"short_factor must be a list of {len(plain)} positive numbers")
+        raise config.error(
+            f"short_factor must be a list of {len(plain)} positive numbers up to {_MAX_FACTOR:g}"
+        )
     default = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     scale = own.value("attention_factor", float, default)
     return _rotary(plain / np.asarray(factors, np.float64), scale, original)

@@ -29,6 +29,9 @@ from shaperouter_service.models.layers import (
 from shaperouter_service.models.rotary import Rotary, angles, read_rotary, rotate
 from shaperouter_service.models.weights import Role, Weights
 
+# Limits of what is computed from a config before it is compared with the tensors.
+MAX_LAYERS, MAX_HEAD_DIM = 10_000, 2**16
+
 # The window of a layer whose queries see every earlier token.
 NO_WINDOW = 2**31 - 1
 
@@ -117,7 +120,9 @@ class RotaryDecoder(Family):
     def _shared(cls, config: Config) -> dict[str, Any]:
         """Reads the dimensions that all families have."""
         defaults = cls.defaults
-        layers = config.value("num_hidden_layers", int, defaults["num_hidden_layers"])
+        layers = config.number(
+            "num_hidden_layers", int, defaults["num_hidden_layers"], at_least=1, at_most=MAX_LAYERS
+        )
         width = config.value("hidden_size", int, defaults["hidden_size"])
         heads = config.value("num_attention_heads", int, defaults["num_attention_heads"])
         kv_heads = config.value(
@@ -129,6 +134,8 @@ class RotaryDecoder(Family):
                 f"{heads} and {kv_heads}"
             )
         size = config.value("head_dim", int, defaults.get("head_dim") or max(1, width // heads))
+        if size > MAX_HEAD_DIM:
+            raise config.error(f"heads must have at most {MAX_HEAD_DIM} numbers, got {size}")
         if config.value("use_bidirectional_attention", bool, False):
             raise config.error("use_bidirectional_attention must be false to generate, got True")
         rotaries, rotary_of_layer = cls._rotaries(config, size, layers)
@@ -229,7 +236,9 @@ class RotaryDecoder(Family):
         shape = (self.vocab_size, width)
         yield read("embed_tokens.weight", *shape)
         if not self.tie_word_embeddings:
-            head = f"{prefix.removesuffix('model.')}lm_head.weight"
+            # Models that also read images have it at other places.
+            found = (each for each in checkpoint.names if each.endswith("lm_head.weight"))
+            head = next(found, "lm_head.weight")
             yield "lm_head.weight", checkpoint.read(head, shape=shape, dtype=dtype)
         of_attention = dict(zip(("q_proj", "k_proj", "v_proj"), self._widths, strict=True))
         of_query = self._widths[0]
@@ -373,5 +382,5 @@ def windows(config: Config, kinds: Sequence[str], default: int | None) -> tuple[
         default = None
     if default is None and config.values.get("sliding_window") is None:
         raise config.error(f"sliding_window must be a number for layers of {SLIDING}, got None")
-    window = config.value("sliding_window", int, default or 1)
+    window = min(config.value("sliding_window", int, default or 1), NO_WINDOW)
     return tuple(window if kind == SLIDING else NO_WINDOW for kind in kinds)
