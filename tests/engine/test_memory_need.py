@@ -24,9 +24,9 @@ def test_the_need_of_weights_is_what_they_take(name: str) -> None:
     assert need(name).weights == model.weight_bytes
 
 
-def test_caches_are_counted_for_all_slots_at_the_longest_length() -> None:
+def test_caches_are_counted_for_all_slots_and_a_search_at_the_longest_length() -> None:
     # Keys and values of 2 layers with 3 heads of 8 numbers, 128 positions each.
-    assert need("llama", slots=5).caches == 5 * 128 * 2 * 2 * 3 * 8 * 4
+    assert need("llama", slots=5).caches == (5 + 4) * 128 * 2 * 2 * 3 * 8 * 4
     assert need("llama", slots=5, length=64).caches == need("llama", slots=5).caches // 2
     # T5 has as many positions for the source.
     assert need("t5-tied", slots=1).positions == 256
@@ -36,13 +36,13 @@ def test_what_does_not_fit_is_refused_with_the_numbers_and_a_length_that_fits() 
     large = MemoryNeed(
         weights=2 * 10**9, position=100_000, positions=32768, max_length=32768, slots=8
     )
-    require_memory({"m": large}, available=WORKER_BYTES + 29 * 10**9)
+    require_memory({"m": large}, available=WORKER_BYTES + 42 * 10**9)
     with pytest.raises(StartupError) as refused:
         require_memory({"m": large}, available=WORKER_BYTES + 10 * 10**9)
     assert str(refused.value) == (
-        "model m: needs about 29.2 GB of memory, but 11.0 GB are available: 2.0 GB for weights, "
-        "26.2 GB for the caches of 8 requests of 32768 tokens, 1.0 GB for TensorFlow and graphs; "
-        "use --max-length 8192, or fewer --slots"
+        "model m: needs about 42.3 GB of memory, but 11.0 GB are available: 2.0 GB for weights, "
+        "39.3 GB for the caches of 8 requests and of a search with 4 beams, 32768 tokens each, "
+        "1.0 GB for TensorFlow and graphs; use --max-length 4096, or fewer --slots"
     )
 
 

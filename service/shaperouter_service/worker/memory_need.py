@@ -16,6 +16,8 @@ from shaperouter_service.system.sizes import format_size
 
 # Memory of a worker besides weights and caches: TensorFlow, and the first graphs.
 WORKER_BYTES = 10**9
+# Beams of the search that is counted: a graph for one is compiled as soon as a worker is ready.
+_BEAMS = 4
 # Shortest length that is worth a suggestion.
 _SHORTEST = 256
 
@@ -55,12 +57,12 @@ class MemoryNeed:
 
     @property
     def caches(self) -> int:
-        """Bytes of the caches of requests of the maximum length in all slots."""
-        return self.slots * self.positions * self.position
+        """Bytes of the caches of all slots and of a beam search, at the maximum length."""
+        return (self.slots + _BEAMS) * self.positions * self.position
 
     def longest_in(self, available: int) -> int | None:
         """The longest power of two that a request may have in this memory; None if none may."""
-        per_token = self.slots * self.position * self.positions / self.max_length
+        per_token = self.caches / self.max_length
         length = _SHORTEST
         if self.weights + length * per_token > available:
             return None
@@ -97,7 +99,7 @@ def require_memory(needs: Mapping[str, MemoryNeed], available: int | None = None
     raise StartupError(
         f"model {name}: needs about {format_size(total)} of memory, but "
         f"{format_size(available)} are available: {format_size(need.weights)} for weights, "
-        f"{format_size(need.caches)} for the caches of {need.slots} requests of "
-        f"{need.max_length} tokens, {besides}{format_size(WORKER_BYTES)} for TensorFlow and "
-        f"graphs; use {advice}"
+        f"{format_size(need.caches)} for the caches of {need.slots} requests and of a search with "
+        f"{_BEAMS} beams, {need.max_length} tokens each, {besides}"
+        f"{format_size(WORKER_BYTES)} for TensorFlow and graphs; use {advice}"
     )
