@@ -31,8 +31,8 @@ def chat(ctx: click.Context, /, *, model: str, system: str | None, **options: An
     """Hold a conversation with a model whose checkpoint has a chat template.
 
     Each line of stdin is a message. The answer is printed as it is generated and added to the
-    conversation. "/exit" or Ctrl-D ends it. After an error, the conversation goes on without the
-    message that failed.
+    conversation. "/exit" or Ctrl-D ends it. A message that fails is dropped, and you can send
+    another one.
 
     With --json, each event is one object on a line: stall, delta, completion.
     """

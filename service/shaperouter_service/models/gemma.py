@@ -116,7 +116,7 @@ class Gemma3Text(Gemma2):
 
 
 class Gemma3(Gemma3Text):
-    """A Gemma 3 that also reads images, of which only the text model is served."""
+    """Gemma 3 with image input. Only its text model is served."""
 
     name = "gemma3"
     architectures = ("Gemma3ForConditionalGeneration", "Gemma3Model")

@@ -197,7 +197,7 @@ class Part(Protocol):
 
 
 def weight_bytes(checkpoint: Checkpoint, part: Part, dtype: DType, *, packed: bool) -> int:
-    """Memory of weights, about: of scales and padding it knows nothing.
+    """Estimates the memory of weights, without scales and padding.
 
     Args:
         checkpoint: The checkpoint, opened with `only_headers`.

@@ -10,8 +10,8 @@ from shaperouter_service.models.rotary_decoder import FULL, SLIDING, RotaryDecod
 class Phi3(RotaryDecoder):
     """A Phi-3 model.
 
-    With LongRoPE, which has other frequencies for long sequences than for short ones, it serves
-    short ones: Transformers computes a sequence anew when it becomes long.
+    LongRoPE has one set of frequencies for short sequences and one for long ones. Only short
+    sequences are served, because a sequence that grows long would need all its keys recomputed.
     """
 
     name = "phi3"

@@ -29,7 +29,7 @@ from shaperouter_service.models.layers import (
 from shaperouter_service.models.rotary import Rotary, angles, read_rotary, rotate
 from shaperouter_service.models.weights import Role, Weights
 
-# Limits of what is computed from a config before it is compared with the tensors.
+# Sizes above these are refused at once. Others are checked against the shapes of the tensors.
 MAX_LAYERS, MAX_HEAD_DIM = 10_000, 2**16
 
 # The window of a layer whose queries see every earlier token.

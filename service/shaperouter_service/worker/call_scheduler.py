@@ -196,7 +196,6 @@ class CallScheduler:
             return False
         difference = self.checks.check(self.covers.ladders)
         if difference is not None:
-            self.padding_differences += 1
             log.error(
                 "padding changed an answer; the axis is served exactly from now on",
                 model=self.model.name,
@@ -204,6 +203,8 @@ class CallScheduler:
                 difference=difference.problem,
             )
             self._lose_ladder(None if difference.axis is self.model.spec.batch else difference.axis)
+            # Last, so that whoever reads it finds the axis served exactly.
+            self.padding_differences += 1
         return True
 
     def _lose_ladder(self, axis: Axis | None) -> None:

@@ -1,4 +1,4 @@
-"""The memory that models will take, checked before any of it is allocated."""
+"""An estimate of the memory that models need, checked before any is allocated."""
 
 import sys
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class MemoryNeed:
     """The memory of one model.
 
     Attributes:
-        weights: Bytes of the weights, about.
+        weights: Approximate bytes of the weights.
         position: Bytes of one position of the caches of a request.
         positions: Positions of a request of the maximum length.
         max_length: That length, in tokens.
@@ -44,7 +44,7 @@ class MemoryNeed:
     def of(
         cls, checkpoint: Checkpoint, family: Family, *, dtype: DType, packed: bool, slots: int
     ) -> "MemoryNeed":
-        """The need of a checkpoint, of which only the headers are read."""
+        """Estimates the memory of a model from the headers of its checkpoint."""
         length = family.max_length
         computing = np.dtype(np.float32).itemsize if packed or dtype == "float32" else 2
         return cls(

@@ -28,6 +28,7 @@ MODEL = REPOSITORY / ".venvs" / "tools" / "models" / "all-MiniLM-L6-v2"
 ROUNDS = 5
 # A service compiles tighter graphs while it is called; everybody gets the same calls.
 WARM_UPS = 6
+# Seconds before each turn, for what the contestant before it still does in the background.
 PAUSE = 0.3
 RESULT, REPORT = WORK / "functions.json", WORK / "functions.md"
 HEADING = "## Text embeddings against others (`make bench-functions`)"

@@ -56,7 +56,7 @@ class FakeShaperouter(
 
     def __init__(self) -> None:
         """Listens on a free port; the script is one stall, two tokens and the completion."""
-        self.requests: list[Message] = []
+        self.requests: list[Any] = []  # messages of any method
         self.metadata: list[dict[str, str]] = []  # of each request
         self.sends_header = True  # x-request-id, before anything else
         self.entered = threading.Event()  # a call has begun

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 def contents(fake: FakeShaperouter) -> list[list[tuple[str, str]]]:
     """The role and content of each message, for each request."""
-    return [
-        [(each.role, each.content) for each in request.messages]  # type: ignore[attr-defined]
-        for request in fake.requests
-    ]
+    return [[(each.role, each.content) for each in request.messages] for request in fake.requests]
 
 
 def test_each_answer_becomes_part_of_the_conversation(fake: FakeShaperouter) -> None:
@@ -57,7 +54,7 @@ def test_json_prints_events(fake: FakeShaperouter) -> None:
     result = run(fake, "--json", "chat", "--seed", "3", stdin="hello\n")
     events = [json.loads(line)["event"] for line in result.stdout.splitlines()]
     assert events == ["stall", "delta", "delta", "completion"]
-    assert fake.requests[0].options.seed == 3  # type: ignore[attr-defined]
+    assert fake.requests[0].options.seed == 3
 
 
 @pytest.mark.parametrize("option", [["--echo"], ["--logprobs", "1"]])

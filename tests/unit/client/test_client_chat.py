@@ -58,7 +58,7 @@ def test_the_client_for_asyncio_sends_the_same(fake: FakeShaperouter) -> None:
             await client.chat([USER])
 
     asyncio.run(call())
-    assert [each.content for each in fake.requests[0].messages] == ["Add 1 and 2."]  # type: ignore[attr-defined]
+    assert [each.content for each in fake.requests[0].messages] == ["Add 1 and 2."]
 
 
 @pytest.mark.parametrize(

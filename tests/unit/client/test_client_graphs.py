@@ -118,7 +118,7 @@ def test_every_kind_of_graph_can_be_warmed(
     kind = name.removeprefix("GRAPH_KIND_").lower()
     list(client.warm_graphs([f"whisper {kind} 1x448"]))
     (request,) = fake.requests
-    (sent,) = request.signatures  # type: ignore[attr-defined]  # a WarmGraphsRequest
+    (sent,) = request.signatures
     assert sent.kind == signature_pb2.GraphKind.Value(name)
 
 
@@ -168,7 +168,7 @@ def test_explain_is_sent(fake: FakeShaperouter, client: Client) -> None:
     client.generate("x", explain=True)
     list(client.stream("x", explain=True))
     client.generate("x")
-    found = [request.explain for request in fake.requests]  # type: ignore[attr-defined]  # all have it
+    found = [request.explain for request in fake.requests]
     assert found == [True, True, False]
 
 
