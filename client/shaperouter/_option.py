@@ -12,6 +12,7 @@ class Kind(Enum):
     SEED = auto()  # int of 64 bits
     NUMBER = auto()  # float
     TOKEN = auto()  # a token id, or -1 for none
+    LANGUAGE = auto()  # a text
     EARLY_STOPPING = auto()  # bool or "never"
     TOKENS = auto()  # token ids
     TEXTS = auto()  # a text or several

@@ -69,6 +69,12 @@ class GenerationOptions(TypedDict, total=False):
             [-1]
         forced_eos_token_id: The last of `max_new_tokens` new tokens, if the sequence gets there. A
             token id, or -1 for none. [-1]
+        source_language: The language of the source, for models that translate: a code of the
+            tokenizer's, such as `eng_Latn` (NLLB) or `en_XX` (mBART). Needs a source that is a
+            text. Needs a model with an encoder. [the tokenizer's]
+        target_language: The language to translate to, such as `fra_Latn` (NLLB), `fr_XX` (mBART) or
+            `fra` (Marian). Takes the place of `forced_bos_token_id`. Needs a model with an encoder.
+            [the model's]
         encoder_repetition_penalty: Multiplies the positive and divides the negative logits of
             tokens that the source contains. From 0.001 to 1000. Needs a model with an encoder. [1]
         encoder_no_repeat_ngram_size: Never generates a sequence of this many tokens that occurs in
@@ -102,6 +108,8 @@ class GenerationOptions(TypedDict, total=False):
     suppress_tokens: Sequence[int] | None
     forced_bos_token_id: int | None
     forced_eos_token_id: int | None
+    source_language: str | None
+    target_language: str | None
     encoder_repetition_penalty: float | None
     encoder_no_repeat_ngram_size: int | None
     logprobs: int | None
@@ -378,6 +386,30 @@ OPTIONS = (
         help=(
             "The last of --max-new-tokens new tokens, if the sequence gets there. A token id, or -1"
             " for none. [default: the model's, or -1]"
+        ),
+    ),
+    Option(
+        name="source_language",
+        kind=Kind.LANGUAGE,
+        group="Penalties and bans",
+        flag="--source-language",
+        metavar="CODE",
+        help=(
+            "The language of the source, for models that translate: a code of the tokenizer's, such"
+            " as `eng_Latn` (NLLB) or `en_XX` (mBART). Needs a source that is a text. Needs a model"
+            " with an encoder. [default: the tokenizer's]"
+        ),
+    ),
+    Option(
+        name="target_language",
+        kind=Kind.LANGUAGE,
+        group="Penalties and bans",
+        flag="--target-language",
+        metavar="CODE",
+        help=(
+            "The language to translate to, such as `fra_Latn` (NLLB), `fr_XX` (mBART) or `fra` "
+            "(Marian). Takes the place of --forced-bos-token-id. Needs a model with an encoder. "
+            "[default: the model's]"
         ),
     ),
     Option(

@@ -271,3 +271,17 @@ def test_all_options_of_built_in_models_are_supported(name: str) -> None:
     with capture_logs() as lines:
         read_default_options(checkpoint, read_family(checkpoint))
     assert lines == []
+
+
+def test_limits_of_whole_sequences_become_limits_of_new_tokens_for_an_encoder_decoder() -> None:
+    # As in checkpoints that summarize; the first token of a sequence starts it.
+    with capture_logs() as logs:
+        options = read({"max_length": 42, "min_length": 13}, family=T5)
+    assert (options["max_new_tokens"], options["min_new_tokens"]) == (41, 12)
+    assert not logs
+
+
+def test_limits_of_new_tokens_come_before_those_of_whole_sequences() -> None:
+    values = {"max_length": 42, "min_length": 13, "max_new_tokens": 9, "min_new_tokens": 2}
+    options = read(values, family=T5)
+    assert (options["max_new_tokens"], options["min_new_tokens"]) == (9, 2)

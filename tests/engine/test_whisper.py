@@ -88,7 +88,7 @@ def test_a_source_has_the_static_shape(loaded: Loaded) -> None:
 
 
 def test_the_encoder_gives_the_references_hidden_states(loaded: Loaded) -> None:
-    hidden = loaded.family.encode_audio(loaded.weights, loaded.source)
+    hidden = loaded.family.encode_source(loaded.weights, loaded.source, tf.zeros([1], tf.int32))
     np.testing.assert_allclose(hidden[0], loaded.arrays["encoded"], atol=1e-4, rtol=1e-4)
 
 

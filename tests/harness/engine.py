@@ -67,6 +67,11 @@ TINY = (
     "t5-tied",
     "t5-gated",
     "mt5",
+    "bart",
+    "mbart",
+    "marian",
+    "pegasus",
+    "m2m100",
 )
 CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
     "demo": Path(shaperouter_service.__file__).parent / "builtin" / "demo"

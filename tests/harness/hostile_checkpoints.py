@@ -31,7 +31,17 @@ from shaperouter_service.models.loading import read_family
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-CHECKPOINTS = ("gpt2-odd-heads", "gpt2-bare", "opt-post", "gemma3", "phi3", "t5-gated", "t5-tied")
+CHECKPOINTS = (
+    "gpt2-odd-heads",
+    "gpt2-bare",
+    "opt-post",
+    "gemma3",
+    "phi3",
+    "t5-gated",
+    "t5-tied",
+    "bart",
+    "marian",
+)
 FILES = ("config.json", "generation_config.json", "model.safetensors")
 
 # Address space that reading may add; the checkpoints have half a megabyte.

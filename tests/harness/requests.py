@@ -16,6 +16,7 @@ from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.text import ClientTokenizer
+from shaperouter_service.text.languages import Languages
 from shaperouter_service.wire.generation import GenerateAny, generation_from_message
 from shaperouter_service.wire.options import options_from_message
 
@@ -49,6 +50,19 @@ class Letters:
 
     async def encode(self, text: str) -> list[int]:
         return [1 + max("abcdefghijklmnopqrstuvwxyz~".find(letter), 0) for letter in text]
+
+    languages = Languages(
+        sources={"en": ((40,), (41,)), "fr": ((42,), (41,))},
+        targets={"en": 40, "fr": 42},
+        prefixes={"de": "z "},
+    )
+
+    async def encode_source(
+        self, text: str, source_language: str, target_language: str
+    ) -> list[int]:
+        text = self.languages.prefixes.get(target_language, "") + text
+        before, after = self.languages.sources.get(source_language, ((), ()))
+        return [*before, *await self.encode(text), *after]
 
     async def encode_plain(self, text: str) -> list[int]:
         return [50 + token for token in await self.encode(text)]

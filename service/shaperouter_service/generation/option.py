@@ -40,6 +40,7 @@ class Kind(Enum):
     SEED = auto()  # int of 64 bits
     NUMBER = auto()  # float
     TOKEN = auto()  # a token id, or NO_TOKEN
+    LANGUAGE = auto()  # str, a code that the model's tokenizer knows
     EARLY_STOPPING = auto()  # EarlyStopping
     TOKENS = auto()  # a sequence of token ids
     TEXTS = auto()  # a sequence of str

@@ -256,6 +256,28 @@ _OPTIONS = (
         neutral=NO_TOKEN,
     ),
     _penalty(
+        name="source_language",
+        kind=Kind.LANGUAGE,
+        help="The language of the source, for models that translate: a code of the tokenizer's, "
+        "such as `eng_Latn` (NLLB) or `en_XX` (mBART). Needs a source that is a text.",
+        neutral="",
+        default_help="the tokenizer's",
+        checkpoint="",
+        needs=Needs.ENCODER,
+        on_device=False,
+    ),
+    _penalty(
+        name="target_language",
+        kind=Kind.LANGUAGE,
+        help="The language to translate to, such as `fra_Latn` (NLLB), `fr_XX` (mBART) or `fra` "
+        "(Marian). Takes the place of `forced_bos_token_id`.",
+        neutral="",
+        default_help="the model's",
+        checkpoint="",
+        needs=Needs.ENCODER,
+        on_device=False,
+    ),
+    _penalty(
         name="encoder_repetition_penalty",
         kind=Kind.NUMBER,
         help="Multiplies the positive and divides the negative logits of tokens that the source "

@@ -58,6 +58,8 @@ UNSUPPORTED: Mapping[str, Any] = {
 
 # Those that models that make transcripts support in another way; see `transcripts`.
 OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
+# Those that models with an encoder for tokens support as numbers of new tokens.
+OF_SOURCES = ("max_length", "min_length")
 
 
 def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
@@ -69,17 +71,23 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
         StartupError: A value is of the wrong type or over a limit.
     """
     if checkpoint.generation_config is None:
-        # A model's end token is part of its architecture's defaults, which config.json leaves out.
-        defaults = {"eos_token_id": family.default_eos_token_id}
+        # End tokens are part of an architecture's defaults, which config.json leaves out.
+        defaults = {
+            "eos_token_id": family.default_eos_token_id,
+            "forced_eos_token_id": family.default_forced_eos_token_id,
+        }
         config = Config(checkpoint.directory / "config.json", defaults | checkpoint.config)
     else:
         path = checkpoint.directory / "generation_config.json"
         config = Config(path, checkpoint.generation_config)
+    supported = OF_TRANSCRIPTS if family.has_transcript else ()
+    if _reads_tokens(family):
+        supported = OF_SOURCES
+        config = _with_new_tokens(config)
     unsupported = [
         name
         for name, neutral in UNSUPPORTED.items()
-        if config.values.get(name) not in (None, neutral, [], {})
-        and not (family.has_transcript and name in OF_TRANSCRIPTS)
+        if config.values.get(name) not in (None, neutral, [], {}) and name not in supported
     ]
     options = _read_plain(config, family)
     unsupported += _unread(config, family)
@@ -143,6 +151,22 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
         max_sequences = MAX_RETURN_SEQUENCES
     _check_range(config, "num_return_sequences", options, 1, max_sequences)
     return options
+
+
+def _with_new_tokens(config: Config) -> Config:
+    """Adds the numbers of new tokens that limits of whole sequences amount to.
+
+    A sequence of an encoder-decoder has one token before the new ones, which starts it.
+    """
+    added = {}
+    for name, of_sequence, least in (
+        ("max_new_tokens", "max_length", 1),
+        ("min_new_tokens", "min_length", 0),
+    ):
+        if config.values.get(name) is None and config.values.get(of_sequence) is not None:
+            length = config.number(of_sequence, int, 0, at_least=0, at_most=INT32_MAX)
+            added[name] = max(least, length - 1)
+    return Config(config.path, {**config.values, **added})
 
 
 def _unread(config: Config, family: Family) -> Iterator[str]:

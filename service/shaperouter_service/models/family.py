@@ -30,6 +30,8 @@ class Family(abc.ABC):
         redundant: Pattern of the names of tensors in some checkpoints that no forward pass needs:
             constants, and copies of other tensors.
         default_eos_token_id: End token if the config names none, as in Transformers; None for none.
+        default_forced_eos_token_id: Token that ends a sequence of the maximum length if the config
+            names none, as in Transformers; None for none.
         has_transcript: Whether it makes transcripts, whose tokens follow rules.
         roles: Roles of the matrices that are not weights of a linear layer.
         vocab_size: V, number of token ids.
@@ -41,6 +43,7 @@ class Family(abc.ABC):
     architectures: ClassVar[Sequence[str]]
     redundant: ClassVar[re.Pattern[str]]
     default_eos_token_id: ClassVar[int | None]
+    default_forced_eos_token_id: ClassVar[int | None] = None
     has_transcript: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, Role]]
     vocab_size: int

@@ -190,6 +190,20 @@ def embedding(weights: Weights, name: str, ids: tf.Tensor) -> tf.Tensor:
     return tf.reshape(rows, [*ids.shape, rows.shape[1]])
 
 
+def positions_after(pad_token_id: int, token_ids: tf.Tensor) -> tf.Tensor:
+    """Counts positions from the one after the padding token's id; padding itself has that id.
+
+    Args:
+        pad_token_id: The padding token.
+        token_ids: [R, P] int32.
+
+    Returns:
+        [R, P] int32.
+    """
+    counted = tf.cast(token_ids != pad_token_id, tf.int32)
+    return tf.cumsum(counted, axis=1) * counted + pad_token_id
+
+
 def output_logits(weights: Weights, name: str, hidden: tf.Tensor) -> tf.Tensor:
     """Multiplies hidden states [..., E] by output embeddings [V, E]: [..., V] float32.
 

@@ -11,14 +11,18 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned
+from shaperouter_service.models.bart import Bart, MBart
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.gemma import Gemma2, Gemma3, Gemma3Text
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.llama import Llama
+from shaperouter_service.models.m2m100 import M2M100
+from shaperouter_service.models.marian import Marian
 from shaperouter_service.models.mistral import Ministral, Mistral
 from shaperouter_service.models.opt import OPT
+from shaperouter_service.models.pegasus import Pegasus
 from shaperouter_service.models.phi3 import Phi3
 from shaperouter_service.models.qwen import Qwen2, Qwen3
 from shaperouter_service.models.smollm3 import SmolLM3
@@ -51,6 +55,11 @@ FAMILIES: Mapping[str, type[Family]] = {
         SmolLM3,
         T5,
         MT5,
+        Bart,
+        MBart,
+        Marian,
+        Pegasus,
+        M2M100,
         Whisper,
     )
 }

@@ -11,12 +11,20 @@ from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
 from shaperouter_service.text.chat_template import render_chat
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
 from shaperouter_service.text.vocabulary import Vocabulary
 
 # A checkpoint with a tokenizer has at least one of these files. Without any, Transformers creates
 # an empty tokenizer for some families instead of failing.
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+TOKENIZER_FILES = (
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+)
 
 
 class Tokenizer:
@@ -44,6 +52,7 @@ class Tokenizer:
             # The first call removes a truncation that the file may ask for. Afterwards the
             # tokenizer does not change, so it can be shared. Some damage shows up here.
             self.decode(self.encode("warm"))
+            self._languages = Languages.of(self._tokenizer)
             longest = max(map(len, self._tokenizer.get_vocab()), default=0)
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -107,6 +116,25 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Tokenizes a text, with the special tokens that the tokenizer adds."""
         return self._encode(text, add_special_tokens=True)
+
+    @property
+    def languages(self) -> Languages:
+        """The languages that it tokenizes translations for."""
+        return self._languages
+
+    def encode_source(self, text: str, source_language: str, target_language: str) -> list[int]:
+        """Tokenizes a text to translate, with the special tokens of its language.
+
+        Args:
+            text: The text.
+            source_language: Code of its language; empty for the tokenizer's default.
+            target_language: Code of the language to translate to; empty for the model's default.
+        """
+        text = self._languages.prefixes.get(target_language, "") + text
+        if not source_language:
+            return self.encode(text)
+        before, after = self._languages.sources[source_language]
+        return [*before, *self._encode(text, add_special_tokens=False), *after]
 
     def encode_texts(
         self, texts: Sequence[str], pairs: Sequence[str] | None, max_tokens: int | None

@@ -9,6 +9,7 @@ from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText
 from shaperouter_service.text.tokenizer import Tokenizer
 
@@ -74,6 +75,13 @@ class ClientTokenizer:
         """Tokenizes a text, with the special tokens that the tokenizer adds."""
         return await self._run(len(text), partial(self._tokenizer.encode, text))
 
+    async def encode_source(
+        self, text: str, source_language: str, target_language: str
+    ) -> list[int]:
+        """Tokenizes a text to translate; see `Tokenizer`."""
+        work = partial(self._tokenizer.encode_source, text, source_language, target_language)
+        return await self._run(len(text), work)
+
     async def encode_plain(self, text: str) -> list[int]:
         """Tokenizes a text without special tokens, for a prompt that is to be continued."""
         (tokens,) = await self._run(len(text), partial(self._tokenizer.encode_words, [text]))
@@ -97,6 +105,11 @@ class ClientTokenizer:
             work = partial(self._tokenizer.encode_texts, texts[begin:end], part, max_tokens)
             encoded += await self._run(size, work)
         return encoded
+
+    @property
+    def languages(self) -> Languages:
+        """See `Tokenizer`."""
+        return self._tokenizer.languages
 
     @property
     def has_chat_template(self) -> bool:

@@ -12,16 +12,21 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    BartForConditionalGeneration,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaForCausalLM,
+    M2M100ForConditionalGeneration,
+    MarianMTModel,
+    MBartForConditionalGeneration,
     MinistralForCausalLM,
     MistralForCausalLM,
     MT5ForConditionalGeneration,
     OPTForCausalLM,
+    PegasusForConditionalGeneration,
     Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2ForCausalLM,
@@ -51,7 +56,10 @@ class TinyCheckpoint:
         output_gain: A factor on the gain of the last norm, for models whose scaled outputs would
             otherwise hardly differ.
         embedding_gain: A factor on the token embeddings, for models that scale them up.
+        gains: Further factors, by a part of parameters' names. Models that normalize sums need
+            them: otherwise most of their layers' outputs are the same for all tokens.
         norm_gain: Mean of the gains of norms; 0 for models that add 1 to them.
+        logits_bias: Standard deviation of the bias of logits, for models that have one.
         max_shard_size: Maximum size of a file; larger weights are split, with an index.
     """
 
@@ -66,8 +74,10 @@ class TinyCheckpoint:
     base_model: bool = False
     own_head: bool = False
     output_gain: float = 1.0
+    gains: dict[str, float] = dataclasses.field(default_factory=dict)
     norm_gain: float = 1.0
     embedding_gain: float = 1.0
+    logits_bias: float = 0.0
     max_shard_size: str = "1GB"
 
 
@@ -467,6 +477,147 @@ TINY_CHECKPOINTS = (
         dtype=torch.float16,
         own_head=True,
     ),
+    # A BART with scaled embeddings, and a decoder of other sizes than the encoder's.
+    TinyCheckpoint(
+        name="bart",
+        seed=2,
+        config={
+            "d_model": 36,
+            "encoder_layers": 3,
+            "encoder_attention_heads": 4,
+            "encoder_ffn_dim": 56,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 3,
+            "decoder_ffn_dim": 64,
+            "vocab_size": 103,
+            "max_position_embeddings": 128,
+            "scale_embedding": True,
+            "forced_eos_token_id": None,
+        },
+        eos_token_ids=(2,),
+        eos_gains=(2.0,),
+        option_cases=slice(0, None, 6),
+        model=BartForConditionalGeneration,
+        logits_bias=0.3,
+        embedding_gain=0.15,
+        gains={
+            "embed_positions": 4.0,
+            "encoder_attn.out_proj": 0.15,
+            "self_attn.out_proj": 0.15,
+            "fc2": 0.15,
+            "decoder.layers.1.final_layer_norm.weight": 4.0,
+        },
+    ),
+    # An mBART in bfloat16 whose encoder, decoder and head have embeddings of their own.
+    TinyCheckpoint(
+        name="mbart",
+        seed=1,
+        config={
+            "d_model": 32,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 48,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 40,
+            "vocab_size": 110,
+            "max_position_embeddings": 100,
+            "activation_function": "relu",
+            "decoder_start_token_id": 2,
+            "tie_word_embeddings": False,
+        },
+        eos_token_ids=(2,),
+        eos_gains=(4.0,),
+        option_cases=slice(2, None, 6),
+        model=MBartForConditionalGeneration,
+        dtype=torch.bfloat16,
+        logits_bias=0.3,
+        output_gain=2.0,
+    ),
+    # A Marian model that starts with the padding token, its last one, and an end token of id 0.
+    TinyCheckpoint(
+        name="marian",
+        seed=1,
+        config={
+            "d_model": 32,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "encoder_ffn_dim": 48,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 48,
+            "vocab_size": 101,
+            "max_position_embeddings": 96,
+            "activation_function": "swish",
+            "scale_embedding": True,
+            "pad_token_id": 100,
+            "decoder_start_token_id": 100,
+            "forced_eos_token_id": None,
+            "tie_word_embeddings": False,
+        },
+        eos_token_ids=(0,),
+        eos_gains=(2.0,),
+        option_cases=slice(3, None, 6),
+        model=MarianMTModel,
+        logits_bias=0.3,
+        gains={
+            "encoder_attn.out_proj": 0.1,
+            "self_attn.out_proj": 0.05,
+            "fc2": 0.1,
+            "decoder.layers.1.final_layer_norm.weight": 2.0,
+        },
+    ),
+    # A Pegasus saved without its head, in float16.
+    TinyCheckpoint(
+        name="pegasus",
+        seed=9,
+        config={
+            "d_model": 40,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "encoder_ffn_dim": 48,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 2,
+            "decoder_ffn_dim": 56,
+            "vocab_size": 105,
+            "max_position_embeddings": 128,
+            "activation_function": "relu",
+        },
+        eos_token_ids=(1, 77),
+        eos_gains=(1.5, 1.5),
+        option_cases=slice(4, None, 6),
+        model=PegasusForConditionalGeneration,
+        dtype=torch.float16,
+        base_model=True,
+        embedding_gain=0.5,
+        output_gain=1.5,
+    ),
+    # An M2M100 with a padding token other than the default, on which positions depend.
+    TinyCheckpoint(
+        name="m2m100",
+        seed=1,
+        config={
+            "d_model": 36,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 3,
+            "encoder_ffn_dim": 48,
+            "decoder_layers": 3,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 40,
+            "vocab_size": 107,
+            "max_position_embeddings": 112,
+            "pad_token_id": 4,
+            "decoder_start_token_id": 2,
+            "tie_word_embeddings": False,
+        },
+        eos_token_ids=(2,),
+        eos_gains=(2.0,),
+        option_cases=slice(5, None, 6),
+        model=M2M100ForConditionalGeneration,
+        max_shard_size="60KB",
+        output_gain=2.0,
+        gains={"encoder_attn.out_proj": 0.3},
+    ),
 )
 
 # Standard deviations of parameters, by a part of their names; the first match counts. Matrices are
@@ -495,7 +646,11 @@ WEIGHT_SPREADS = (
     ("weight", 0.4),
 )
 # The last norms of models, whose gains set how much logits differ.
-FINAL_NORMS = ("decoder.final_layer_norm.weight", "model.norm.weight")
+FINAL_NORMS = (
+    "decoder.final_layer_norm.weight",
+    "model.norm.weight",
+    "model.decoder.layer_norm.weight",
+)
 # Parts of the names of all norms. Their gains are drawn around 1, or what amounts to it.
 NORMS = (".ln_", "layer_norm.", "layernorm.", "_norm.", "model.norm.")
 
@@ -516,11 +671,17 @@ def draw_weights(model: PreTrainedModel, checkpoint: TinyCheckpoint) -> None:
                 values = checkpoint.output_gain * (values + added) - added
         else:
             values *= next(spread for part, spread in WEIGHT_SPREADS if part in name)
-            if "embed_tokens" in name:
+            if "embed_tokens" in name or name == "model.shared.weight":
                 values *= checkpoint.embedding_gain
+        for part, gain in checkpoint.gains.items():
+            if part in name:
+                values *= gain
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(values))
     with torch.no_grad():
+        if checkpoint.logits_bias:
+            bias = rng.normal(0, checkpoint.logits_bias, tuple(model.final_logits_bias.shape))
+            model.final_logits_bias.copy_(torch.from_numpy(bias))
         # If the head is tied, this is the embedding.
         for token, gain in zip(checkpoint.eos_token_ids, checkpoint.eos_gains, strict=True):
             model.lm_head.weight[token] *= gain

@@ -331,7 +331,8 @@ class SourceReference(Reference):
     auto_class = AutoModelForSeq2SeqLM
 
     def _max_length(self) -> int:
-        length: int = self.model.config.n_positions
+        config = self.model.config
+        length: int = getattr(config, "n_positions", None) or config.max_position_embeddings
         return length
 
     def before(self, prompt: list[int], options: Options) -> list[int]:

@@ -25,6 +25,7 @@ VALUES: dict[Kind, tuple[Any, Any]] = {
     Kind.TOKEN: (-1, -1),
     Kind.EARLY_STOPPING: (True, generation_pb2.EARLY_STOPPING_FIRST),
     Kind.TOKENS: ((1, 2), [1, 2]),
+    Kind.LANGUAGE: ("fra_Latn", "fra_Latn"),
     Kind.TEXTS: (("\n", "end"), ["\n", "end"]),
     Kind.LOGIT_BIAS: (
         {5: -1.0, 4: 2},

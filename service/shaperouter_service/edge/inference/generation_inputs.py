@@ -49,6 +49,7 @@ TYPES: Mapping[Kind, tuple[DType, ...]] = {
     Kind.TOKEN: (DType.INT32, *_INTEGERS),
     Kind.TOKENS: (DType.INT32, *_INTEGERS),
     Kind.NUMBER: (DType.FP32, DType.FP64, DType.FP16, DType.BF16, *_INTEGERS),
+    Kind.LANGUAGE: _BYTES,
     Kind.TEXTS: _BYTES,
     Kind.WORDS: _BYTES,
 }

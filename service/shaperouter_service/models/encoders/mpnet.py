@@ -10,7 +10,6 @@ import tensorflow as tf
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.encoders.bert import EPSILON
-from shaperouter_service.models.encoders.roberta import positions_after
 from shaperouter_service.models.encoders.text_encoder import (
     EncoderReader,
     LayerNames,
@@ -18,6 +17,7 @@ from shaperouter_service.models.encoders.text_encoder import (
     read_dimensions,
 )
 from shaperouter_service.models.encoders.tokens import Tokens
+from shaperouter_service.models.layers import positions_after
 from shaperouter_service.models.t5 import position_buckets
 from shaperouter_service.models.weights import Role, Weights
 

@@ -9,6 +9,7 @@ from shaperouter_service.models.config import Config
 from shaperouter_service.models.encoders.bert import EPSILON, Bert
 from shaperouter_service.models.encoders.text_encoder import read_dimensions
 from shaperouter_service.models.encoders.tokens import Tokens
+from shaperouter_service.models.layers import positions_after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +64,3 @@ class XlmRoberta(Roberta):
     @classmethod
     def _default_vocab_size(cls) -> int:
         return 30522
-
-
-def positions_after(pad_token_id: int, token_ids: tf.Tensor) -> tf.Tensor:
-    """Counts positions from the one after the padding token's id; padding itself has that id."""
-    counted = tf.cast(token_ids != pad_token_id, tf.int32)
-    return tf.cumsum(counted, axis=1) * counted + pad_token_id

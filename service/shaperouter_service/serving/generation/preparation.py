@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.chat import Chat, chat_violations
@@ -23,9 +24,15 @@ from shaperouter_service.generation.option_validation import (
     word_violations,
 )
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.resolution import Resolved, resolve
+from shaperouter_service.generation.resolution import Given, Resolved, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.serving.generation.languages import (
+    SOURCE,
+    TARGET,
+    language_violations,
+    with_target_language,
+)
 from shaperouter_service.text import ChatTemplateError, ClientTokenizer, search_stop_violations
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
@@ -103,20 +110,24 @@ async def prepare(
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
     given = request.options
-    wrong_options = list(option_violations(given, model))
+    wrong_options = [
+        *option_violations(given, model),
+        *language_violations(request, model, tokenizer),
+    ]
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
     if request.chat is not None:
         prompt, wrong_prompt = await _chat_prompt(request, request.chat, model, tokenizer)
     elif model.is_encoder_decoder:
-        source, wrong_source = await _source(request, model, tokenizer)
+        sound = without(given, wrong_options)
+        source, wrong_source = await _source(request, sound, model, tokenizer)
         prompt, wrong_prompt = await _decoder_prompt(request, model, tokenizer)
     else:
         prompt, wrong_prompt = await _prompt(request, model, tokenizer)
     # If the prompt is invalid, check the options as if it had one token.
     prompt_tokens = 1 if wrong_prompt else len(prompt)
     wrong_options += room_violations(given, model, prompt_tokens)
-    sound = without(given, wrong_options)
+    sound = with_target_language(without(given, wrong_options), tokenizer)
     bad_words: list[list[int]] = []
     if tokenizer and "bad_words" in sound:
         bad_words = await tokenizer.encode_words(sound["bad_words"][:MAX_BIASES])
@@ -193,11 +204,21 @@ def _messages_violation(description: str) -> Violation:
 
 
 async def _source(
-    request: GenerationRequest, model: ServedModel, tokenizer: ClientTokenizer | None
+    request: GenerationRequest,
+    sound: Given,
+    model: ServedModel,
+    tokenizer: ClientTokenizer | None,
 ) -> tuple[Sequence[int], list[Violation]]:
     if wrong := list(input_violations(request.input, model)):
         return (), wrong
-    field, source = await request.input.tokens(tokenizer.encode if tokenizer else None)
+    encode = None
+    if tokenizer:
+        encode = partial(
+            tokenizer.encode_source,
+            source_language=sound.get(SOURCE, ""),
+            target_language=sound.get(TARGET, ""),
+        )
+    field, source = await request.input.tokens(encode)
     return source, list(source_violations(model, field, source))
 
 
