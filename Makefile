@@ -61,9 +61,9 @@ $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/
 	@touch $@
 
 # Clients of other projects that tests call the service with, each in an environment of its own.
-CLIENTS := .venvs/triton/.ready .venvs/tfserving/.ready
+CLIENTS := .venvs/triton/.ready .venvs/openai/.ready .venvs/tfserving/.ready
 
-.venvs/triton/.ready: tests/clients/triton.lock
+.venvs/triton/.ready .venvs/openai/.ready: .venvs/%/.ready: tests/clients/%.lock
 	@echo "==> Making $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --disable-pip-version-check --quiet --require-hashes -r $<
@@ -302,6 +302,7 @@ lock: setup ## Updates the lock files from the requirements of the distributions
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
 	$(COMPILE) tests/clients/triton.in -o tests/clients/triton.lock
+	$(COMPILE) tests/clients/openai.in -o tests/clients/openai.lock
 	$(COMPILE) --no-deps tests/clients/tfserving.in -o tests/clients/tfserving.lock
 	$(COMPILE) deploy/docker/build.in -c tests/requirements.lock -o deploy/docker/build.lock
 	$(COMPILE) --extra tracing --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \

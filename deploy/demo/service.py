@@ -35,7 +35,8 @@ def service(cache: str, *arguments: str) -> Iterator[Addresses]:
         arguments: Further arguments of `shaperouterd serve`; by default, the embedded model.
     """
     command = [sys.executable, "-m", "shaperouter_service", "serve", "--log-format=json"]
-    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--compile-cache={cache}"]
+    command += ["--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"]
+    command += ["--http-listen=off", f"--compile-cache={cache}"]
     process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
     log = Log(process)
     try:

@@ -14,12 +14,18 @@ from shaperouter_service.rpc.definitions import files_of
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests/clients"
 _TRITON = ROOT / ".venvs/triton/bin/python"
+_OPENAI = ROOT / ".venvs/openai/bin/python"
 _TFSERVING = ROOT / ".venvs/tfserving/packages"
 
 
 def run_with_tritonclient(script: str, *arguments: str) -> str:
     """Runs a script of `tests/clients` with Triton's client and returns what it prints."""
     return _run(str(_needed(_TRITON)), script, *arguments)
+
+
+def run_with_openai(script: str, *arguments: str) -> str:
+    """Runs a script likewise with OpenAI's client."""
+    return _run(str(_needed(_OPENAI)), script, *arguments)
 
 
 def run_with_tfserving(script: str, *arguments: str) -> str:

@@ -22,6 +22,14 @@ LOCAL = "127.0.0.1:0"
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
 
 
+# Services of tests run side by side, so they cannot all have the default port.
+DEFAULTS = {
+    "SHAPEROUTER_COMPILE_CACHE": "off",
+    "SHAPEROUTER_BEAM_COVER": "off",
+    "SHAPEROUTER_HTTP_LISTEN": LOCAL,
+}
+
+
 def kept_compilations() -> dict[str, str]:
     """The environment of a service for tests that are not about compiling.
 
@@ -43,7 +51,7 @@ def daemon(
     """
     return subprocess.Popen(
         [sys.executable, "-m", "shaperouter_service", *arguments],
-        env={"SHAPEROUTER_COMPILE_CACHE": "off", "SHAPEROUTER_BEAM_COVER": "off"} | dict(env),
+        env=DEFAULTS | dict(env),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -120,6 +128,7 @@ class Service(Daemon):
             self.close()
             raise
         self.address = f"127.0.0.1:{listening['grpc_port']}"
+        self.http_url = f"http://127.0.0.1:{listening['http_port']}"
         self.metrics_url = listening["metrics"]
 
     def wait_until_ready(self, *, count: int = 1) -> None:

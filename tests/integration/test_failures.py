@@ -209,7 +209,7 @@ def _startup_error(*arguments: str) -> str:
     return log
 
 
-@pytest.mark.parametrize("option", ["listen", "metrics-listen"])
+@pytest.mark.parametrize("option", ["listen", "http-listen", "metrics-listen"])
 def test_a_port_in_use_is_named(option: str) -> None:
     ports = {"listen": LOCAL, "metrics-listen": LOCAL}
     with socket.create_server(("127.0.0.1", 0)) as taken:

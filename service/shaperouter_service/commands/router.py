@@ -48,6 +48,7 @@ def router(
     config = RouterConfig(
         models=common.located_models(),
         listen=router.listen,
+        http_listen=router.http_address,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=router.max_queue_seconds,

@@ -54,6 +54,7 @@ def serve(
     config = RouterConfig(
         models=models,
         listen=router.listen,
+        http_listen=router.http_address,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=router.max_queue_seconds,

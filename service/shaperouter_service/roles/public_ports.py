@@ -10,11 +10,14 @@ from shaperouter_service.rpc.tls import ServerTls
 log = structlog.get_logger(__name__)
 
 
-def warn_of_public_server(address: str, *, tls: ServerTls | None, tokens: Path | None) -> None:
+def warn_of_public_server(
+    address: str, *, protocol: str, tls: ServerTls | None, tokens: Path | None
+) -> None:
     """Warns if a router's port lacks TLS or authentication.
 
     Args:
-        address: Address of the gRPC server.
+        address: Address of the server.
+        protocol: Its protocol, grpc or http.
         tls: TLS settings of the server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
     """
@@ -23,19 +26,19 @@ def warn_of_public_server(address: str, *, tls: ServerTls | None, tokens: Path |
         log.warning(
             "tokens travel in plain text: set --tls-cert and --tls-key, unless a proxy in front "
             "of this port speaks TLS",
-            grpc=address,
+            **{protocol: address},
         )
     elif tls is None and public:
         log.warning(
             "other machines can reach this port in plain text: set --tls-cert and --tls-key, "
             "unless a proxy in front of it speaks TLS",
-            grpc=address,
+            **{protocol: address},
         )
     if public and tokens is None and (tls is None or tls.client_ca is None):
         log.warning(
             "anyone who can reach this port may call it: set --tokens or --tls-client-ca, or "
             "listen on 127.0.0.1",
-            grpc=address,
+            **{protocol: address},
         )
 
 

@@ -9,6 +9,8 @@ import structlog
 from shaperouter_service.auth import Authentication, CallLimit, Clients
 from shaperouter_service.checkpoints.model_files import is_checkpoint, may_transcribe
 from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.edge.http.app import make_app
+from shaperouter_service.edge.http.server import bound, port_of, serving
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -51,6 +53,7 @@ from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
+from shaperouter_service.telemetry.http_calls import HttpMetrics
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.refusals import RefusalMetrics
 from shaperouter_service.telemetry.requests import RequestMetrics
@@ -103,15 +106,16 @@ async def run_router(
         else warning_of_spent_budgets(fleet)
     )
     drain = Drain()
-    doors = GrpcDoors(
-        Gate(
-            drain,
-            CallLimit(config.max_calls),
-            refusals,
-            _authentication(config, AuthMetrics(registry)),
-        )
+    gate = Gate(
+        drain,
+        CallLimit(config.max_calls),
+        refusals,
+        _authentication(config, AuthMetrics(registry)),
     )
-    warn_of_public_server(config.listen, tls=config.tls, tokens=config.tokens)
+    doors = GrpcDoors(gate)
+    for protocol, address in (("grpc", config.listen), ("http", config.http_listen)):
+        if address:
+            warn_of_public_server(address, protocol=protocol, tls=config.tls, tokens=config.tokens)
     if config.worker_tls:
         # Reports unusable files now instead of at the first worker.
         config.worker_tls.credentials()
@@ -120,7 +124,11 @@ async def run_router(
     with (
         serve_metrics(registry, config.metrics_listen) as metrics_port,
         claimed(config.listen),
+        contextlib.ExitStack() as sockets,
     ):
+        listener = None
+        if config.http_listen:
+            listener = sockets.enter_context(bound(config.http_listen))
         server = make_server(
             doors.services,
             doors.call_gate,
@@ -130,6 +138,8 @@ async def run_router(
             connection_age=CONNECTION_AGE,
         )
         async with (
+            # Left last: the drain of `stopped_at_end` waits for its requests, too.
+            contextlib.AsyncExitStack() as http,
             serving_health(health, config.health_listen),
             fleet.connected(),
             discovered(fleet, workers),
@@ -159,6 +169,9 @@ async def run_router(
             )
             doors.add_to(server, core)
             health.add_to(server)
+            if listener:
+                app = make_app(core, gate, HttpMetrics(registry))
+                await http.enter_async_context(serving(app, listener, tls=config.tls))
             async with _readiness(health, fleet, config.listen):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
@@ -166,6 +179,8 @@ async def run_router(
                     "listening",
                     grpc=config.listen,
                     grpc_port=port,
+                    http=config.http_listen or "off",
+                    http_port=port_of(listener) if listener else None,
                     metrics=f"http://{metrics_host}:{metrics_port}/metrics",
                     models=list(catalog.model_names),
                     workers=len(workers),

@@ -20,6 +20,7 @@ class RouterConfig:
         max_queue_seconds: Maximum expected wait for a slot.
         max_calls: Maximum number of generations and transcriptions in progress.
         max_recording_memory: Maximum bytes of all recordings.
+        http_listen: Address of the HTTP server; None means no such server.
         own_workers: Whether the workers are child processes, whose metrics this process shows.
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
@@ -35,6 +36,7 @@ class RouterConfig:
     max_calls: int
     max_recording_memory: int
     own_workers: bool
+    http_listen: str | None = None
     health_listen: str | None = None
     tls: ServerTls | None = None
     tokens: Path | None = None

@@ -53,6 +53,33 @@ class ServerTls:
             require_client_authentication=self.client_ca is not None,
         )
 
+    def context(self) -> ssl.SSLContext:
+        """Creates the settings of an HTTP server, which checks the files likewise.
+
+        Raises:
+            StartupError: A file cannot be used.
+        """
+        paths = [path for path in (self.cert, self.key, self.client_ca) if path]
+        reloaded = ReloadedFiles(paths, self._read_context)
+        first = reloaded.get()
+
+        def renew(connection: ssl.SSLObject, *_: object) -> None:
+            connection.context = reloaded.get()
+
+        # Called for each new connection.
+        first.sni_callback = renew
+        return first
+
+    def _read_context(self) -> ssl.SSLContext:
+        pair = _read_pair("tls-cert", self.cert, "tls-key", self.key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        with _in_memory(pair[0]) as cert_copy, _in_memory(pair[1]) as key_copy:
+            context.load_cert_chain(cert_copy, key_copy, password="")
+        if self.client_ca:
+            context.load_verify_locations(cadata=_read_ca("tls-client-ca", self.client_ca).decode())
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
     def _read(self) -> grpc.ServerCertificateConfiguration:
         cert, key = _read_pair("tls-cert", self.cert, "tls-key", self.key)
         roots = _read_ca("tls-client-ca", self.client_ca) if self.client_ca else None

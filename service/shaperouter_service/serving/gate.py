@@ -36,6 +36,11 @@ class Gate:
         self._refusals = refusals
         self._authentication = authentication
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits work: it does until the router drains."""
+        return not self._drain.begun
+
     @contextlib.contextmanager
     def passed(
         self, call: Call, *, token: str | None, is_work: bool, for_operators: bool

@@ -1,6 +1,6 @@
 """The served models: what they are for, and what callers see of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shaperouter_service.errors import InvalidRequestError, ModelLoadingError
 from shaperouter_service.routing.catalog import Catalog
@@ -78,6 +78,11 @@ class Models:
     def find(self, name: str) -> ServedModel | None:
         """One model; None if no name is given, none has it, or no worker has loaded it yet."""
         return self._describe(name) if name in self._catalog.model_names else None
+
+    def token_text(self, name: str) -> Callable[[int], str]:
+        """The function that tells the text of one token of a model; no text without a tokenizer."""
+        tokenizer = self._tokenizers.get(name)
+        return tokenizer.token_text if tokenizer else lambda _: ""
 
     def _describe(self, name: str) -> ServedModel | None:
         model = self._catalog.model(name)

@@ -20,6 +20,11 @@ class Drain:
         self._idle = asyncio.Event()
         self._idle.set()
 
+    @property
+    def begun(self) -> bool:
+        """Whether further calls are refused."""
+        return self._begun
+
     def begin(self) -> None:
         """Refuses all further calls."""
         self._begun = True

@@ -15,6 +15,9 @@ from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
 from shaperouter_service.text.vocabulary import Vocabulary
 
+# What SentencePiece puts before words in place of a space.
+WORD_START = "\u2581"
+
 # A checkpoint with a tokenizer has at least one of these files. Without any, Transformers creates
 # an empty tokenizer for some families instead of failing.
 TOKENIZER_FILES = (
@@ -158,6 +161,20 @@ class Tokenizer:
         return str(
             self._tokenizer.decode(
                 token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token by itself, special tokens included."""
+        token = self._tokenizer.convert_ids_to_tokens(token_id)
+        if token is None:
+            return ""
+        # Decoded alone, a token that begins a word would lose its space.
+        if token.startswith(WORD_START):
+            return str(token).replace(WORD_START, " ")
+        return str(
+            self._tokenizer.decode(
+                [token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         )
 

@@ -80,6 +80,7 @@ def routing(directory: Path, core: int, *, profile: Path | None = None) -> Itera
                 f"--model={MODEL}={TOKENIZER}",
                 f"--worker=unix:{directory / 'worker'}",
                 f"--listen={address}",
+                "--http-listen=127.0.0.1:0",
                 "--metrics-listen=127.0.0.1:0",
             ],
             stderr=writing,

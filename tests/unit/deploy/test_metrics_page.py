@@ -22,7 +22,7 @@ OTHERS = {
 OURS = {
     name: each
     for name, each in metrics().items()
-    if name.startswith(("shaperouter_", "grpc_server_"))
+    if name.startswith(("shaperouter_", "grpc_server_", "http_server_"))
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from shaperouter_service.commands.options.declaring import option, options_of
+from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.system.sizes import parse_size
 
@@ -15,10 +15,16 @@ class RouterOptions:
     """Values of `router_options`, whose help says what each is."""
 
     listen: str
+    http_listen: str
     max_queue_seconds: float
     max_calls: int
     max_recording_memory: int
     tokens: Path | None
+
+    @property
+    def http_address(self) -> str | None:
+        """Address of the HTTP server; None if it is off."""
+        return None if self.http_listen == OFF else self.http_listen
 
 
 router_options = options_of(
@@ -29,6 +35,13 @@ router_options = options_of(
         default="127.0.0.1:50051",
         metavar="ADDRESS",
         help="Address of the gRPC server: HOST:PORT or unix:PATH.",
+    ),
+    option(
+        "--http-listen",
+        default="127.0.0.1:8000",
+        metavar="ADDRESS|off",
+        help="Address of the HTTP server, which speaks OpenAI's API: HOST:PORT or unix:PATH. It "
+        "has the tokens, the TLS files and the limits of the gRPC server.",
     ),
     option(
         "--max-queue-seconds",

@@ -19,8 +19,8 @@ from shaperouter_service.edge.inference.generation_inputs import (
     TEXT,
     TYPES,
 )
-from shaperouter_service.edge.inference.option_values import option_value
 from shaperouter_service.edge.inference.tensors import Array, Request, is_raw, tensors_from_request
+from shaperouter_service.edge.option_values import option_value
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES

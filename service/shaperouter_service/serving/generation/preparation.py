@@ -177,10 +177,10 @@ async def _chat_prompt(
 ) -> tuple[Sequence[int], list[Violation]]:
     """Returns the prompt that the checkpoint's chat template makes of a conversation."""
     if model.is_encoder_decoder:
-        why = f"model {model.name} has an encoder, which reads no conversations; send text"
+        why = f"model {model.name} has an encoder, which reads no conversations"
         return (), [_messages_violation(why)]
     if tokenizer is None or not tokenizer.has_chat_template:
-        why = f"model {model.name} has no chat template; send text or token_ids"
+        why = f"model {model.name} has no chat template, so it only continues prompts"
         return (), [_messages_violation(why)]
     wrong = [*chat_violations(chat), *decoder_input_violations(request.decoder_input, model)]
     if request.input.text is not None or request.input.token_ids is not None:

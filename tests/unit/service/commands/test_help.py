@@ -40,6 +40,7 @@ ENGINE = [
 TLS = ["--tls-cert", "--tls-key", "--tls-client-ca"]
 PUBLIC = [
     "--listen",
+    "--http-listen",
     "--max-queue-seconds",
     "--max-calls",
     "--max-recording-memory",

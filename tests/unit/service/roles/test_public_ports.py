@@ -56,7 +56,7 @@ def test_a_router_warns_of_missing_protection(
     address: str, tls: ServerTls | None, tokens: Path | None, warnings: list[str]
 ) -> None:
     with capture_logs() as lines:
-        warn_of_public_server(address, tls=tls, tokens=tokens)
+        warn_of_public_server(address, protocol="grpc", tls=tls, tokens=tokens)
     assert [line["event"].partition(":")[0] for line in lines] == warnings
     assert {line["grpc"] for line in lines} <= {address}
 

@@ -1,0 +1,70 @@
+"""The paths of the HTTP port."""
+
+from http import HTTPStatus
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shaperouter_service.edge.http.calls import Answer, Endpoint, not_found
+from shaperouter_service.edge.http.errors import HttpError, error_response
+from shaperouter_service.edge.http.openai.generation import Generations
+from shaperouter_service.edge.http.openai.models import ModelList
+from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.gate import Gate
+from shaperouter_service.telemetry.http_calls import HttpMetrics
+
+log = structlog.get_logger(__name__)
+
+
+def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
+    """Creates the application.
+
+    Args:
+        core: The core, which does the work.
+        gate: What every call has to pass.
+        metrics: Counts the calls.
+    """
+
+    def route(path: str, method: str, answer: Answer, *, is_work: bool = True) -> Route:
+        endpoint = Endpoint(path, answer, gate=gate, metrics=metrics, is_work=is_work)
+        return Route(path, endpoint, methods=[method])
+
+    async def health(_: Request) -> Response:
+        """For probes, which have no token: whether every model has a worker, and work is taken."""
+        is_ready = core.models.ready and gate.is_open
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)
+
+    generations, models = Generations(core), ModelList(core.models)
+    return Starlette(
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            route("/v1/models", "GET", models.all, is_work=False),
+            route("/v1/models/{model}", "GET", models.one, is_work=False),
+            route("/v1/completions", "POST", generations.completions),
+            route("/v1/chat/completions", "POST", generations.chat),
+        ],
+        exception_handlers={HTTPException: _http_exception, Exception: _defect},
+    )
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    """Answers requests for which there is no path or method."""
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_response(not_found(request.url.path))
+    status = HTTPStatus(error.status_code)
+    message = f"{status.phrase}: {request.method} {request.url.path}"
+    return error_response(HttpError(status, "invalid_request", message), error.headers)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """Answers a request that met a defect of the service."""
+    log.error("defect in a call", method=request.method, path=request.url.path, exc_info=error)
+    message = "internal error; the log of the service has more"
+    return error_response(HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))

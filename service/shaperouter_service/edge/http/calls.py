@@ -1,0 +1,129 @@
+"""Calls over HTTP: who makes them, what they have to pass, and callers who leave."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
+from typing import Any, TypeAlias, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from shaperouter_service.auth import bearer_token
+from shaperouter_service.edge.http.errors import HttpError, error_response
+from shaperouter_service.errors import ServiceError
+from shaperouter_service.serving.call import CLIENT_ID_KEY, Call
+from shaperouter_service.serving.gate import Gate
+from shaperouter_service.telemetry import tracing
+from shaperouter_service.telemetry.http_calls import HttpMetrics
+
+T = TypeVar("T")
+Answer: TypeAlias = Callable[[Request, Call], Awaitable[Response]]
+
+REQUEST_ID = "x-request-id"
+# Ids that callers may give; others are replaced.
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Endpoint:
+    """Answers the requests of one path, once they have passed the gate. An ASGI application."""
+
+    def __init__(
+        self, path: str, answer: Answer, *, gate: Gate, metrics: HttpMetrics, is_work: bool = True
+    ) -> None:
+        """Takes what answers.
+
+        Args:
+            path: The path, which names the calls.
+            answer: Answers a request; raises `ServiceError` or `HttpError` to refuse it.
+            gate: The gate.
+            metrics: Counts the calls.
+            is_work: Whether calls count against limits, and whether a drain waits for them.
+        """
+        self._path = path
+        self._answer = answer
+        self._gate = gate
+        self._metrics = metrics
+        self._is_work = is_work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        request = Request(scope, receive)
+        call, header = _begin(request, self._path)
+        tracing.receive(call.method, request.headers.items())
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = (REQUEST_ID.encode(), header.encode())
+                message = {**message, "headers": [*message.get("headers", ()), given]}
+            await send(message)
+
+        with self._metrics.counted(request.method, self._path, lambda: status):
+            try:
+                with self._gate.passed(
+                    call,
+                    token=bearer_token(request.headers.get("authorization", "")),
+                    is_work=self._is_work,
+                    for_operators=False,
+                ):
+                    response = await self._answer(request, call)
+                    await response(scope, receive, sending)
+            except (ServiceError, HttpError) as error:
+                # A stream that has begun has ended with the error itself.
+                if not status:
+                    await error_response(error)(scope, receive, sending)
+            except ClientDisconnect:
+                status = CLIENT_CLOSED_REQUEST
+
+
+# The status that servers log for callers who have left.
+CLIENT_CLOSED_REQUEST = 499
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Awaits work, and cancels it if the caller leaves. The body has been read.
+
+    Raises:
+        ClientDisconnect: The caller has left.
+    """
+    task = asyncio.ensure_future(work)
+    left = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        for each in (task, left):
+            each.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _begin(request: Request, path: str) -> tuple[Call, str]:
+    """The call, and the id for the header of its answer."""
+    own, given = uuid.uuid4().hex, request.headers.get(REQUEST_ID, "")
+    is_usable = _REQUEST_ID.fullmatch(given) is not None
+    host = request.client.host if request.client else "unknown"
+    call = Call(
+        # Callers may repeat theirs, but runs need ids of their own.
+        request_id=f"{given}-{own[:12]}" if is_usable else own,
+        method=f"{request.method} {path}",
+        peer=host,
+        client=request.headers.get(CLIENT_ID_KEY, host),
+    )
+    return call, given if is_usable else own
+
+
+def not_found(path: str) -> HttpError:
+    """The error of a path that does not exist."""
+    return HttpError(HTTPStatus.NOT_FOUND, "unknown_url", f"there is nothing at {path}")

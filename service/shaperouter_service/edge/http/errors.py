@@ -1,0 +1,87 @@
+"""Errors in OpenAI's form."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from math import ceil
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from shaperouter_service.errors import Code, ServiceError, UnauthenticatedError
+
+_STATUSES: Mapping[Code, int] = {
+    Code.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    Code.OUT_OF_RANGE: HTTPStatus.BAD_REQUEST,
+    Code.FAILED_PRECONDITION: HTTPStatus.BAD_REQUEST,
+    Code.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.UNIMPLEMENTED: HTTPStatus.NOT_IMPLEMENTED,
+    Code.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
+}
+# OpenAI's types of errors.
+_TYPES: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+# OpenAI's codes where they are not ours in lower case.
+_CODES: Mapping[str, str] = {
+    "MISSING_TOKEN": "invalid_api_key",
+    "UNKNOWN_TOKEN": "invalid_api_key",
+    "UNKNOWN_MODEL": "model_not_found",
+}
+
+
+class HttpError(Exception):
+    """A request that HTTP or JSON makes invalid, before the core sees it.
+
+    Attributes:
+        status: Status of the answer.
+        code: A constant for programs.
+    """
+
+    def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
+        """Takes the status, the code and what is wrong."""
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+def error_response(
+    error: ServiceError | HttpError, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The answer to a request that failed."""
+    given = dict(headers or {})
+    if isinstance(error, HttpError):
+        return JSONResponse(error_body(error), error.status, given)
+    if error.retry_after is not None:
+        given["retry-after"] = str(ceil(error.retry_after))
+        given["retry-after-ms"] = str(ceil(error.retry_after * 1000))
+    if isinstance(error, UnauthenticatedError):
+        given["www-authenticate"] = "Bearer"
+    if error.deadly:
+        # OpenAI's clients then send it only once.
+        given["x-should-retry"] = "false"
+    return JSONResponse(error_body(error), _status(error), given)
+
+
+def error_body(error: ServiceError | HttpError) -> dict[str, Any]:
+    """The body of that answer, which also ends a stream."""
+    param = None
+    if isinstance(error, HttpError):
+        status: int = error.status
+        code = error.code
+    else:
+        status = _status(error)
+        code = _CODES.get(error.reason, error.reason.lower())
+        if error.violations:
+            param = error.violations[0].field
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    kind = _TYPES.get(status, kind)
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
+
+
+def _status(error: ServiceError) -> int:
+    return _STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,0 +1,1 @@
+"""OpenAI's API: its requests as those of the core, and the core's answers as OpenAI's."""

@@ -1,0 +1,145 @@
+"""The fields of a request, taken one by one; what is left at the end is unknown."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shaperouter_service.edge.option_values import option_value
+from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.generation.option import Kind
+from shaperouter_service.generation.table import OPTIONS
+
+# Maximum characters of a name or value from a caller in an error.
+_SHOWN = 64
+# OpenAI's names of our options. Other options have their own names.
+OPTION_NAMES: Mapping[str, str] = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "n": "num_return_sequences",
+}
+# Kinds whose values may be texts in JSON.
+_TEXTS = (Kind.TEXTS, Kind.WORDS, Kind.LANGUAGE, Kind.EARLY_STOPPING)
+# Fields that change no answer: they name the caller, or ask for what is always so.
+_WITHOUT_EFFECT = ("user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier")
+
+
+class Fields:
+    """The fields of a body, and what is wrong with them. Null counts as missing.
+
+    Attributes:
+        violations: What is wrong.
+        names: The caller's names of options, by ours.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        """Takes a JSON object."""
+        self.violations: list[Violation] = []
+        self.names: dict[str, str] = {}
+        self._left = {name: value for name, value in body.items() if value is not None}
+
+    def refuse(self, field: str, description: str) -> None:
+        """Notes that something is wrong."""
+        self.violations.append(Violation(field=shortened(field, _SHOWN), description=description))
+
+    def take(self, name: str) -> Any:
+        """Any value; None if it is missing."""
+        return self._left.pop(name, None)
+
+    def text(self, name: str) -> str:
+        """A text; empty if it is missing or none."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, str):
+            self.refuse(name, f"must be a text, got {told(value)}")
+        return value if isinstance(value, str) else ""
+
+    def flag(self, name: str) -> bool:
+        """A flag; false if it is missing or none."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, bool):
+            self.refuse(name, f"must be true or false, got {told(value)}")
+        return value is True
+
+    def count(self, name: str) -> int | None:
+        """An integer; None if it is missing or none."""
+        value = self.take(name)
+        if value is not None and type(value) is not int:
+            self.refuse(name, f"must be an integer, got {told(value)}")
+        return value if type(value) is int else None
+
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        """A list of objects; empty if it is missing or none."""
+        value = self.take(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            self.refuse(name, f"must be a list of objects, got {told(value)}")
+            return []
+        return value
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """An object; empty if it is missing or none."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, dict):
+            self.refuse(name, f"must be an object, got {told(value)}")
+        return value if isinstance(value, dict) else {}
+
+    def only(self, name: str, *supported: Any, why: str = "") -> None:
+        """Refuses all values of a field but those that change nothing here."""
+        value = self.take(name)
+        if value is None or value in supported or value in ([], {}):
+            return
+        rule = "is not supported" if not supported else f"must be {_listed(supported)}"
+        self.refuse(name, f"{rule}{f' ({why})' if why else ''}, got {told(value)}")
+
+    def options(self) -> dict[str, Any]:
+        """All generation options, by our names."""
+        options: dict[str, Any] = {}
+        for given in [name for name in self._left if OPTION_NAMES.get(name, name) in OPTIONS]:
+            name, value = OPTION_NAMES.get(given, given), self.take(given)
+            kind = OPTIONS[name].kind
+            try:
+                if isinstance(value, str) and kind not in _TEXTS:
+                    raise ValueError(f"must not be a text, got {told(value)}")
+                converted = option_value(kind, value)
+            except ValueError as error:
+                self.refuse(given, str(error))
+                continue
+            if name in options and options[name] != converted:
+                rule = f"must equal {self.names[name]}, which is the same option"
+                self.refuse(given, f"{rule}, got {told(value)} and {options[name]}")
+            options[name], self.names[name] = converted, given
+        return options
+
+    def end(self) -> None:
+        """Refuses the fields that are left.
+
+        Raises:
+            InvalidRequestError: Something is wrong.
+        """
+        for name in _WITHOUT_EFFECT:
+            self.take(name)
+        for name in self._left:
+            self.refuse(name, "is unknown")
+        if self.violations:
+            raise InvalidRequestError(*self.violations)
+
+    def in_callers_words(self, error: InvalidRequestError) -> InvalidRequestError:
+        """An error of the core, with the caller's names of options."""
+        return InvalidRequestError(
+            *(
+                Violation(field=self._callers_field(each.field), description=each.description)
+                for each in error.violations
+            )
+        )
+
+    def _callers_field(self, field: str) -> str:
+        option, bracket, rest = field.removeprefix("options.").partition("[")
+        return f"{self.names.get(option, option)}{bracket}{rest}"
+
+
+def told(value: Any) -> str:
+    """A value from a caller, for an error."""
+    return shortened(repr(value), _SHOWN)
+
+
+def _listed(values: Collection[Any]) -> str:
+    return " or ".join(map(repr, values))

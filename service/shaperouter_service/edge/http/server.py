@@ -1,0 +1,111 @@
+"""The HTTP server of a router, in the event loop of the gRPC server."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.addresses import split_address
+from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.rpc.unix_sockets import claimed, socket_path
+
+OPTION = "http-listen"
+
+# Connections that may wait to be accepted.
+_BACKLOG = 1024
+# Seconds that a connection without a request stays open, longer than the pools of usual clients
+# keep one.
+_KEEP_ALIVE = 75
+# Seconds that answers get to leave when the server stops; requests have ended by then.
+_FLUSH = 2
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the router."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Captures nothing."""
+        yield
+
+
+@contextlib.contextmanager
+def bound(address: str) -> Iterator[socket.socket]:
+    """Yields a socket that is bound to an address, and closes it at the end.
+
+    Args:
+        address: HOST:PORT or unix:PATH.
+
+    Raises:
+        StartupError: The address is in use or invalid.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(claimed(address, option=OPTION))
+        family, where = _located(address)
+        listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+        except OSError as error:
+            raise StartupError(
+                f"{OPTION}: cannot listen on {address}: {error.strerror}; set --{OPTION} to "
+                "another address, or to off for no HTTP server"
+            ) from error
+        yield listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """The port of a bound socket; 0 for a Unix socket."""
+    name = listener.getsockname()
+    return int(name[1]) if isinstance(name, tuple) else 0
+
+
+def _located(address: str) -> tuple[socket.AddressFamily, Any]:
+    path = socket_path(address)
+    if path is not None:
+        return socket.AF_UNIX, str(path)
+    host, port = split_address(address, option=OPTION)
+    return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    app: ASGIApp, listener: socket.socket, *, tls: ServerTls | None
+) -> AsyncIterator[None]:
+    """Serves HTTP inside the context.
+
+    Args:
+        app: What answers requests.
+        listener: A bound socket.
+        tls: TLS settings of the server; None means plain text.
+
+    Raises:
+        StartupError: A file of `tls` cannot be used.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_FLUSH,
+    )
+    config.load()
+    if tls is not None:
+        config.ssl = tls.context()
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task

@@ -1,0 +1,97 @@
+"""OpenAI's own client, unmodified, against a real service."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shaperouter_service
+from harness.other_clients import run_with_openai
+from harness.service import Service, kept_compilations, serving
+from shaperouter import Client
+
+DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The demo model, and a copy that has a chat template."""
+    copy = shutil.copytree(DEMO, tmp_path_factory.mktemp("models") / "talking")
+    (copy / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
+    with serving("--model=demo", f"--model=talking={copy}", env=kept_compilations()) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def found(talking: Service) -> dict[str, Any]:
+    """What the calls of `openai_calls.py` found."""
+    result: dict[str, Any] = json.loads(
+        run_with_openai("openai_calls.py", talking.http_url, "talking")
+    )
+    return result
+
+
+@pytest.fixture(scope="module")
+def client(talking: Service) -> Iterator[Client]:
+    with Client(talking.address) as client:
+        yield client
+
+
+def test_models_are_listed(found: dict[str, Any]) -> None:
+    assert found["blocking"]["models"] == ["demo", "talking"]
+
+
+def test_texts_are_those_of_our_own_protocol(found: dict[str, Any], client: Client) -> None:
+    expected = client.generate("TensorFlow is", model="demo", max_new_tokens=8, do_sample=False)
+    blocking = found["blocking"]
+    assert blocking["text"] == blocking["streamed"] == expected.text
+    assert found["asynchronous"]["texts"] == [expected.text] * 3
+    assert blocking["finish_reason"] == "length"
+    assert "".join(blocking["tokens"]) == expected.text
+    beams = client.generate("TensorFlow is", model="demo", max_new_tokens=8, num_beams=2)
+    assert blocking["beams"] == beams.text
+
+
+def test_a_seed_gives_the_same_texts_through_both_protocols(
+    found: dict[str, Any], client: Client
+) -> None:
+    expected = client.generate(
+        "TensorFlow is",
+        model="demo",
+        max_new_tokens=8,
+        seed=7,
+        do_sample=True,
+        num_return_sequences=2,
+    )
+    assert found["blocking"]["sampled"] == [each.text for each in expected.sequences]
+
+
+def test_tokens_are_counted(found: dict[str, Any]) -> None:
+    usage = found["blocking"]["usage"]
+    assert (usage["completion_tokens"], usage["total_tokens"]) == (8, usage["prompt_tokens"] + 8)
+    assert found["blocking"]["streamed_usage"] == usage
+
+
+def test_errors_are_those_of_the_clients_classes(found: dict[str, Any]) -> None:
+    assert found["blocking"]["errors"] == {
+        "model": ["NotFoundError", 404, None],
+        "option": ["BadRequestError", 400, "temperature"],
+        "stream": ["BadRequestError", 400, "top_p"],
+        "chat": ["BadRequestError", 400, "messages"],
+    }
+
+
+def test_a_conversation_is_answered_like_its_rendered_text(
+    found: dict[str, Any], client: Client
+) -> None:
+    expected = client.generate("Hello", model="talking", max_new_tokens=6, do_sample=False)
+    chat = found["chat"]
+    assert chat["content"] == chat["streamed"] == expected.text
+    assert chat["role"] == "assistant"
+    assert chat["top"] == [2] * 6
+    assert chat["prompt_tokens"] == expected.usage.prompt_tokens

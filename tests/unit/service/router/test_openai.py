@@ -1,0 +1,396 @@
+"""OpenAI's API over HTTP, in front of scripted workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2 as httpx
+import pytest
+
+from shaperouter_service.auth import token_digest
+from shaperouter_service.edge.http import bodies
+from shaperouter_service.edge.http.openai import generation
+from shaperouter_service.errors import DeadlyRequestError, OverloadedError
+
+if TYPE_CHECKING:
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+Scenario = Callable[..., Awaitable[None]]
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+PROMPT = {"model": "tiny", "prompt": "hello", "temperature": 0}
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def http(play: Play, sockets: Path) -> Callable[..., None]:
+    """Plays a scenario of an HTTP client and what `play` has."""
+    path = sockets / "http"
+
+    def run(scenario: Scenario, **settings: Any) -> None:
+        async def with_client(router: Router, *workers: FakeWorker) -> None:
+            transport = httpx.AsyncHTTPTransport(uds=str(path))
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://router", timeout=10
+            ) as client:
+                await scenario(client, router, *workers)
+
+        given = settings.pop("settings", {}) | {"http_listen": f"unix:{path}"}
+        play(with_client, settings=given, **settings)
+
+    return run
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = response.json()["error"]
+    return error
+
+
+async def events_of(response: httpx.Response) -> list[Any]:
+    """The events of a stream, of which the last must say that it is the last."""
+    lines = [line async for line in response.aiter_lines() if line.startswith("data: ")]
+    assert lines.pop() == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_a_completion_is_what_the_worker_generated(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        response = await client.post(COMPLETIONS, json=PROMPT | {"max_tokens": 3})
+        assert response.status_code == 200
+        body = response.json()
+        (choice,) = body["choices"]
+        assert (choice["index"], choice["finish_reason"]) == (0, "length")
+        expected = await router.generate(text="hello")
+        assert choice["text"] == expected.sequences[0].text
+        assert body["usage"]["completion_tokens"] == 3
+        assert worker.requests[0].options.max_new_tokens == 3
+        assert not worker.requests[0].options.do_sample
+
+    http(scenario)
+
+
+def test_a_stream_has_the_text_of_the_whole_answer(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        whole = (await client.post(COMPLETIONS, json=PROMPT)).json()
+        usage = {"stream_options": {"include_usage": True}}
+        async with client.stream(
+            "POST", COMPLETIONS, json=PROMPT | {"stream": True} | usage
+        ) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            *pieces, total = await events_of(response)
+        texts = [piece["choices"][0]["text"] for piece in pieces]
+        assert "".join(texts) == whole["choices"][0]["text"]
+        assert pieces[-1]["choices"][0]["finish_reason"] == "length"
+        assert (total["choices"], total["usage"]) == ([], whole["usage"])
+
+    http(scenario)
+
+
+def test_each_prompt_and_sequence_is_a_choice(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        asked = {"model": "tiny", "prompt": ["a", "b", [1, 2]], "n": 2}
+        body = (await client.post(COMPLETIONS, json=asked)).json()
+        assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3, 4, 5]
+        assert body["usage"]["completion_tokens"] == 18
+        assert len({run.request_id for run in worker.requests}) == 6
+        async with client.stream("POST", COMPLETIONS, json=asked | {"stream": True}) as response:
+            ends = [
+                choice["index"]
+                for piece in await events_of(response)
+                for choice in piece["choices"]
+                if choice["finish_reason"]
+            ]
+        assert sorted(ends) == [0, 1, 2, 3, 4, 5]
+
+    http(scenario)
+
+
+@pytest.mark.parametrize("prompt", ["hello", [1, 2]])
+def test_log_probabilities_of_completions_are_lists(http: Any, prompt: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        body = (
+            await client.post(COMPLETIONS, json=PROMPT | {"prompt": prompt, "logprobs": 2})
+        ).json()
+        found = body["choices"][0]["logprobs"]
+        assert found["token_logprobs"] == [-1.25, -1.75, -2.0]
+        assert [len(found[name]) for name in ("tokens", "text_offset", "top_logprobs")] == [3] * 3
+
+    http(scenario)
+
+
+@pytest.fixture
+def template(checkpoint: Path) -> Any:
+    """Gives the model a chat template."""
+    path = checkpoint / "chat_template.jinja"
+    path.write_text("{% for each in messages %}{{ each.role }}: {{ each.content }}|{% endfor %}")
+    yield
+    path.unlink()
+
+
+HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "temperature": 0}
+
+
+@pytest.mark.usefixtures("template")
+def test_a_chat_completion_is_a_message(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        asked = HELLO | {"logprobs": True, "top_logprobs": 1}
+        body = (await client.post(CHAT, json=asked)).json()
+        (choice,) = body["choices"]
+        assert choice["message"]["role"] == "assistant"
+        first = choice["logprobs"]["content"][0]
+        assert (first["logprob"], len(first["top_logprobs"])) == (-1.25, 1)
+        async with client.stream("POST", CHAT, json=HELLO | {"stream": True}) as response:
+            pieces = [piece["choices"][0] for piece in await events_of(response)]
+        assert pieces[0]["delta"] == {"role": "assistant", "content": ""}
+        text = "".join(piece["delta"].get("content", "") for piece in pieces)
+        assert text == choice["message"]["content"]
+        assert pieces[-1]["finish_reason"] == "length"
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "param", "told"),
+    [
+        (COMPLETIONS, {"model": None}, "model", "is required"),
+        (COMPLETIONS, {"prompt": None}, "prompt", "is required"),
+        (COMPLETIONS, {"prompt": 3}, "prompt", "must be a text or a list of token ids, got 3"),
+        (COMPLETIONS, {"prompt": []}, "prompt", "must have from 1 to 256 prompts, got 0"),
+        (COMPLETIONS, {"prompt": ["a", 2.5]}, "prompt[1]", "got 2.5"),
+        (COMPLETIONS, {"prompt": [1, 2**40]}, "prompt[0]", "must be a text or a list"),
+        (COMPLETIONS, {"suffix": "x"}, "suffix", "must be '', got 'x'"),
+        (COMPLETIONS, {"best_of": 3}, "best_of", "must be n, 1, got 3"),
+        (COMPLETIONS, {"echo": True, "logprobs": 1}, "logprobs", "together with echo"),
+        (COMPLETIONS, {"unheard": 1}, "unheard", "is unknown"),
+        (COMPLETIONS, {"max_tokens": "9"}, "max_tokens", "must not be a text, got '9'"),
+        (COMPLETIONS, {"max_tokens": 0}, "max_tokens", "must be at least 1, got 0"),
+        (COMPLETIONS, {"top_p": 7}, "top_p", "got 7"),
+        (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
+        (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "must be 0"),
+        (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),
+        (COMPLETIONS, {"stream_options": {"include_usage": 3}}, "stream_options", "must be true"),
+        (CHAT, {"prompt": None}, "messages", "must have at least one message"),
+        (CHAT, {"prompt": None, "messages": "x"}, "messages", "must be a list of objects"),
+        (CHAT, {"prompt": None, "messages": [{}], "tools": [1]}, "tools", "list of objects"),
+        (
+            CHAT,
+            {"prompt": None, "messages": [{}], "response_format": {"type": "json_object"}},
+            "response_format",
+            "must be {'type': 'text'}",
+        ),
+        (
+            CHAT,
+            {"prompt": None, "messages": [{}], "tool_choice": "required"},
+            "tool_choice",
+            "must be 'auto' or 'none', got 'required'",
+        ),
+    ],
+)
+def test_fields_that_cannot_be_used_are_refused(
+    http: Any, path: str, changes: dict[str, Any], param: str, told: str
+) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        for streams in (False, True):
+            response = await client.post(path, json=PROMPT | changes | {"stream": streams})
+            assert response.status_code == 400
+            error = error_of(response)
+            assert (error["type"], error["param"]) == ("invalid_request_error", param)
+            assert told in error["message"]
+        assert not worker.requests
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "told"),
+    [
+        (b"{", JSON, 400, "must be JSON"),
+        (b"[1]", JSON, 400, "must be a JSON object, got [1]"),
+        (b'{"model": "a", "model": "b"}', JSON, 400, "'model' occurs twice"),
+        (b'{"temperature": NaN}', JSON, 400, "numbers must be finite, got NaN"),
+        (b'{"n": ' + b"9" * 5000 + b"}", JSON, 400, "must be JSON"),
+        (b'{"prompt": "\xff"}', JSON, 400, "must be JSON"),
+        (b"[" * 10**5, JSON, 400, "must be JSON"),
+        (b"{}", {"content-type": "text/plain"}, 415, "must be application/json, got 'text/plain'"),
+        (b" " * 10**7, JSON, 413, "must have at most"),
+    ],
+)
+def test_bodies_that_are_no_request_are_refused(
+    http: Any, content: bytes, headers: dict[str, str], status: int, told: str
+) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        response = await client.post(COMPLETIONS, content=content, headers=headers)
+        assert response.status_code == status
+        assert told in error_of(response)["message"]
+
+    http(scenario)
+
+
+def test_a_body_without_an_announced_length_has_the_same_limit(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        async def parts() -> Any:
+            for _ in range(200):
+                yield b" " * 2**16
+
+        response = await client.post(COMPLETIONS, content=parts(), headers=JSON)
+        assert response.status_code == 413
+
+    http(scenario)
+
+
+def test_a_body_that_does_not_arrive_is_given_up(
+    http: Any, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
+
+    async def scenario(*_: Any) -> None:
+        reader, writer = await asyncio.open_unix_connection(sockets / "http")
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: 100\r\n\r\n{{".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v2/nothing", 404), ("GET", COMPLETIONS, 405), ("GET", "/v1/models/nope", 404)],
+)
+def test_what_does_not_exist_is_told_in_openais_form(
+    http: Any, method: str, path: str, status: int
+) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        response = await client.request(method, path)
+        assert response.status_code == status
+        assert error_of(response)["type"] == "invalid_request_error"
+
+    http(scenario)
+
+
+def test_models_are_listed(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        listed = (await client.get("/v1/models")).json()
+        assert [model["id"] for model in listed["data"]] == ["tiny"]
+        assert (await client.get("/v1/models/tiny")).json() == listed["data"][0]
+        assert (await client.get("/health")).json() == {"status": "ready"}
+
+    http(scenario)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_caller_who_leaves_frees_the_slot(http: Any, until: Until, *, streams: bool) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1 if streams else 0, worker.hold)
+        call = asyncio.ensure_future(client.post(COMPLETIONS, json=PROMPT | {"stream": streams}))
+        await until(lambda: worker.running == 1)
+        call.cancel()
+        await until(lambda: worker.cancelled == 1)
+        name, labels = "http_server_requests_total", {"method": "POST", "path": COMPLETIONS}
+        status = {"status": "200" if streams else "499"}
+        await until(lambda: router.registry.get_sample_value(name, labels | status) == 1)
+
+    http(scenario)
+
+
+def test_an_error_before_the_first_event_is_a_status(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        worker.script = [OverloadedError("tiny", 4.5, 1.0)]
+        response = await client.post(COMPLETIONS, json=PROMPT | {"stream": True})
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "4"
+        assert response.headers["retry-after-ms"] == "3500"
+        assert error_of(response)["type"] == "rate_limit_error"
+
+    http(scenario)
+
+
+def test_an_error_within_a_stream_is_its_last_event(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        worker.script[1:] = [DeadlyRequestError("r", lost=3, isolated=2)]
+        async with client.stream("POST", COMPLETIONS, json=PROMPT | {"stream": True}) as response:
+            lines = [line async for line in response.aiter_lines() if line.startswith("data: ")]
+        *_, last = (json.loads(line.removeprefix("data: ")) for line in lines)
+        assert last["error"]["code"] == "deadly_request"
+
+    http(scenario)
+
+
+def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "PING", 0.02)
+
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.stall(), worker.hold, *worker.script]
+        async with client.stream("POST", COMPLETIONS, json=PROMPT | {"stream": True}) as response:
+            lines = response.aiter_lines()
+            while not (await anext(lines)).startswith(": ping"):
+                pass
+            worker.released.set()
+            rest = [line async for line in lines]
+        assert "data: [DONE]" in rest
+
+    http(scenario)
+
+
+def test_answers_and_errors_have_the_id_of_the_request(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        given = await client.post(COMPLETIONS, json=PROMPT, headers={"x-request-id": "mine-1"})
+        assert given.headers["x-request-id"] == "mine-1"
+        assert given.json()["id"].startswith("cmpl-mine-1-")
+        made = await client.post(COMPLETIONS, json={}, headers={"x-request-id": "not usable"})
+        assert len(made.headers["x-request-id"]) == 32
+        # Callers may use theirs again while the first call runs.
+        again = await client.post(COMPLETIONS, json=PROMPT, headers={"x-request-id": "mine-1"})
+        assert again.json()["id"] != given.json()["id"]
+
+    http(scenario)
+
+
+def test_tokens_and_limits_are_those_of_every_door(http: Any, until: Until, tmp_path: Path) -> None:
+    path, token = tmp_path / "tokens.toml", "a-secret-token"
+    path.write_text(f"[clients.team]\nsha256 = ['{token_digest(token)}']\nmax_requests = 1\n")
+
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            refused = await client.post(COMPLETIONS, json=PROMPT, headers=headers)
+            assert refused.status_code == 401
+            assert error_of(refused)["code"] == "invalid_api_key"
+        headers = {"authorization": f"Bearer {token}"}
+        worker.script.insert(0, worker.hold)
+        first = asyncio.ensure_future(client.post(COMPLETIONS, json=PROMPT, headers=headers))
+        await until(lambda: worker.running == 1)
+        second = await client.post(COMPLETIONS, json=PROMPT, headers=headers)
+        assert (second.status_code, error_of(second)["code"]) == (429, "client_limit")
+        worker.released.set()
+        assert (await first).status_code == 200
+        # Probes have no token.
+        assert (await client.get("/health")).status_code == 200
+
+    http(scenario, settings={"tokens": path})
+
+
+def test_a_router_that_stops_finishes_and_refuses(http: Any, until: Until) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        running = asyncio.ensure_future(client.post(COMPLETIONS, json=PROMPT))
+        await until(lambda: worker.running == 1)
+        router.stop.set()
+
+        async def refused() -> httpx.Response:
+            while (response := await client.get("/health")).status_code == 200:
+                pass
+            del response
+            return await client.post(COMPLETIONS, json=PROMPT)
+
+        response = await refused()
+        assert (response.status_code, error_of(response)["code"]) == (503, "stopping")
+        worker.released.set()
+        assert (await running).status_code == 200
+
+    http(scenario, grace=10)
