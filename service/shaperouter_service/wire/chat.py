@@ -1,11 +1,11 @@
 """Conversations and their messages."""
 
-import json
 from typing import Any
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.chat import Chat
+from shaperouter_service.system.strict_json import parse
 
 
 def chat_from_message(
@@ -38,9 +38,8 @@ def _chat_message(index: int, message: generation_pb2.ChatMessage) -> dict[str, 
 
 def _object(field: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    # Python raises the second error for thousands of nested brackets.
-    except (ValueError, RecursionError) as error:
+        value = parse(text)
+    except ValueError as error:
         raise InvalidRequestError.of(field, f"must be a JSON object: {error}") from None
     if not isinstance(value, dict):
         raise InvalidRequestError.of(field, f"must be a JSON object, got {type(value).__name__}")

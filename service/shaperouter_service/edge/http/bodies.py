@@ -1,14 +1,14 @@
 """Bodies of requests: JSON objects, read within limits of size and time."""
 
 import asyncio
-import json
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any
 
 from starlette.requests import Request
 
 from shaperouter_service.edge.http.errors import HttpError
 from shaperouter_service.errors import shortened
+from shaperouter_service.system.strict_json import parse
 
 # Seconds that a caller may take to send a body.
 BODY_SECONDS = 60.0
@@ -74,28 +74,12 @@ def _too_large(limit: int) -> HttpError:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(
-            body.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant
-        )
-    # Python raises RecursionError for thousands of nested brackets.
-    except (ValueError, RecursionError) as error:
+        value = parse(body.decode())
+    except ValueError as error:
         raise _invalid(f"the body must be JSON: {shortened(str(error), 200)}") from error
     if not isinstance(value, dict):
         raise _invalid(f"the body must be a JSON object, got {shortened(repr(value), 64)}")
     return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{shortened(repr(twice), 64)} occurs twice in an object")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"numbers must be finite, got {name}")
 
 
 def _invalid(message: str) -> HttpError:

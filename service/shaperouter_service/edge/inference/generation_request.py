@@ -1,6 +1,5 @@
 """Requests to generate text, from tensors, parameters and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.option import Kind, Needs
 from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.system.strict_json import parse
 from shaperouter_service.tensors.dtypes import DType
 
 # Maximum characters of a name or value from a caller in an error.
@@ -195,8 +195,8 @@ class _Given:
         if text is None:
             return
         try:
-            options = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            options = parse(text)
+        except ValueError as error:
             self.refuse(JSON_OPTIONS, f"must be JSON: {shortened(str(error), _SHOWN)}")
             return
         if not isinstance(options, dict):

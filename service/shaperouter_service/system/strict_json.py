@@ -1,0 +1,43 @@
+"""JSON from callers, read strictly."""
+
+import json
+from collections import Counter
+from typing import Any, NoReturn
+
+# The beginning of an escape that may stand for half of a character.
+_SURROGATE = "\\ud"
+# Maximum characters of a name in an error.
+_SHOWN = 64
+
+
+def parse(text: str) -> Any:
+    """Parses JSON.
+
+    Raises:
+        ValueError: It is no JSON, a name occurs twice in an object, a number is not finite or has
+            thousands of digits, a text is no Unicode, or brackets are nested too deep.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        if _SURROGATE in text.lower():
+            # A text that cannot be encoded would fail later, where nobody expects it.
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(f"texts must be Unicode, got {half!r} alone") from error
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deep") from error
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        ((twice, _),) = names.most_common(1)
+        raise ValueError(f"{twice[:_SHOWN]!r} occurs twice in an object")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"numbers must be finite, got {name}")

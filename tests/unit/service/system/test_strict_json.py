@@ -1,0 +1,31 @@
+"""JSON from callers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shaperouter_service.system.strict_json import parse
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "\\ud", "\U0001f600", {"a": [{"b": 1}, "é"]}])
+def test_json_is_read(value: Any) -> None:
+    assert parse(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "Expecting property name"),
+        ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in an object"),
+        ("[NaN]", "numbers must be finite, got NaN"),
+        ("[-Infinity]", "numbers must be finite, got -Infinity"),
+        ("9" * 5000, "Exceeds the limit"),
+        ("[" * 100_000, "nested too deep"),
+        (r'["\ud83d"]', "texts must be Unicode, got '\\ud83d' alone"),
+        (r'{"\uDC00": 1}', "texts must be Unicode"),
+    ],
+)
+def test_what_could_be_misread_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told.replace("\\", "\\\\")):
+        parse(text)
