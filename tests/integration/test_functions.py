@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness.other_clients import run_with_tfserving, run_with_tritonclient
+from harness.other_clients import run_with_openai, run_with_tfserving, run_with_tritonclient
 from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.tools import real_model
 from shaperouter import Client, InvalidArgumentError
@@ -134,3 +134,9 @@ def test_calls_outlive_their_worker(functions: Service, caller: Client) -> None:
         finally:
             restarted.set()
         assert all(each.result() > 0 for each in callers)
+
+
+def test_embeddings_of_openais_client_are_ours(functions: Service, caller: Client) -> None:
+    found = json.loads(run_with_openai("openai_embeddings.py", functions.http_url, "minilm"))
+    expected = caller.embed(["a cat", "a dog"], model="minilm").vectors
+    np.testing.assert_allclose(found, [expected, expected], rtol=1e-6)

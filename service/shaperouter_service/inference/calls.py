@@ -92,6 +92,7 @@ class InferenceResult:
         model: Name of the model.
         outputs: The tensors, by name.
         rows: Rows of the batch that the request had.
+        tokens: Tokens of its texts.
         timings: Its times on the worker.
         route_seconds: From its arrival until it was first sent to a worker.
         total_seconds: From its arrival to its end.
@@ -104,6 +105,7 @@ class InferenceResult:
     model: str
     outputs: Tensors
     rows: int
+    tokens: int
     timings: CallTimings
     route_seconds: float
     total_seconds: float

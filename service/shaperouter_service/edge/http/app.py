@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from shaperouter_service.edge.http.calls import Answer, Endpoint, not_found
 from shaperouter_service.edge.http.errors import HttpError, error_response
+from shaperouter_service.edge.http.openai.encoders import Encoders
 from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
 from shaperouter_service.serving.core import Core
@@ -40,6 +41,7 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)
 
     generations, models = Generations(core), ModelList(core.models)
+    encoders = Encoders(core.inference)
     return Starlette(
         routes=[
             Route("/health", health, methods=["GET"]),
@@ -47,6 +49,8 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
             route("/v1/models/{model}", "GET", models.one, is_work=False),
             route("/v1/completions", "POST", generations.completions),
             route("/v1/chat/completions", "POST", generations.chat),
+            route("/v1/embeddings", "POST", encoders.embeddings),
+            route("/v1/rerank", "POST", encoders.rerank),
         ],
         exception_handlers={HTTPException: _http_exception, Exception: _defect},
     )

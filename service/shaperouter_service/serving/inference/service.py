@@ -62,6 +62,7 @@ class InferenceService:
                 model=name,
                 outputs=with_labels(result.outputs, prepared.outputs, prepared.labels),
                 rows=prepared.shape.rows,
+                tokens=prepared.tokens,
                 timings=result.timings,
                 route_seconds=record.route_seconds,
                 total_seconds=record.total_seconds,

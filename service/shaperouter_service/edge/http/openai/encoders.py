@@ -1,0 +1,147 @@
+"""Embeddings, and ranks of documents: calls of text encoders."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from shaperouter_service.edge.http.bodies import read_json
+from shaperouter_service.edge.http.calls import while_connected
+from shaperouter_service.edge.http.openai.fields import Fields, told
+from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.inference.service import InferenceService
+
+# The tensors of text encoders.
+TEXT, TEXT_PAIR, EMBEDDING, SCORES = "text", "text_pair", "embedding", "scores"
+
+
+class Encoders:
+    """Answers requests for embeddings and ranks."""
+
+    def __init__(self, service: InferenceService) -> None:
+        """Takes the core's service."""
+        self._service = service
+
+    async def embeddings(self, request: Request, call: Call) -> Response:
+        """POST /v1/embeddings."""
+        fields = Fields(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
+        texts = _texts(fields, "input")
+        encoding = fields.text("encoding_format") or "float"
+        if encoding not in ("float", "base64"):
+            fields.refuse("encoding_format", f"must be 'float' or 'base64', got {told(encoding)}")
+        fields.only("dimensions")
+        asked = _request(fields, {TEXT: texts}, EMBEDDING)
+        result = await while_connected(request, self._infer(asked, call, {TEXT: "input"}))
+        vectors = result.outputs[EMBEDDING].astype("<f4")
+        data = [
+            {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)}
+            for index, vector in enumerate(vectors)
+        ]
+        body = {"object": "list", "model": result.model, "data": data, "usage": _usage(result)}
+        return JSONResponse(body)
+
+    async def rerank(self, request: Request, call: Call) -> Response:
+        """POST /v1/rerank."""
+        fields = Fields(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
+        query, documents = fields.text("query"), _documents(fields)
+        if not query:
+            fields.refuse("query", "is required")
+        top = fields.count("top_n")
+        if top is not None and top < 1:
+            fields.refuse("top_n", f"must be at least 1, got {top}")
+        returns = fields.take("return_documents")
+        if not isinstance(returns, bool | None):
+            fields.refuse("return_documents", f"must be true or false, got {told(returns)}")
+        asked = _request(fields, {TEXT: [query] * len(documents), TEXT_PAIR: documents}, SCORES)
+        result = await while_connected(
+            request, self._infer(asked, call, {TEXT: "query", TEXT_PAIR: "documents"})
+        )
+        scores = result.outputs[SCORES]
+        if scores.shape[1] != 1:
+            rule = f"must be a model with one score for a pair, got {result.model}"
+            raise InvalidRequestError.of("model", f"{rule}, which has {scores.shape[1]}")
+        best = np.argsort(-scores[:, 0], kind="stable")[:top]
+        ranks = [
+            {"index": int(index), "relevance_score": float(scores[index, 0])}
+            | ({} if returns is False else {"document": {"text": documents[index]}})
+            for index in best
+        ]
+        body = {"id": f"rerank-{call.request_id}", "model": result.model, "results": ranks}
+        return JSONResponse(body | {"usage": _usage(result)})
+
+    async def _infer(
+        self, asked: InferenceRequest, call: Call, names: Mapping[str, str]
+    ) -> InferenceResult:
+        """Calls the model; errors have the caller's names of the inputs."""
+        try:
+            return await self._service.infer(asked, call)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                *(
+                    replace(each, field=_callers_field(each.field, names))
+                    for each in error.violations
+                )
+            ) from None
+
+
+def _callers_field(field: str, names: Mapping[str, str]) -> str:
+    name, bracket, rest = field.removeprefix("inputs.").partition("[")
+    return f"{names.get(name, name)}{bracket}{rest}"
+
+
+def _request(fields: Fields, texts: Mapping[str, Sequence[str]], output: str) -> InferenceRequest:
+    model = fields.text("model")
+    if not model:
+        fields.refuse("model", "is required; GET /v1/models lists the models")
+    truncates = fields.flag("truncate")
+    fields.end()
+    return InferenceRequest(
+        model=model,
+        inputs={name: _tensor(values) for name, values in texts.items()},
+        outputs=[output],
+        truncates=truncates,
+    )
+
+
+def _texts(fields: Fields, name: str) -> list[str]:
+    """A text, or a list of texts."""
+    value = fields.take(name)
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        fields.refuse(name, f"must be a text or a list of texts, got {told(value)}")
+        return []
+    return texts
+
+
+def _documents(fields: Fields) -> list[str]:
+    """Texts, or objects with a text."""
+    value = fields.take("documents")
+    given = value if isinstance(value, list) else []
+    found = [each.get("text") if isinstance(each, dict) else each for each in given]
+    texts = [text for text in found if isinstance(text, str)]
+    if not texts or len(texts) < len(given):
+        fields.refuse("documents", f"must be a list of texts, got {told(value)}")
+        return []
+    return texts
+
+
+def _tensor(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+    return np.array([text.encode() for text in texts], dtype=object)
+
+
+def _encoded(vector: np.ndarray[Any, Any], encoding: str) -> list[float] | str:
+    if encoding == "base64":
+        return base64.b64encode(vector.tobytes()).decode()
+    values: list[float] = vector.tolist()
+    return values
+
+
+def _usage(result: InferenceResult) -> dict[str, int]:
+    return {"prompt_tokens": result.tokens, "total_tokens": result.tokens}

@@ -1,0 +1,121 @@
+"""Embeddings and ranks over HTTP, in front of scripted workers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2 as httpx
+import numpy as np
+import pytest
+
+from harness.fake_model import describe_encoder
+from shaperouter.v1 import model_pb2
+
+if TYPE_CHECKING:
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
+
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
+ASKED = {"model": "encoder", "input": ["TensorFlow is a library.", "Zoë"]}
+RANKED = {"model": "ranker", "query": "what", "documents": ["a", "a b c", {"text": "a b"}]}
+
+
+def describe_ranker() -> model_pb2.Model:
+    """A text encoder that gives a pair of texts one score."""
+    model = describe_encoder("ranker")
+    (output,) = model.call.outputs
+    output.name, output.shape[:] = "scores", [-1, 1]
+    model.call.batch.outputs.clear()
+    model.call.batch.outputs["scores"] = 0
+    return model
+
+
+@pytest.fixture
+def http(play: Play, sockets: Path) -> Callable[..., None]:
+    """Plays a scenario of an HTTP client and a worker with a text encoder."""
+    path = sockets / "http"
+
+    def run(scenario: Callable[..., Any]) -> None:
+        async def with_client(router: Router, worker: FakeWorker) -> None:
+            transport = httpx.AsyncHTTPTransport(uds=str(path))
+            async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+                await scenario(client, worker)
+
+        settings = {"http_listen": f"unix:{path}"}
+        called = [describe_encoder("encoder"), describe_ranker()]
+        play(with_client, called=called, settings=settings)
+
+    return run
+
+
+def lengths(inputs: Any) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = inputs["attention_mask"].sum(axis=1, keepdims=True)
+    return found.astype(np.float32)
+
+
+def test_each_text_has_an_embedding(http: Any, encode: Callable[[str], Sequence[int]]) -> None:
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"embedding": np.repeat(lengths(inputs), 2, axis=1)}
+        body = (await client.post(EMBEDDINGS, json=ASKED)).json()
+        expected = [len(encode(text)) for text in ASKED["input"]]
+        assert [each["embedding"] for each in body["data"]] == [[n, n] for n in expected]
+        assert [each["index"] for each in body["data"]] == [0, 1]
+        assert body["usage"] == {"prompt_tokens": sum(expected), "total_tokens": sum(expected)}
+        asked = ASKED | {"encoding_format": "base64"}
+        packed = (await client.post(EMBEDDINGS, json=asked)).json()["data"][0]["embedding"]
+        assert np.frombuffer(base64.b64decode(packed), "<f4").tolist() == [expected[0]] * 2
+
+    http(scenario)
+
+
+def test_documents_are_ranked_by_their_scores(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"scores": lengths(inputs)}
+        body = (await client.post(RERANK, json=RANKED | {"top_n": 2})).json()
+        assert [each["index"] for each in body["results"]] == [1, 2]
+        assert body["results"][1]["document"] == {"text": "a b"}
+        asked = RANKED | {"return_documents": False}
+        bare = (await client.post(RERANK, json=asked)).json()["results"]
+        assert [sorted(each) for each in bare] == [["index", "relevance_score"]] * 3
+        worker.answer = lambda inputs: {"scores": np.repeat(lengths(inputs), 2, axis=1)}
+        several = await client.post(RERANK, json=RANKED)
+        assert several.status_code == 400
+        assert "which has 2" in several.json()["error"]["message"]
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "param", "told"),
+    [
+        (EMBEDDINGS, {"input": None}, "input", "must be a text or a list of texts"),
+        (EMBEDDINGS, {"input": []}, "input", "must be a text or a list of texts, got []"),
+        (EMBEDDINGS, {"input": [1, 2]}, "input", "got [1, 2]"),
+        (EMBEDDINGS, {"input": "graphs " * 60}, "input[0]", "must have at most"),
+        (EMBEDDINGS, {"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
+        (EMBEDDINGS, {"dimensions": 3}, "dimensions", "is not supported, got 3"),
+        (EMBEDDINGS, {"unheard": 3}, "unheard", "is unknown"),
+        (EMBEDDINGS, {"model": None}, "model", "is required"),
+        (RERANK, {"query": None}, "query", "is required"),
+        (RERANK, {"documents": []}, "documents", "must be a list of texts, got []"),
+        (RERANK, {"documents": [{"body": "x"}]}, "documents", "must be a list of texts"),
+        (RERANK, {"top_n": 0}, "top_n", "must be at least 1, got 0"),
+        (RERANK, {"model": "tiny"}, "model", "must be a model that is called with tensors"),
+    ],
+)
+def test_fields_that_cannot_be_used_are_refused(
+    http: Any, path: str, changes: dict[str, Any], param: str, told: str
+) -> None:
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        body = (ASKED if path == EMBEDDINGS else RANKED) | changes
+        response = await client.post(path, json=body)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["param"] == param
+        assert told in error["message"]
+        assert not worker.calls
+
+    http(scenario)
