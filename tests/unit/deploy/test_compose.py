@@ -58,9 +58,10 @@ def test_every_variable_is_of_an_option() -> None:
     assert set(OURS["environment"]) <= known
 
 
-def test_the_port_is_that_of_the_program(options: dict[str, Any]) -> None:
-    [port] = OURS["ports"]
-    assert int(port.rpartition(":")[2]) == split_address(options["listen"], option="listen")[1]
+def test_the_ports_are_those_of_the_program(options: dict[str, Any]) -> None:
+    found = [int(port.rpartition(":")[2]) for port in OURS["ports"]]
+    listening = [options["listen"], options["http_listen"]]
+    assert found == [split_address(address, option="listen")[1] for address in listening]
 
 
 def test_all_ports_are_of_this_machine_alone() -> None:

@@ -76,6 +76,8 @@ def test_no_variable_comes_from_a_service(workload: Workload) -> None:
 def test_ports_are_those_that_it_listens_on(workload: Workload, options: dict[str, Any]) -> None:
     listening = {
         "grpc": options["listen"],
+        # Workers have no such port.
+        **({"http": options["http_listen"]} if "http_listen" in options else {}),
         "metrics": options["metrics_listen"],
         "health": options["health_listen"],
     }
