@@ -3,11 +3,13 @@
 import contextlib
 import json
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import grpc
+import httpx2 as httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -38,6 +40,15 @@ def health(port: int) -> int | None:
             return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=5).status)
         except grpc.RpcError:
             return None
+
+
+def models_over_https(router: Service, authority: Authority, token: str) -> int:
+    """The status of a request over HTTPS."""
+    return httpx.get(
+        f"{router.http_url.replace('http', 'https')}/v1/models",
+        headers={"authorization": f"Bearer {token}"},
+        verify=ssl.create_default_context(cafile=authority.ca),
+    ).status_code
 
 
 def test_everything_is_protected_and_rotates_while_it_runs(
@@ -92,6 +103,8 @@ def test_everything_is_protected_and_rotates_while_it_runs(
 
         with Client(router.address, ca=outside.ca, token=token) as client:
             assert len(client.generate([1, 2, 3], max_new_tokens=4).token_ids) == 4
+            assert models_over_https(router, outside, token) == 200
+            assert models_over_https(router, outside, "another") == 401
             # Another authority, and another token.
             new = Authority(tmp_path / "new")
             for fresh, old in zip(new.issue("server"), (cert, key), strict=True):
@@ -101,6 +114,9 @@ def test_everything_is_protected_and_rotates_while_it_runs(
                 pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"),
             ):
                 stranger.models(timeout=30)
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                models_over_https(router, outside, token)
+            assert models_over_https(router, new, token) == 200
             with Client(router.address, ca=new.ca, token=token) as renewed:
                 assert renewed.models()
                 tokens.write_text("[clients]")
