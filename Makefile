@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -217,6 +217,9 @@ bench-whisper: setup .venvs/whisper/.ready .venvs/bench-torch/.ready ## Measures
 
 bench-restart: setup ## Measures how much the compile cache shortens the start of a worker.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/restart.py
+
+bench-large: setup ## Loads and runs a random model of 3.2 billion parameters in int8; writes 6.4 GB.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/large.py
 
 bench-start: setup ## Measures how long a service takes from its start to the first token.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/start.py

@@ -109,7 +109,6 @@ def test_early_stopping_has_the_values_of_transformers() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"sampling_parameters": '{"temperature": NaN}'},
         {"sampling_parameters": '{"temperature": "nan"}'},
         {"parameters": {"temperature": float("nan")}},
         {"temperature": float("nan")},
@@ -117,6 +116,11 @@ def test_early_stopping_has_the_values_of_transformers() -> None:
 )
 def test_a_number_that_is_none_is_left_to_the_core_to_refuse(given: dict[str, Any]) -> None:
     assert math.isnan(options(**given)["temperature"])
+
+
+def test_json_is_read_strictly() -> None:
+    (fault,) = faults(text_input="A", sampling_parameters='{"temperature": NaN}')
+    assert fault == "sampling_parameters: must be JSON: numbers must be finite, got NaN"
 
 
 def test_null_in_json_gives_no_option() -> None:

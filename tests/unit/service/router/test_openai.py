@@ -288,9 +288,14 @@ def test_models_are_listed(http: Any) -> None:
 def test_a_caller_who_leaves_frees_the_slot(http: Any, until: Until, *, streams: bool) -> None:
     async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
         worker.script.insert(1 if streams else 0, worker.hold)
-        call = asyncio.ensure_future(client.post(COMPLETIONS, json=PROMPT | {"stream": streams}))
-        await until(lambda: worker.running == 1)
-        call.cancel()
+        if streams:
+            asked = PROMPT | {"stream": True}
+            async with client.stream("POST", COMPLETIONS, json=asked) as response:
+                await anext(response.aiter_lines())
+        else:
+            call = asyncio.ensure_future(client.post(COMPLETIONS, json=PROMPT))
+            await until(lambda: worker.running == 1)
+            call.cancel()
         await until(lambda: worker.cancelled == 1)
         name, labels = "http_server_requests_total", {"method": "POST", "path": COMPLETIONS}
         status = {"status": "200" if streams else "499"}

@@ -93,8 +93,9 @@ class Generations:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(one(each)) for each in self._events(asked, call)]
-            except* ServiceError as errors:
-                raise next(_leaves(errors)) from None
+            except ExceptionGroup as errors:
+                # The first is the cause; the others are at most more of the same.
+                raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     async def _stream(self, asked: OpenAIRequest, call: Call) -> Response:
@@ -173,11 +174,3 @@ def _in_callers_words(asked: OpenAIRequest) -> Any:
         yield
     except InvalidRequestError as error:
         raise asked.fields.in_callers_words(error) from None
-
-
-def _leaves(errors: BaseExceptionGroup[ServiceError]) -> Any:
-    for error in errors.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
