@@ -23,7 +23,7 @@ SETTINGS = {
     },
 }
 
-# What a cluster has more of than this machine: the base gives each worker four cores.
+# The base gives each worker four cores, which this machine does not have.
 SMALLER = {"SHAPEROUTER_THREADS": "1"}
 
 

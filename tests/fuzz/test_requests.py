@@ -25,7 +25,7 @@ from shaperouter_service.generation.option import Kind, Needs
 
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 
-# In every prompt and name: it must not be found in the log, where prompts have no place.
+# Every prompt and name contains it. It must not appear in the log, which never has prompts.
 CANARY = "xyzzy-canary"
 
 IDS = generation_pb2.TokenIds(ids=[1, 2, 3])

@@ -15,9 +15,9 @@ from shaperouter_service.tensors.specs import CallSpec
 class CallModel(abc.ABC):
     """A model that answers once, without slots and steps.
 
-    It computes a batch at static shapes. It sees neither requests nor padding: the worker pads each
-    axis of `spec` with the axis' own value, joins calls along the batch, and cuts their rows and
-    sizes out of the outputs. A row of padding has padding in every input, and its outputs are
+    It computes a batch with static shapes. It sees neither requests nor padding: the worker pads
+    each axis of `spec` with the axis' own value, joins calls along the batch, and cuts their rows
+    and sizes out of the outputs. A row of padding has padding in every input, and its outputs are
     ignored.
 
     Instances are immutable and safe to share between threads.
@@ -58,7 +58,7 @@ class CallModel(abc.ABC):
 
     @abc.abstractmethod
     def call(self, weights: Weights, inputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
-        """Computes all outputs of a batch. It is traced at static shapes, once for each graph.
+        """Computes all outputs of a batch. It is traced with static shapes, once for each graph.
 
         Args:
             weights: The values of `weights`.

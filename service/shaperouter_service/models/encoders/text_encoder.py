@@ -147,7 +147,7 @@ class TextEncoder(abc.ABC):
         names = self.layer_names
         for layer in range(self.num_layers):
             to, of = f"{LAYERS}.{layer}", f"{self.stack}.{layer}"
-            # One product for the three: what it reads is arranged once.
+            # One product computes all three, so its input is rearranged only once.
             projections = [f"{of}.{name}" for name in (names.query, names.key, names.value)]
             yield from read.linear(f"{to}.qkv", projections, width, width)
             yield from read.linear(f"{to}.out", [f"{of}.{names.out}"], width, width)

@@ -90,7 +90,7 @@ def test_what_was_kept_and_what_was_left_is_told(recycle: Recycle) -> None:
         recycle(scenario)
     (line,) = (line for line in lines if line["event"] == "worker recycled")
     assert line["worker"] == "worker-0"
-    # Kept are the first two and the one that earns; added is the one that was missed.
+    # It keeps the first two and the one that earns, and adds the one that was missed.
     assert (line["graphs_kept"], line["graphs_left_behind"], line["graphs_added"]) == (3, 2, 1)
     assert line["seconds"] > 0
 
