@@ -221,6 +221,9 @@ bench-restart: setup ## Measures how much the compile cache shortens the start o
 bench-large: setup ## Loads and runs a random model of 3.2 billion parameters in int8; writes 6.4 GB.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/large.py
 
+bench-schemas: setup ## Checks texts of 1,000 JSON schemas, and measures what a schema costs a token; BENCH='--suite DIR'.
+	@PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/schemas.py $(BENCH)
+
 bench-start: setup ## Measures how long a service takes from its start to the first token.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/start.py
 

@@ -46,6 +46,7 @@ TYPES = {
     Kind.EARLY_STOPPING: 'bool | Literal["never"]',
     Kind.TOKENS: "Sequence[int]",
     Kind.LANGUAGE: "str",
+    Kind.TEXT: "str",
     Kind.TEXTS: "str | Sequence[str]",
     Kind.LOGIT_BIAS: "Mapping[int, float]",
     Kind.WORDS: "Sequence[str | Sequence[int]]",
@@ -57,6 +58,7 @@ METAVARS = {
     Kind.TOKEN: "ID",
     Kind.TOKENS: "ID",
     Kind.LANGUAGE: "CODE",
+    Kind.TEXT: "TEXT",
     Kind.TEXTS: "TEXT",
     Kind.LOGIT_BIAS: "ID=BIAS",
     Kind.WORDS: "TEXT",
@@ -98,6 +100,8 @@ def values(option: Option) -> str:
         return option.range.phrase(end(low), told).removesuffix(",")
     if option.kind is Kind.TOKEN:
         return "a token id, or -1 for none"
+    if option.kind is Kind.TEXT:
+        return f"at most {option.max_items} characters"
     if option.max_items:
         return ", ".join(filter(None, [f"at most {option.max_items}", option.limits]))
     return ""

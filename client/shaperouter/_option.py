@@ -13,6 +13,7 @@ class Kind(Enum):
     NUMBER = auto()  # float
     TOKEN = auto()  # a token id, or -1 for none
     LANGUAGE = auto()  # a text
+    TEXT = auto()  # a text
     EARLY_STOPPING = auto()  # bool or "never"
     TOKENS = auto()  # token ids
     TEXTS = auto()  # a text or several

@@ -116,6 +116,7 @@ _TO_FIELD: dict[Kind, Callable[[str, object], Any]] = {
     Kind.EARLY_STOPPING: _early_stopping,
     Kind.TOKENS: _values.integers,
     Kind.LANGUAGE: _values.text,
+    Kind.TEXT: _values.text,
     Kind.TEXTS: _stop,
     Kind.LOGIT_BIAS: _logit_bias,
     Kind.WORDS: _bad_words,

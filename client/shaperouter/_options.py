@@ -79,6 +79,14 @@ class GenerationOptions(TypedDict, total=False):
             tokens that the source contains. From 0.001 to 1000. Needs a model with an encoder. [1]
         encoder_no_repeat_ngram_size: Never generates a sequence of this many tokens that occurs in
             the source. At least 0, which means no limit. Needs a model with an encoder. [0]
+        json_schema: The text must be JSON that follows this JSON schema. At most 65536 characters.
+            [any text]
+        regex: The whole text must match this regular expression. At most 65536 characters. [any
+            text]
+        choices: The text must be one of these. At most 256, each from 1 to 256 characters. [any
+            text]
+        grammar: The text must follow this context-free grammar, in Lark's syntax. At most 65536
+            characters. [any text]
         logprobs: Returns the log-probability of each new token. A number above 0 also returns those
             of that many likeliest tokens; 0 with beam search. From 0 to 20. [none]
         echo: Begins the returned text and token ids with the prompt. [False]
@@ -112,6 +120,10 @@ class GenerationOptions(TypedDict, total=False):
     target_language: str | None
     encoder_repetition_penalty: float | None
     encoder_no_repeat_ngram_size: int | None
+    json_schema: str | None
+    regex: str | None
+    choices: str | Sequence[str] | None
+    grammar: str | None
     logprobs: int | None
     echo: bool | None
 
@@ -433,6 +445,50 @@ OPTIONS = (
         help=(
             "Never generates a sequence of this many tokens that occurs in the source. At least 0, "
             "which means no limit. Needs a model with an encoder. [default: the model's, or 0]"
+        ),
+    ),
+    Option(
+        name="json_schema",
+        kind=Kind.TEXT,
+        group="Structured output",
+        flag="--json-schema",
+        metavar="JSON",
+        help=(
+            "The text must be JSON that follows this JSON schema. At most 65536 characters. "
+            "[default: any text]"
+        ),
+    ),
+    Option(
+        name="regex",
+        kind=Kind.TEXT,
+        group="Structured output",
+        flag="--regex",
+        metavar="TEXT",
+        help=(
+            "The whole text must match this regular expression. At most 65536 characters. [default:"
+            " any text]"
+        ),
+    ),
+    Option(
+        name="choices",
+        kind=Kind.TEXTS,
+        group="Structured output",
+        flag="--choice",
+        metavar="TEXT",
+        help=(
+            "The text must be one of these. At most 256, each from 1 to 256 characters. Can be "
+            "repeated. [default: any text]"
+        ),
+    ),
+    Option(
+        name="grammar",
+        kind=Kind.TEXT,
+        group="Structured output",
+        flag="--grammar",
+        metavar="TEXT",
+        help=(
+            "The text must follow this context-free grammar, in Lark's syntax. At most 65536 "
+            "characters. [default: any text]"
         ),
     ),
     Option(

@@ -22,6 +22,7 @@ from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2
 from shaperouter_service.generation import table
 from shaperouter_service.generation.option import Kind, Needs
+from shaperouter_service.text import CONSTRAINTS
 
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 
@@ -37,6 +38,7 @@ VALUES: dict[Kind, Any] = {
     Kind.NUMBER: 0.5,
     Kind.TOKEN: 1,
     Kind.TOKENS: [2],
+    Kind.TEXT: '{"type": "object"}',
     Kind.TEXTS: ["###"],
     Kind.LOGIT_BIAS: [generation_pb2.LogitBias(token_id=1, bias=0.5)],
     Kind.WORDS: [CANARY],
@@ -47,6 +49,8 @@ OPTIONS = generation_pb2.GenerationOptions(
         name: VALUES[option.kind]
         for name, option in table.OPTIONS.items()
         if option.needs in (None, Needs.SAMPLING)
+        # A request has one constraint at most.
+        and name not in CONSTRAINTS - {"json_schema"}
     }
 )
 GENERATE = generation_pb2.GenerateRequest

@@ -44,6 +44,7 @@ from shaperouter_service.models.t5 import T5
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
+from shaperouter_service.worker.constraints import forced_tokens
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import Ended, Event, Failed, Run, Timings
 
@@ -377,6 +378,7 @@ class Bench:
         aligns: bool = False,
         suspect: bool = False,
         stop: Sequence[str] = (),
+        grammar: str = "",
         **options: Any,
     ) -> Collected:
         """Runs or continues a request; the options are those of `Options.of`."""
@@ -407,6 +409,14 @@ class Bench:
             timings=Timings(arrived=0.0),
             stop_tokens=stop_tokens,
         )
+        if grammar:
+            run.constraint = self.engine.vocabularies.constraint(
+                model,
+                self.engine.model(model).vocab_size,
+                grammar,
+                eos_token_ids=run.eos_token_ids,
+                generated=generated_token_ids[forced_tokens(run) :],
+            )
         self.engine.submit(run, model)
         self._queues.append(events)
         return Collected(run, events)

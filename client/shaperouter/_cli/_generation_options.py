@@ -58,6 +58,7 @@ _SETTINGS: dict[Kind, dict[str, Any]] = {
     },
     Kind.TOKENS: {"type": int, "multiple": True, "callback": _several},
     Kind.LANGUAGE: {},
+    Kind.TEXT: {},
     Kind.TEXTS: {"multiple": True, "callback": _several},
     Kind.LOGIT_BIAS: {"multiple": True, "callback": _logit_bias},
     Kind.WORDS: {"multiple": True, "callback": _several},

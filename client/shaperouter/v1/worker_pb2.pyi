@@ -77,7 +77,7 @@ class RunUpdate(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., event: _Optional[_Union[RunResponse, _Mapping]] = ..., error_status: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class RunRequest(_message.Message):
     SOUND_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     SUSPECT_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -104,7 +105,8 @@ class RunRequest(_message.Message):
     sound: Sound
     alignment: Alignment
     suspect: bool
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ...) -> None: ...
+    grammar: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Sound(_message.Message):
     __slots__ = ("numbers", "places")

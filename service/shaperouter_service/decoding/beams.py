@@ -19,6 +19,7 @@ negative length penalty, finished sequences score lower than that and unfinished
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
@@ -43,7 +44,12 @@ class BeamSearch(Search):
         self._stopping = stopping
 
     def advance(
-        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+        self,
+        logits: tf.Tensor,
+        state: State,
+        options: Options,
+        active: tf.Tensor,
+        constraints: Constraints | tuple[()] = (),
     ) -> tuple[State, Logprobs]:
         """See `Search`."""
         rows, beams, vocab_size = logits.shape
@@ -55,7 +61,7 @@ class BeamSearch(Search):
 
         # 1. and 2.
         logprobs = tf.nn.log_softmax(logits)
-        scores = self._processed(logprobs, state, options, active)
+        scores = self._processed(logprobs, state, options, constraints, active)
         if options.transcript:
             # Normalize over the allowed tokens: a transcript's rules often leave little mass.
             scores = tf.nn.log_softmax(scores)
@@ -159,7 +165,11 @@ class BeamSearch(Search):
 
     @staticmethod
     def _processed(
-        logprobs: tf.Tensor, state: State, options: Options, active: tf.Tensor
+        logprobs: tf.Tensor,
+        state: State,
+        options: Options,
+        constraints: Constraints | tuple[()],
+        active: tf.Tensor,
     ) -> tf.Tensor:
         """Processes and, where sampled, warps each hypothesis' log-probabilities [R, B, V]."""
         rows, beams, vocab_size = logprobs.shape
@@ -174,6 +184,7 @@ class BeamSearch(Search):
             source=_per_hypothesis(state.source, beams),
             source_lengths=state.source and tf.repeat(state.source_lengths, beams),
             options=each,
+            constraints=constraints and constraints.per_hypothesis(),
             active=active,
         )
         sampled = each.do_sample & active

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import SourceAttention, StepAttention
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.beams import BeamSearch
+from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
@@ -23,7 +24,9 @@ from shaperouter_service.models import Model, Weights
 # Maximum number of steps per call: the size of the result. The actual number is a tensor.
 MAX_STEPS = 16
 
-NO_STOPPING: Mapping[int, Sequence[np.ndarray]] = {}
+# For each row with stop strings or with a constraint, bits of tokens after each hypothesis.
+TokenBits: TypeAlias = Mapping[int, Sequence[np.ndarray]]
+NO_BITS: TokenBits = {}
 
 
 class _Inputs(NamedTuple):
@@ -36,6 +39,7 @@ class _Inputs(NamedTuple):
         active: [R] bool, the rows to advance.
         steps: int32, number of steps, at most MAX_STEPS.
         stopping: See `BeamSearch`; empty without beam search.
+        constraints: See `Constraints`; empty for models that transcribe.
     """
 
     state: Any
@@ -44,6 +48,7 @@ class _Inputs(NamedTuple):
     active: Any
     steps: Any
     stopping: Any = ()
+    constraints: Any = ()
 
 
 class DecodeProgram(Program):
@@ -66,6 +71,11 @@ class DecodeProgram(Program):
         self._no_stopping: Any = ()
         if beams > 1:
             self._no_stopping = tf.zeros(self._stopping_shape, tf.uint8)
+        self._no_constraints: Any = ()
+        if not model.family.has_transcript:
+            self._no_constraints = tf.nest.map_structure(
+                lambda spec: tf.zeros(spec.shape, spec.dtype), self._constraint_specs
+            )
         self._no_logits: Any = ()
         if not self.source_length:
             self._no_logits = tf.zeros([rows, model.family.vocab_size])
@@ -75,7 +85,8 @@ class DecodeProgram(Program):
         batch: Batch,
         active: Sequence[int],
         steps: int,
-        stopping: Mapping[int, Sequence[np.ndarray]] = NO_STOPPING,
+        stopping: TokenBits = NO_BITS,
+        allowed: TokenBits = NO_BITS,
     ) -> Logprobs:
         """Advances some rows of a batch of this graph's shape.
 
@@ -86,10 +97,12 @@ class DecodeProgram(Program):
             batch: Its state and caches become those after the steps.
             active: The rows to advance.
             steps: Number of steps: at most MAX_STEPS, and few enough that no active row attends to
-                more than T positions. 1 with `stopping`, which is valid for one step.
+                more than T positions. 1 with `stopping` or `allowed`, which are valid for one step.
             stopping: For each active row with stop strings and each hypothesis in use,
                 [ceil(V / 8)] uint8: a bit per token, lowest first, set if the token would complete
                 a stop string.
+            allowed: For each active row with a constraint and each hypothesis in use, likewise the
+                tokens that may follow.
 
         Returns:
             Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
@@ -104,6 +117,7 @@ class DecodeProgram(Program):
             mask,
             np.int32(steps),
             self._stopping(stopping) if stopping else self._no_stopping,
+            Constraints.of(self._constraint_specs, allowed) if allowed else self._no_constraints,
         )
         batch.state, logprobs = self._run(batch, inputs)
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
@@ -115,7 +129,11 @@ class DecodeProgram(Program):
     def _stopping_shape(self) -> list[int]:
         return [self.rows, self.beams, math.ceil(self.model.family.vocab_size / 8)]
 
-    def _stopping(self, stopping: Mapping[int, Sequence[np.ndarray]]) -> np.ndarray:
+    @property
+    def _constraint_specs(self) -> Constraints:
+        return Constraints.specs(self.rows, self.beams, self.model.family.vocab_size)
+
+    def _stopping(self, stopping: TokenBits) -> np.ndarray:
         whole = np.zeros(self._stopping_shape, np.uint8)
         for row, hypotheses in stopping.items():
             whole[row, : len(hypotheses)] = hypotheses
@@ -153,6 +171,7 @@ class DecodeProgram(Program):
                 active=tf.TensorSpec([self.rows], tf.bool),
                 steps=tf.TensorSpec([], tf.int32),
                 stopping=() if self.beams == 1 else tf.TensorSpec(self._stopping_shape, tf.uint8),
+                constraints=() if family.has_transcript else self._constraint_specs,
             )
         ]
 
@@ -171,12 +190,13 @@ class DecodeProgram(Program):
                 none_active,
                 np.int32(0),
                 self._no_stopping,
+                self._no_constraints,
             )
         ]
 
     def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tuple[State, Logprobs]:
         """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
-        state, options, pending, active, steps, stopping = inputs
+        state, options, pending, active, steps, stopping, constraints = inputs
         search: Search = Sampling() if self.beams == 1 else BeamSearch(stopping)
         # Read outside the loop, so that the weights are constants in it.
         weights = self.model.weights.read()
@@ -216,7 +236,7 @@ class DecodeProgram(Program):
 
             logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
             state = _with_no_speech(state, logits, options, alive)
-            after, new = search.advance(logits, state, options, alive)
+            after, new = search.advance(logits, state, options, alive, constraints)
             return (
                 index + 1,
                 _where(alive, after, state),

@@ -6,6 +6,7 @@ options. `process` applies them in Transformers' order.
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.constraints import Constraints, constrain
 from shaperouter_service.decoding.ngrams import completes_repeated_ngram
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import SourceTokens
@@ -24,6 +25,7 @@ def process(
     source: SourceTokens | tuple[()] = (),
     source_lengths: tf.Tensor | tuple[()] = (),
     options: Options,
+    constraints: Constraints | tuple[()] = (),
     active: tf.Tensor,
 ) -> tf.Tensor:
     """Applies all processors, in order.
@@ -37,6 +39,7 @@ def process(
         source: Sources of R rows, with matches of [R, S]; empty if no encoder reads tokens.
         source_lengths: [R] int32, number of tokens in each source.
         options: Options of R rows.
+        constraints: What may follow; empty for models that transcribe.
         active: [R] bool; a processor that no active row uses is skipped.
 
     Returns:
@@ -70,6 +73,15 @@ def process(
         return _force(result, forced)
 
     result = tf.cond(tf.reduce_any(applies), processed, lambda: scores)
+    if constraints:
+        # A forced token is no part of the text that a constraint is about.
+        is_free = active & (forced == NO_TOKEN)
+        result = constrain(
+            result,
+            scores,
+            constraints._replace(applies=constraints.applies & is_free),
+            active,
+        )
     if not options.transcript:
         return result
     return constrain_transcript(

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
@@ -16,7 +17,12 @@ class Sampling(Search):
     """Greedy decoding or sampling, as each row asks; B = 1."""
 
     def advance(
-        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+        self,
+        logits: tf.Tensor,
+        state: State,
+        options: Options,
+        active: tf.Tensor,
+        constraints: Constraints | tuple[()] = (),
     ) -> tuple[State, Logprobs]:
         """See `Search`."""
         logits = tf.squeeze(logits, 1)
@@ -31,6 +37,7 @@ class Sampling(Search):
             source=source and source._replace(matches=tf.squeeze(source.matches, 1)),
             source_lengths=state.source_lengths,
             options=options,
+            constraints=constraints and constraints.per_hypothesis(),
             active=active,
         )
         new = self._choose(scores, lengths, options, active)

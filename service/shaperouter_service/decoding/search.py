@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.state import State
 from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
@@ -47,7 +48,12 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def advance(
-        self, logits: tf.Tensor, state: State, options: Options, active: tf.Tensor
+        self,
+        logits: tf.Tensor,
+        state: State,
+        options: Options,
+        active: tf.Tensor,
+        constraints: Constraints | tuple[()] = (),
     ) -> tuple[State, Logprobs]:
         """Chooses the next tokens.
 
@@ -56,6 +62,7 @@ class Search(abc.ABC):
             state: State before the step.
             options: Options of R rows.
             active: [R] bool; the results of other rows are undefined.
+            constraints: What may follow in R rows; empty for models that transcribe.
 
         Returns:
             The state after the step, and the new tokens' log-probabilities; beam search keeps

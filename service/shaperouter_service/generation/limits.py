@@ -20,6 +20,10 @@ MAX_RETURN_SEQUENCES = 16
 MAX_STOP = 16
 MAX_STOP_CHARACTERS = 256
 
+# Maximum characters of a schema, regular expression or grammar, and maximum number of choices.
+MAX_CONSTRAINT_CHARACTERS = 65_536
+MAX_CHOICES = 256
+
 # Maximum characters of a text per token that it may have; more if the vocabulary has a longer
 # token. A longer text is refused without tokenizing it. Because a tokenizer that drops repeated
 # spaces or accents could make some of them fit, the limit is generous: English has 4 characters per

@@ -43,6 +43,7 @@ class Kind(Enum):
     LANGUAGE = auto()  # str, a code that the model's tokenizer knows
     EARLY_STOPPING = auto()  # EarlyStopping
     TOKENS = auto()  # a sequence of token ids
+    TEXT = auto()  # str
     TEXTS = auto()  # a sequence of str
     LOGIT_BIAS = auto()  # a sequence of pairs of token id and float
     WORDS = auto()  # a sequence of str, to tokenize
@@ -56,6 +57,7 @@ class Group(StrEnum):
     SAMPLING = "Sampling"
     BEAMS = "Beam search and several sequences"
     PENALTIES = "Penalties and bans"
+    STRUCTURE = "Structured output"
     RESULT = "Result"
 
 

@@ -104,12 +104,23 @@ def _tokens(option: Option, value: Any, model: ServedModel) -> Iterator[Violatio
     yield from id_violations(_field(option), value[: option.max_items], model)
 
 
-def _texts(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
+def _needs_tokenizer(option: Option, model: ServedModel) -> Iterator[Violation]:
     if not model.has_tokenizer:
         description = (
             f"must not be set: model {model.name} has no tokenizer, so it generates no text"
         )
         yield Violation(field=_field(option), description=description)
+
+
+def _text(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
+    yield from _needs_tokenizer(option, model)
+    if not 1 <= len(value) <= option.max_items:
+        description = f"must have from 1 to {option.max_items} characters, got {len(value)}"
+        yield Violation(field=_field(option), description=description)
+
+
+def _texts(option: Option, value: Any, model: ServedModel) -> Iterator[Violation]:
+    yield from _needs_tokenizer(option, model)
     yield from _count_violations(option, len(value), "strings")
     for index, text in enumerate(value[: option.max_items]):
         if not 1 <= len(text) <= limits.MAX_STOP_CHARACTERS:
@@ -164,6 +175,7 @@ _CHECKS: Mapping[Kind, Callable[[Option, Any, ServedModel], Iterator[Violation]]
     Kind.EARLY_STOPPING: _early_stopping,
     Kind.TOKEN: _token,
     Kind.TOKENS: _tokens,
+    Kind.TEXT: _text,
     Kind.TEXTS: _texts,
     Kind.LOGIT_BIAS: _logit_bias,
     Kind.WORDS: _words,

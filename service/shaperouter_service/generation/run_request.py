@@ -59,6 +59,7 @@ class RunRequest:
         source_token_ids: What a text encoder reads; empty without one.
         sound: Input of the speech encoder; None if the model has none.
         constraints: Rules for the tokens of a transcript; None for models that make none.
+        grammar: What the text must follow, as llguidance reads it; empty for any text.
         align_after: Find the times of the prompt's tokens after this many, instead of generating
             new ones; None generates.
         tokens_interval_seconds: Minimum time between two events of tokens after the first; 0 sends
@@ -79,6 +80,7 @@ class RunRequest:
     source_token_ids: Sequence[int] = ()
     sound: Sound | None = None
     constraints: TranscriptConstraints | None = None
+    grammar: str = ""
     align_after: int | None = None
     tokens_interval_seconds: float = 0.0
     generated_token_ids: Sequence[int] = ()

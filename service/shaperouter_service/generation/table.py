@@ -27,6 +27,9 @@ _sampling = partial(Option, group=Group.SAMPLING)
 _cutoff = partial(_sampling, kind=Kind.NUMBER, needs=Needs.SAMPLING, means="all", metavar="P")
 _beams = partial(Option, group=Group.BEAMS)
 _penalty = partial(Option, group=Group.PENALTIES)
+_structure = partial(
+    Option, group=Group.STRUCTURE, default_help="any text", checkpoint="", on_device=False
+)
 _result = partial(Option, group=Group.RESULT)
 
 _OPTIONS = (
@@ -294,6 +297,37 @@ _OPTIONS = (
         neutral=0,
         means="no limit",
         needs=Needs.ENCODER,
+    ),
+    _structure(
+        name="json_schema",
+        kind=Kind.TEXT,
+        help="The text must be JSON that follows this JSON schema.",
+        max_items=limits.MAX_CONSTRAINT_CHARACTERS,
+        neutral="",
+        metavar="JSON",
+    ),
+    _structure(
+        name="regex",
+        kind=Kind.TEXT,
+        help="The whole text must match this regular expression.",
+        max_items=limits.MAX_CONSTRAINT_CHARACTERS,
+        neutral="",
+    ),
+    _structure(
+        name="choices",
+        kind=Kind.TEXTS,
+        help="The text must be one of these.",
+        max_items=limits.MAX_CHOICES,
+        limits=f"each from 1 to {limits.MAX_STOP_CHARACTERS} characters",
+        neutral=(),
+        flag="--choice",
+    ),
+    _structure(
+        name="grammar",
+        kind=Kind.TEXT,
+        help="The text must follow this context-free grammar, in Lark's syntax.",
+        max_items=limits.MAX_CONSTRAINT_CHARACTERS,
+        neutral="",
     ),
     _result(
         name="logprobs",

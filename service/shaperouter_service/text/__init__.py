@@ -1,19 +1,26 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
 from shaperouter_service.text.chat_template import ChatTemplateError
+from shaperouter_service.text.constrained_requests import constraint_violations
+from shaperouter_service.text.constraints import CONSTRAINTS, ConstraintError
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
 from shaperouter_service.text.search_stops import search_stop_violations
 from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.stop_tokens import StopTokens
 from shaperouter_service.text.text_encoding import EncodedText
+from shaperouter_service.text.token_masks import ConstrainedVocabulary, Constraint
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
 from shaperouter_service.text.tokenizer_threads import ClientTokenizer, TokenizerThreads
 from shaperouter_service.text.vocabulary import Vocabulary
 
 __all__ = [
+    "CONSTRAINTS",
     "REPLACEMENT",
     "ChatTemplateError",
     "ClientTokenizer",
+    "ConstrainedVocabulary",
+    "Constraint",
+    "ConstraintError",
     "Detokenizer",
     "EncodedText",
     "StopMatcher",
@@ -21,6 +28,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerThreads",
     "Vocabulary",
+    "constraint_violations",
     "load_tokenizer",
     "search_stop_violations",
 ]

@@ -1,9 +1,11 @@
 """Tokenizers of Hugging Face checkpoints."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from llguidance import LLTokenizer, TokenizerWrapper
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.chat import Chat
@@ -13,6 +15,7 @@ from shaperouter_service.text.chat_template import render_chat
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
+from shaperouter_service.text.token_masks import ConstrainedVocabulary
 from shaperouter_service.text.vocabulary import Vocabulary
 
 # What SentencePiece puts before words in place of a space.
@@ -223,6 +226,46 @@ class Tokenizer:
         later = [text[len(alone[anchor]) :].encode() for text in decoded([anchor])]
         return Vocabulary([text.encode() for text in alone], later, size)
 
+    @property
+    def is_constrainable(self) -> bool:
+        """Whether the bytes of its tokens are known, so that texts can follow a constraint."""
+        return self.is_concatenative or self._falls_back_to_bytes
+
+    @property
+    def _falls_back_to_bytes(self) -> bool:
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return backend is not None and "ByteFallback" in str(backend.decoder)
+
+    @property
+    def drops_first_space(self) -> bool:
+        """Whether a text loses a space at its beginning when it is detokenized."""
+        (tokens,) = self.encode_words(["a a"])
+        twice = self.decode([tokens[-1], tokens[-1]])
+        return twice == f"{self.decode(tokens[-1:])} {self.decode(tokens[-1:])}"
+
+    def constrained_vocabulary(self, size: int) -> ConstrainedVocabulary:
+        """Makes its vocabulary ready to follow constraints, in seconds for a large one.
+
+        Args:
+            size: V, the model's vocabulary size.
+
+        Raises:
+            ValueError: The bytes of its tokens are not known.
+        """
+        backend: Any = self._tokenizer.backend_tokenizer
+        if self.decoder == "ByteLevel" or self._falls_back_to_bytes:
+            # A copy, because others may be using the tokenizer.
+            copy = type(backend).from_str(backend.to_str())
+            copy.no_padding()
+            copy.no_truncation()
+            size_with_added = max(size, backend.get_vocab_size(with_added_tokens=True))
+            tokens = LLTokenizer(copy.to_str(), n_vocab=size_with_added)
+        else:
+            plain = _PlainVocabulary(self.vocabulary(size).later.texts)
+            tokens = LLTokenizer(TokenizerWrapper(plain))
+            plain.tokenize = tokens.greedy_tokenize
+        return ConstrainedVocabulary(tokens, size)
+
     def detokenizer(self) -> Detokenizer:
         """Creates a detokenizer for one sequence."""
         return Detokenizer(self.decode)
@@ -240,6 +283,26 @@ class Tokenizer:
                 verbose=False,
             )["input_ids"]
         )
+
+
+class _PlainVocabulary:
+    """The bytes of tokens in the form that llguidance takes.
+
+    Attributes:
+        tokenize: Tokenizes a text, such as a name in a schema.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        # An end token of its own, since it needs one; the request says which tokens end its text.
+        self.tokens = [*texts, b"\xff<end>"]
+        self.eos_token_id = len(texts)
+        self.special_token_ids = [self.eos_token_id]
+        self.tokenize: Callable[[str], list[int]]
+
+    def __call__(self, text: str) -> list[int]:
+        return self.tokenize(text)
 
 
 def _bytes_of_characters() -> Mapping[str, int]:

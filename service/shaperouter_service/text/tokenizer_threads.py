@@ -8,6 +8,7 @@ from typing import TypeVar
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
+from shaperouter_service.text.constraints import grammar_of
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText
@@ -122,6 +123,18 @@ class ClientTokenizer:
         work = partial(self._tokenizer.render_chat, chat)
         # A template may be slow whatever it renders, so the event loop never does it.
         return await self._run(max(size, INLINE_CHARACTERS + 1), work)
+
+    @property
+    def is_constrainable(self) -> bool:
+        """See `Tokenizer`."""
+        return self._tokenizer.is_constrainable
+
+    async def grammar(self, name: str, value: str | tuple[str, ...]) -> str:
+        """Makes a grammar of a constraint in a thread; see `grammar_of`."""
+        drops = self._tokenizer.drops_first_space
+        # A large grammar takes a second, whatever its size in characters.
+        work = partial(grammar_of, name, value, drops_first_space=drops)
+        return await self._run(max(len(value), INLINE_CHARACTERS + 1), work)
 
     @property
     def pad_id(self) -> int:

@@ -43,7 +43,7 @@ from shaperouter_service.worker.snapshot import (
     report_lane,
 )
 from shaperouter_service.worker.start_times import StartTimer
-from shaperouter_service.worker.stop_strings import Vocabularies
+from shaperouter_service.worker.vocabularies import Vocabularies
 from shaperouter_service.worker.warm_up import (
     WarmUp,
     beam_covers,

@@ -18,7 +18,7 @@ from shaperouter_service.generation.run_events import (
 )
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.text import StopTokens
+from shaperouter_service.text import Constraint, StopTokens
 
 
 class Phase(Enum):
@@ -123,6 +123,7 @@ class Run:
         num_beams: Number of hypotheses of beam search; 1 means no beam search.
         num_return_sequences: Number of hypotheses to return.
         stop_tokens: Finds tokens that complete a stop string; only with beam search.
+        constraint: What the text must follow; None for any text.
         logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
         options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.
@@ -166,6 +167,7 @@ class Run:
     resumed: bool = False
     suspect: bool = False
     stop_tokens: StopTokens | None = field(default=None, repr=False)
+    constraint: Constraint | None = field(default=None, repr=False)
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
     stalled_since: float = 0.0
     _stalled_on: Graph | None = None

@@ -10,6 +10,7 @@ from shaperouter_service.decoding import Aligned
 from shaperouter_service.errors import DeadlinePassedError
 from shaperouter_service.generation.run_events import (
     AlignedTokens,
+    FinishReason,
     Isolated,
     NewTokens,
     RunCompletion,
@@ -19,6 +20,7 @@ from shaperouter_service.generation.run_events import (
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.rpc.deadlines import WORKER_MARGINS, seconds_to_wait
 from shaperouter_service.speech.transcription.alignment import token_positions
+from shaperouter_service.worker.constraints import forced_tokens
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import Ended, Event, Failed, Run
 from shaperouter_service.worker.run_requests import check, make_run
@@ -65,6 +67,20 @@ class Runner:
                 model.vocab_size,
                 request.options["stop"],
             )
+        if request.grammar:
+            skipped = forced_tokens(run)
+            run.constraint = await asyncio.to_thread(
+                engine.vocabularies.constraint,
+                request.model,
+                model.vocab_size,
+                request.grammar,
+                eos_token_ids=request.options["eos_token_ids"],
+                generated=request.generated_token_ids[skipped:],
+            )
+            if run.constraint.is_complete:
+                # The worker that generated the last token was lost before it said so.
+                send(RunCompletion(finish_reason=FinishReason.STOP))
+                return
         engine.submit(run, request.model)
         coalescer = TokenCoalescer(request.tokens_interval_seconds)
         trace = RunTrace(run, request.model)

@@ -25,12 +25,15 @@ from collections.abc import Sequence
 
 from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs
 from shaperouter_service.errors import ServiceError, StoppingError
+from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.graphs import Graph, GraphTable
 from shaperouter_service.models import Model
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.text import ConstraintError
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.backlog import Backlog, LengthEstimator
+from shaperouter_service.worker.constraints import allowed_tokens, follow
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.input_reader import EncodedSources, InputReader
@@ -45,6 +48,7 @@ from shaperouter_service.worker.results import (
 )
 from shaperouter_service.worker.run import Ended, Failed, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.stop_strings import completing_tokens
+from shaperouter_service.worker.vocabularies import unfollowed
 from shaperouter_service.worker.watchdog import Watchdog
 
 # Device time of a chunk: long, so that little time passes between chunks, but short enough that
@@ -306,11 +310,11 @@ class LaneScheduler:
         # so it is sent first. A run with a source needs a step for it.
         fresh = [run for run in runs if run.generated == 0 and not run.has_source]
         advanced = fresh or runs
-        completing = completing_tokens(advanced, batch.state)
+        completing, allowed = completing_tokens(advanced, batch.state), allowed_tokens(advanced)
         started = time.monotonic()
         steps = 1 if fresh else self._steps(runs, graph)
         with self._watchdog.watching(graph.signature, advanced):
-            logprobs = program(batch, [run.row for run in advanced], steps, completing)
+            logprobs = program(batch, [run.row for run in advanced], steps, completing, allowed)
         now = time.monotonic()
         # A chunk ends early once all its runs have ended.
         made = max(
@@ -331,7 +335,7 @@ class LaneScheduler:
 
     def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
         """Number of steps of the next chunk: at most what its runs need."""
-        if any(run.stop_tokens is not None for run in runs):
+        if any(run.stop_tokens is not None or run.constraint is not None for run in runs):
             return 1
         furthest = max(run.attended(self.beams) for run in runs)
         room = (graph.signature.length - furthest) // self.beams + 1
@@ -353,6 +357,12 @@ class LaneScheduler:
         if not run.begun:
             run.timings.first_token = now
         ended = batch.state.remaining[run.row] <= 0
+        if not ended:
+            try:
+                follow(run, batch.state)
+            except ConstraintError as error:
+                self._fail(run, unfollowed(error, run.generated))
+                return
         if self.beams > 1:
             run.generated = int(batch.state.lengths[run.row]) - len(run.token_ids)
             if ended:
@@ -369,6 +379,8 @@ class LaneScheduler:
         if ended:
             reason = finish_reason(run, new.token_ids)
             self._end(run, Ended(reason, no_speech=no_speech(run, batch.state)), now)
+        elif run.constraint is not None and run.constraint.is_complete:
+            self._end(run, Ended(FinishReason.STOP), now)
 
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now

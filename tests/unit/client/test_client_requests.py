@@ -26,6 +26,7 @@ VALUES: dict[Kind, tuple[Any, Any]] = {
     Kind.EARLY_STOPPING: (True, generation_pb2.EARLY_STOPPING_FIRST),
     Kind.TOKENS: ((1, 2), [1, 2]),
     Kind.LANGUAGE: ("fra_Latn", "fra_Latn"),
+    Kind.TEXT: ("{}", "{}"),
     Kind.TEXTS: (("\n", "end"), ["\n", "end"]),
     Kind.LOGIT_BIAS: (
         {5: -1.0, 4: 2},

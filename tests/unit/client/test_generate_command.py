@@ -34,6 +34,7 @@ ARGUMENTS: dict[Kind, tuple[tuple[str, ...], Any]] = {
     Kind.EARLY_STOPPING: (("first",), generation_pb2.EARLY_STOPPING_FIRST),
     Kind.TOKENS: (("1", "2"), [1, 2]),
     Kind.LANGUAGE: (("fra_Latn",), "fra_Latn"),
+    Kind.TEXT: (("{}",), "{}"),
     Kind.TEXTS: (("a", "b"), ["a", "b"]),
     Kind.LOGIT_BIAS: (
         ("5=-1", "4=2.5"),

@@ -50,6 +50,7 @@ TYPES: Mapping[Kind, tuple[DType, ...]] = {
     Kind.TOKENS: (DType.INT32, *_INTEGERS),
     Kind.NUMBER: (DType.FP32, DType.FP64, DType.FP16, DType.BF16, *_INTEGERS),
     Kind.LANGUAGE: _BYTES,
+    Kind.TEXT: _BYTES,
     Kind.TEXTS: _BYTES,
     Kind.WORDS: _BYTES,
 }

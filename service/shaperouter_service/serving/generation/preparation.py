@@ -33,7 +33,14 @@ from shaperouter_service.serving.generation.languages import (
     language_violations,
     with_target_language,
 )
-from shaperouter_service.text import ChatTemplateError, ClientTokenizer, search_stop_violations
+from shaperouter_service.text import (
+    CONSTRAINTS,
+    ChatTemplateError,
+    ClientTokenizer,
+    ConstraintError,
+    constraint_violations,
+    search_stop_violations,
+)
 
 # Seconds that tokens may stay at the worker while nobody reads them; if the worker is lost, they
 # are generated again.
@@ -50,6 +57,7 @@ class PreparedRequest:
         source: Tokens that an encoder reads; empty without one.
         options: How to generate, with every default resolved.
         stop: Texts that end a sequence.
+        grammar: What the text must follow; empty for any text.
         echo: The prompt to begin sequences with; None for none.
         explain: Whether to return how the request was routed.
     """
@@ -59,6 +67,7 @@ class PreparedRequest:
     source: Sequence[int]
     options: Resolved
     stop: Sequence[str]
+    grammar: str
     echo: Delta | None
     explain: bool
 
@@ -89,6 +98,7 @@ class PreparedRequest:
                     token_ids=self.prompt,
                     source_token_ids=self.source,
                     options=options,
+                    grammar=self.grammar,
                     tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
                 )
             )
@@ -140,9 +150,13 @@ async def prepare(
         *contradictions(sound, resolved, model),
     ]
     if tokenizer:
+        violations += constraint_violations(tokenizer, sound, resolved)
         violations += search_stop_violations(
             tokenizer, sound.get("stop", ()), resolved["num_beams"]
         )
+    grammar = ""
+    if tokenizer and not violations:
+        grammar, violations = await _grammar(given, tokenizer)
     if violations:
         raise InvalidRequestError(*violations)
     return PreparedRequest(
@@ -151,9 +165,21 @@ async def prepare(
         source=source,
         options=resolved,
         stop=given.get("stop", ()),
+        grammar=grammar,
         echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
     )
+
+
+async def _grammar(given: Given, tokenizer: ClientTokenizer) -> tuple[str, list[Violation]]:
+    """The grammar of the request's constraint, checked last because that may take a second."""
+    for name in CONSTRAINTS & given.keys():
+        try:
+            return await tokenizer.grammar(name, given[name]), []
+        except ConstraintError as error:
+            violation = Violation(field=f"options.{name}{error.path}", description=str(error))
+            return "", [violation]
+    return "", []
 
 
 async def _prompt(

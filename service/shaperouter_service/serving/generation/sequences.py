@@ -143,7 +143,7 @@ async def run_events(
     # The only writer, except with beam search, which writes nothing before its end.
     growing = writers[0]
     options = run.options
-    may_end = growing.may_be_stopped or options["eos_token_ids"]
+    may_end = growing.may_be_stopped or run.grammar or options["eos_token_ids"]
     min_tokens = max(1, options["min_new_tokens"]) if may_end else options["max_new_tokens"]
     events = fleet.run(run, deadline, min_tokens=min_tokens, on_route=record.routed)
     async with contextlib.aclosing(events):

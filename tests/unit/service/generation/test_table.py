@@ -52,8 +52,8 @@ def test_a_row_says_what_is_needed(option: Option) -> None:
         assert option.neutral is not None
     numeric = option.kind in (Kind.COUNT, Kind.SEED, Kind.NUMBER)
     assert (option.range is not None) == numeric
-    listed = option.kind in (Kind.TOKENS, Kind.TEXTS, Kind.LOGIT_BIAS, Kind.WORDS, Kind.RUNS)
-    assert (option.max_items > 0) == listed
+    limited = (Kind.TEXT, Kind.TOKENS, Kind.TEXTS, Kind.LOGIT_BIAS, Kind.WORDS, Kind.RUNS)
+    assert (option.max_items > 0) == (option.kind in limited)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2 as httpx
 import pytest
 
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.http import bodies
 from shaperouter_service.edge.http.openai import generation
@@ -156,6 +157,29 @@ def test_a_chat_completion_is_a_message(http: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "response_format",
+    [
+        {"type": "json_object"},
+        {
+            "type": "json_schema",
+            "json_schema": {"name": "a", "strict": True, "schema": {"type": "array"}},
+        },
+    ],
+)
+def test_a_response_format_constrains_the_text(http: Any, response_format: dict[str, Any]) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        body = PROMPT | {"response_format": response_format}
+        assert (await client.post(COMPLETIONS, json=body)).status_code == 200
+        schema = response_format.get("json_schema", {}).get("schema", {"type": "object"})
+        options = generation_pb2.GenerationOptions(json_schema=json.dumps(schema))
+        await router.generate(text="hello", options=options)
+        over_http, over_grpc = (request.grammar for request in worker.requests)
+        assert over_http == over_grpc != ""
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
     ("path", "changes", "param", "told"),
     [
         (COMPLETIONS, {"model": None}, "model", "is required"),
@@ -179,11 +203,29 @@ def test_a_chat_completion_is_a_message(http: Any) -> None:
         (CHAT, {"prompt": None, "messages": "x"}, "messages", "must be a list of objects"),
         (CHAT, {"prompt": None, "messages": [{}], "tools": [1]}, "tools", "list of objects"),
         (
-            CHAT,
-            {"prompt": None, "messages": [{}], "response_format": {"type": "json_object"}},
-            "response_format",
-            "must be {'type': 'text'}",
+            COMPLETIONS,
+            {"response_format": {"type": "xml"}},
+            "response_format.type",
+            "must be 'text', 'json_object' or 'json_schema', got 'xml'",
         ),
+        (
+            COMPLETIONS,
+            {"response_format": {"type": "json_schema", "json_schema": {"scheme": {}}}},
+            "response_format.json_schema.scheme",
+            "is unknown",
+        ),
+        (
+            COMPLETIONS,
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "schema": {"items": {"type": "real"}}},
+                }
+            },
+            "response_format.json_schema.schema.items",
+            "Invalid type: real",
+        ),
+        (COMPLETIONS, {"regex": "a", "choices": ["a"]}, "choices", "must not be set with regex"),
         (
             CHAT,
             {"prompt": None, "messages": [{}], "tool_choice": "required"},

@@ -1,5 +1,6 @@
 """The fields of a request, taken one by one; what is left at the end is unknown."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ OPTION_NAMES: Mapping[str, str] = {
     "n": "num_return_sequences",
 }
 # Kinds whose values may be texts in JSON.
-_TEXTS = (Kind.TEXTS, Kind.WORDS, Kind.LANGUAGE, Kind.EARLY_STOPPING)
+_TEXTS = (Kind.TEXT, Kind.TEXTS, Kind.WORDS, Kind.LANGUAGE, Kind.EARLY_STOPPING)
 # Fields that change no answer: they name the caller, or ask for what is always so.
 _WITHOUT_EFFECT = ("user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier")
 
@@ -132,8 +133,9 @@ class Fields:
         )
 
     def _callers_field(self, field: str) -> str:
-        option, bracket, rest = field.removeprefix("options.").partition("[")
-        return f"{self.names.get(option, option)}{bracket}{rest}"
+        name = field.removeprefix("options.")
+        option = re.split(r"[.[]", name, maxsplit=1)[0]
+        return f"{self.names.get(option, option)}{name.removeprefix(option)}"
 
 
 def told(value: Any) -> str:

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from shaperouter_service.edge.http.openai.fields import Fields, told
+from shaperouter_service.edge.http.openai.response_format import add_schema
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.option import Needs
@@ -59,7 +60,6 @@ def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
     logprobs, top = fields.flag("logprobs"), fields.count("top_logprobs")
     if top is not None and not logprobs:
         fields.refuse("top_logprobs", f"must not be set unless logprobs is true, got {top}")
-    fields.only("response_format", {"type": "text"})
     fields.only("modalities", ["text"])
     fields.only("parallel_tool_calls", True)
     for name in ("audio", "functions", "function_call", "prediction", "reasoning_effort"):
@@ -108,6 +108,7 @@ def _request(
         fields.only(name, 0, why="repetition_penalty is")
     fields.only("store", False)
     options = _as_meant(fields.options())
+    add_schema(fields, options)
     options.setdefault("num_return_sequences", 1)
     if chat is None:
         options.setdefault("max_new_tokens", COMPLETION_TOKENS)

@@ -1,0 +1,84 @@
+"""Constraints: the tokens that may follow, where a text must have a given structure.
+
+They are data of one step, computed on the host by `worker.constraints`, so no schema or grammar
+ever compiles a graph.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class Constraints(NamedTuple):
+    """What may follow in R rows.
+
+    Attributes:
+        applies: [R] bool, which rows have a constraint.
+        allowed: [R, B, ceil(V / 8)] uint8, a bit for each token, lowest first: whether it may
+            follow that hypothesis; ignored in the other rows.
+    """
+
+    applies: Any
+    allowed: Any
+
+    @classmethod
+    def specs(cls, rows: int, beams: int, vocab_size: int) -> "Constraints":
+        """Static shapes."""
+        return cls(
+            applies=tf.TensorSpec([rows], tf.bool),
+            allowed=tf.TensorSpec([rows, beams, math.ceil(vocab_size / 8)], tf.uint8),
+        )
+
+    @classmethod
+    def of(cls, specs: "Constraints", allowed: Mapping[int, Sequence[np.ndarray]]) -> "Constraints":
+        """The constraints of some rows.
+
+        Args:
+            specs: Static shapes.
+            allowed: For each row with a constraint and each hypothesis in use, its bits.
+        """
+        applies = np.zeros(specs.applies.shape, np.bool_)
+        bits = np.zeros(specs.allowed.shape, np.uint8)
+        for row, hypotheses in allowed.items():
+            applies[row] = True
+            bits[row, : len(hypotheses)] = hypotheses
+        return cls(applies, bits)
+
+    def per_hypothesis(self) -> "Constraints":
+        """The constraints of R * B hypotheses: [R * B] and [R * B, ceil(V / 8)]."""
+        _, beams, size = self.allowed.shape
+        return Constraints(tf.repeat(self.applies, beams), tf.reshape(self.allowed, [-1, size]))
+
+
+def constrain(
+    scores: tf.Tensor, unprocessed: tf.Tensor, constraints: Constraints, active: tf.Tensor
+) -> tf.Tensor:
+    """Rules out tokens that may not follow.
+
+    A constraint is stronger than bans: if they leave none of its tokens, the tokens have the scores
+    that they had before.
+
+    Args:
+        scores: [R, V] float32.
+        unprocessed: [R, V] float32, the scores before penalties and bans.
+        constraints: Constraints of R rows, one hypothesis each.
+        active: [R] bool; if no active row has a constraint, nothing is computed.
+
+    Returns:
+        [R, V] float32.
+    """
+    rows, vocab_size = scores.shape
+
+    def constrained() -> tf.Tensor:
+        bits = tf.constant([1 << bit for bit in range(8)], tf.uint8)
+        is_set = tf.bitwise.bitwise_and(constraints.allowed[..., tf.newaxis], bits) != 0
+        allowed = tf.reshape(is_set, [rows, -1])[:, :vocab_size]
+        kept = tf.where(allowed, scores, -float("inf"))
+        is_empty = tf.reduce_max(kept, axis=-1, keepdims=True) == -float("inf")
+        kept = tf.where(is_empty & allowed, unprocessed, kept)
+        return tf.where(constraints.applies[:, tf.newaxis], kept, scores)
+
+    return tf.cond(tf.reduce_any(constraints.applies & active), constrained, lambda: scores)

@@ -1,0 +1,106 @@
+"""The vocabularies of models, for stop strings of beam search and for constraints."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from shaperouter_service.errors import InvalidRequestError, StartupError
+from shaperouter_service.text import (
+    ConstrainedVocabulary,
+    Constraint,
+    ConstraintError,
+    StopTokens,
+    Tokenizer,
+    Vocabulary,
+    load_tokenizer,
+)
+
+T = TypeVar("T")
+
+
+class Vocabularies:
+    """The vocabularies of models, each loaded at its first use, in seconds."""
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        """Starts without vocabularies.
+
+        Args:
+            directories: The models' directories, by name.
+        """
+        self._directories = directories
+        self._searchable: dict[str, Vocabulary] = {}
+        self._constrained: dict[str, ConstrainedVocabulary] = {}
+        self._lock = threading.Lock()
+
+    def stop_tokens(self, model: str, size: int, stop: Sequence[str]) -> StopTokens:
+        """Finds the tokens that complete stop strings.
+
+        Args:
+            model: Name of the model.
+            size: V of the model.
+            stop: The stop strings, none of them empty.
+
+        Raises:
+            InvalidRequestError: The model's tokenizer does not tell which tokens do.
+        """
+        vocabulary = self._get(
+            self._searchable, model, "options.stop", lambda tokenizer: tokenizer.vocabulary(size)
+        )
+        return StopTokens(vocabulary, stop)
+
+    def constraint(
+        self,
+        model: str,
+        size: int,
+        grammar: str,
+        *,
+        eos_token_ids: Sequence[int],
+        generated: Sequence[int],
+    ) -> Constraint:
+        """Begins to follow a grammar.
+
+        Args:
+            model: Name of the model.
+            size: V of the model.
+            grammar: The grammar.
+            eos_token_ids: Tokens that end the text.
+            generated: Tokens of the text so far.
+
+        Raises:
+            InvalidRequestError: The model's tokenizer does not tell the bytes of its tokens, or the
+                grammar cannot be followed.
+        """
+        vocabulary = self._get(
+            self._constrained,
+            model,
+            "grammar",
+            lambda tokenizer: tokenizer.constrained_vocabulary(size),
+        )
+        try:
+            return vocabulary.constraint(grammar, eos_token_ids, generated)
+        except ConstraintError as error:
+            raise unfollowed(error, len(generated)) from None
+
+    def _get(
+        self, known: dict[str, T], model: str, field: str, load: Callable[[Tokenizer], T]
+    ) -> T:
+        with self._lock:
+            if model not in known:
+                try:
+                    tokenizer = load_tokenizer(self._directories[model])
+                    if tokenizer is None:
+                        raise ValueError("the worker's copy of the model has no tokenizer")
+                    known[model] = load(tokenizer)
+                except (StartupError, ValueError) as error:
+                    raise InvalidRequestError.of(field, f"cannot be used: {error}") from error
+            return known[model]
+
+
+def unfollowed(error: ConstraintError, tokens: int) -> InvalidRequestError:
+    """The error of a run whose constraint cannot be followed any further."""
+    return InvalidRequestError.of(
+        "options",
+        "must have a json_schema, regex, choices or grammar that can be followed, but after "
+        f"{tokens} new tokens: {error}",
+    )
