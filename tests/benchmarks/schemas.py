@@ -120,6 +120,9 @@ def _outcome(client: Client, index: int, schema: Any) -> str:
         return "cut off by max_new_tokens"
     try:
         jsonschema.validate(json.loads(sequence.text), schema)
+    except jsonschema.SchemaError as error:
+        # Python has another syntax of regular expressions.
+        return f"complete, but the validator refuses the schema: {error.message[:60]}"
     except (ValueError, jsonschema.ValidationError) as error:
         return f"WRONG: {sequence.text!r} for {json.dumps(schema)}: {str(error).splitlines()[0]}"
     return "complete and valid"
