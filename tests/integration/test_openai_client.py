@@ -95,3 +95,12 @@ def test_a_conversation_is_answered_like_its_rendered_text(
     assert chat["role"] == "assistant"
     assert chat["top"] == [2] * 6
     assert chat["prompt_tokens"] == expected.usage.prompt_tokens
+
+
+def test_answers_are_parsed_into_types(talking: Service, client: Client) -> None:
+    found = json.loads(run_with_openai("openai_structured.py", talking.http_url, "talking"))
+    assert found["whole"] == found["streamed"]
+    assert found["whole"].keys() == {"name", "age", "mood"}
+    assert found["finish_reason"] == "stop"
+    assert found["anything"].startswith("{")
+    assert found["chosen"] in ("rainy", "sunny")

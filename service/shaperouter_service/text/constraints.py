@@ -18,7 +18,7 @@ from shaperouter_service.system.strict_json import parse
 CONSTRAINTS = frozenset({"json_schema", "regex", "choices", "grammar"})
 
 # Whitespace between the parts of JSON. Unbounded, small models write nothing else any more.
-_WHITESPACE = r"\r?\n[ \t]{0,32}|[ \t]{1,32}"
+_WHITESPACE = r"\r?\n[ \t]{0,32}|[ \t]{1,2}"
 # Maximum parts of a schema that are tried to find the one that is wrong.
 _MAX_PARTS = 256
 # Keywords of JSON schemas whose values are schemas: by name, in a list, or one.
@@ -117,14 +117,16 @@ def _error_of(grammar: str) -> str:
         # Some limits and contradictions show up only here.
         allowed = int.from_bytes(matcher.compute_bitmask(), "little")
     if matcher.is_error():
-        return f"cannot be used: {in_one_line(matcher.get_error())}"
+        return f"cannot be used: {in_words(matcher.get_error())}"
     for token in _bytes().eos_tokens:
         allowed &= ~(1 << token)
     return "" if allowed else "must allow a text that is not empty"
 
 
-def in_one_line(error: str) -> str:
-    """An error of llguidance without the state that it adds to it."""
+def in_words(error: str) -> str:
+    """An error of llguidance in one line, without the state that it adds to it."""
+    if not error or error.startswith("NoExtension"):
+        return "nothing that it allows may follow"
     return re.sub(r"\s+", " ", error.partition("<state>")[0]).strip()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from shaperouter_service.text.constraints import ConstraintError, in_one_line
+from shaperouter_service.text.constraints import ConstraintError, in_words
 
 Tokens = tuple[int, ...]
 
@@ -94,10 +94,7 @@ class Constraint:
         self.is_complete = all(each.is_stopped() and not each.is_error() for each in matchers)
         self.allowed = [self._bits(each) for each in matchers]
         if not self.is_complete and not any(bits.any() for bits in self.allowed):
-            error = in_one_line(matchers[0].get_error())
-            if not error or error.startswith("NoExtension"):
-                error = "no token of the vocabulary may follow"
-            raise ConstraintError(error)
+            raise ConstraintError(in_words(matchers[0].get_error()))
 
     def _matcher(self, tokens: Tokens) -> LLMatcher:
         """The matcher after a hypothesis, which usually is one token longer than a known one."""
