@@ -45,7 +45,7 @@ VARIABLES = {"__rate_interval": "30s", "__range": "5m", "model": ".*", "instance
 
 TOKENS = {"web": "a-token-of-web-0123456789", "batch": "a-token-of-batch-0123456789"}
 
-# Beside a Prometheus that may run here anyway.
+# Not Prometheus' own port, where another one may already listen.
 PORT = 19090
 
 

@@ -21,7 +21,7 @@ from shaperouter_service.models.t5 import T5
 
 VOCAB_SIZE = 100
 EOS = 99
-# What a checkpoint that says nothing gives.
+# The defaults of a checkpoint that states none.
 DEFAULTS = {
     name: () if option.default is None else option.default
     for name, option in OPTIONS.items()

@@ -18,7 +18,7 @@ from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 from shaperouter_service.generation.option import NO_TOKEN
 
 DRAWS = 20_000
-# One compiled function draws them all: so many rows, of the widest checkpoint's vocabulary.
+# Rows that one compiled function draws at once, and the largest vocabulary of the checkpoints.
 ROWS, VOCAB_SIZE = 2000, 128
 NEVER = -np.inf
 

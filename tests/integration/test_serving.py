@@ -231,7 +231,7 @@ def test_compiling_threads_have_a_lower_priority_than_serving_ones(compiling: Co
         thread: seconds - before.get(thread, 0.0)
         for thread, seconds in _thread_seconds(worker).items()
     }
-    # XLA's own threads, which do most of it, too.
+    # Including XLA's own threads, which do most of the work.
     lowered = [
         seconds
         for thread, seconds in took.items()

@@ -359,7 +359,7 @@ def test_a_patch_names_its_object_so_that_it_is_never_skipped(name: str) -> None
         (each["target"]["kind"], each["target"]["name"]) for each in patches if "target" in each
     }
     if name == "components/models":
-        # Of routers, if there are any.
+        # It changes routers only where there are some.
         targeted -= {("Deployment", "shaperouter-router")}
     assert targeted <= named
 
