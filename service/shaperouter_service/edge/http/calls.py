@@ -8,8 +8,7 @@ from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shaperouter_service.auth import bearer_token
 from shaperouter_service.edge.http.errors import HttpError, error_response
@@ -20,7 +19,7 @@ from shaperouter_service.telemetry import tracing
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 T = TypeVar("T")
-Answer: TypeAlias = Callable[[Request, Call], Awaitable[Response]]
+Answer: TypeAlias = Callable[[Request, Call], Awaitable[ASGIApp]]
 
 REQUEST_ID = "x-request-id"
 # Ids that callers may give; others are replaced.
@@ -37,7 +36,7 @@ class Endpoint:
 
         Args:
             path: The path, which names the calls.
-            answer: Answers a request; raises `ServiceError` or `HttpError` to refuse it.
+            answer: Answers a request; raises `ServiceError` to refuse it.
             gate: The gate.
             metrics: Counts the calls.
             is_work: Whether calls count against limits, and whether a drain waits for them.
@@ -73,7 +72,7 @@ class Endpoint:
                 ):
                     response = await self._answer(request, call)
                     await response(scope, receive, sending)
-            except (ServiceError, HttpError) as error:
+            except ServiceError as error:
                 # A stream that has begun has ended with the error itself.
                 if not status:
                     await error_response(error)(scope, receive, sending)

@@ -35,27 +35,24 @@ _CODES: Mapping[str, str] = {
 }
 
 
-class HttpError(Exception):
-    """A request that HTTP or JSON makes invalid, before the core sees it.
+class HttpError(ServiceError):
+    """A request that HTTP or the form of its body makes invalid.
 
     Attributes:
         status: Status of the answer.
-        code: A constant for programs.
     """
 
+    code = Code.INVALID_ARGUMENT
+
     def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Takes the status, the code and what is wrong."""
+        """Takes the status, OpenAI's code (a constant for programs), and what is wrong."""
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.reason = status, code.upper()
 
 
-def error_response(
-    error: ServiceError | HttpError, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+def error_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The answer to a request that failed."""
     given = dict(headers or {})
-    if isinstance(error, HttpError):
-        return JSONResponse(error_body(error), error.status, given)
     if error.retry_after is not None:
         given["retry-after"] = str(ceil(error.retry_after))
         given["retry-after-ms"] = str(ceil(error.retry_after * 1000))
@@ -67,21 +64,17 @@ def error_response(
     return JSONResponse(error_body(error), _status(error), given)
 
 
-def error_body(error: ServiceError | HttpError) -> dict[str, Any]:
+def error_body(error: ServiceError) -> dict[str, Any]:
     """The body of that answer, which also ends a stream."""
-    param = None
-    if isinstance(error, HttpError):
-        status: int = error.status
-        code = error.code
-    else:
-        status = _status(error)
-        code = _CODES.get(error.reason, error.reason.lower())
-        if error.violations:
-            param = error.violations[0].field
+    status = _status(error)
+    code = _CODES.get(error.reason, error.reason.lower())
+    param = error.violations[0].field if error.violations else None
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     kind = _TYPES.get(status, kind)
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
 
 
 def _status(error: ServiceError) -> int:
+    if isinstance(error, HttpError):
+        return error.status
     return _STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)

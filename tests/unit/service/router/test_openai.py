@@ -13,8 +13,7 @@ import pytest
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
-from shaperouter_service.edge.http import bodies
-from shaperouter_service.edge.http.openai import generation
+from shaperouter_service.edge.http import bodies, event_stream
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -370,7 +369,7 @@ def test_an_error_within_a_stream_is_its_last_event(http: Any) -> None:
 
 
 def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "PING", 0.02)
+    monkeypatch.setattr(event_stream, "PING", 0.02)
 
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         worker.script = [worker.stall(), worker.hold, *worker.script]

@@ -2,37 +2,29 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
-from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.edge.http.openai.answers import Answer
 from shaperouter_service.edge.http.openai.requests import (
     OpenAIRequest,
     chat_request,
     completion_request,
 )
-from shaperouter_service.errors import InvalidRequestError, ServiceError
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.merging import merged
-
-# Seconds without an event after which a stream sends a comment, so that proxies keep it open.
-PING = 10
-# Seconds that a caller may take to read a piece of a stream.
-READ_SECONDS = 60.0
-_DONE = ServerSentEvent("[DONE]")
 
 Events = AsyncGenerator[GenerationEvent, None]
 
@@ -57,7 +49,8 @@ class Generations:
     ) -> Response:
         asked = read(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
         if asked.streams:
-            return await while_connected(request, self._stream(asked, call))
+            pieces = self._pieces(asked, self._begin(asked, call), call)
+            return await while_connected(request, event_stream(pieces))
         generations = await while_connected(request, self._whole(asked, call))
         return JSONResponse(self._begin(asked, call).whole(generations))
 
@@ -98,25 +91,7 @@ class Generations:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _stream(self, asked: OpenAIRequest, call: Call) -> Response:
-        """Waits for the first event, so that an error has a status, and streams the rest."""
-        pieces = self._pieces(asked, self._begin(asked, call), call)
-        try:
-            first = await anext(pieces)
-        except BaseException:
-            await pieces.aclose()
-            raise
-        return EventSourceResponse(
-            _events_of(first, pieces),
-            sep="\n",
-            ping=PING,
-            send_timeout=READ_SECONDS,
-            headers={"x-accel-buffering": "no"},
-        )
-
-    async def _pieces(
-        self, asked: OpenAIRequest, answer: Answer, call: Call
-    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+    async def _pieces(self, asked: OpenAIRequest, answer: Answer, call: Call) -> Pieces:
         """Yields the pieces of a stream; None for an event that has none."""
         starts: dict[int, int] = {}
         per_prompt = asked.requests[0].options["num_return_sequences"]
@@ -144,27 +119,6 @@ class Generations:
     @staticmethod
     def _with_usage(asked: OpenAIRequest, piece: dict[str, Any]) -> dict[str, Any]:
         return piece | {"usage": None} if asked.includes_usage else piece
-
-
-async def _events_of(
-    first: dict[str, Any] | None, pieces: AsyncGenerator[dict[str, Any] | None, None]
-) -> AsyncIterator[ServerSentEvent]:
-    """The pieces as events, and the error if they end with one."""
-    async with contextlib.aclosing(pieces):
-        try:
-            if first is not None:
-                yield _event(first)
-            async for piece in pieces:
-                if piece is not None:
-                    yield _event(piece)
-        except ServiceError as error:
-            yield _event(error_body(error))
-            return
-    yield _DONE
-
-
-def _event(piece: Mapping[str, Any]) -> ServerSentEvent:
-    return ServerSentEvent(json.dumps(piece, ensure_ascii=False, separators=(",", ":")))
 
 
 @contextlib.contextmanager
