@@ -14,6 +14,7 @@ from shaperouter_service.edge.http.errors import HttpError, error_response
 from shaperouter_service.edge.http.openai.encoders import Encoders
 from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
+from shaperouter_service.edge.http.openai.speech import Speech
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -41,7 +42,7 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)
 
     generations, models = Generations(core), ModelList(core.models)
-    encoders = Encoders(core.inference)
+    encoders, speech = Encoders(core.inference), Speech(core.transcription)
     return Starlette(
         routes=[
             Route("/health", health, methods=["GET"]),
@@ -51,6 +52,8 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
             route("/v1/chat/completions", "POST", generations.chat),
             route("/v1/embeddings", "POST", encoders.embeddings),
             route("/v1/rerank", "POST", encoders.rerank),
+            route("/v1/audio/transcriptions", "POST", speech.transcriptions),
+            route("/v1/audio/translations", "POST", speech.translations),
         ],
         exception_handlers={HTTPException: _http_exception, Exception: _defect},
     )

@@ -1,6 +1,8 @@
-"""Bodies of requests: JSON objects, read within limits of size and time."""
+"""Bodies of requests, read within limits of size and time."""
 
 import asyncio
+import time
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any
 
@@ -10,10 +12,14 @@ from shaperouter_service.edge.http.errors import HttpError
 from shaperouter_service.errors import shortened
 from shaperouter_service.system.strict_json import parse
 
-# Seconds that a caller may take to send a body.
+# Seconds that a caller may take to send a body, or the next part of a long one.
 BODY_SECONDS = 60.0
+# Bytes of that part: less than half of what the slowest speech codecs make in this time.
+PART_BYTES = 2**15
 # Bodies above this size are parsed in a thread, so that other calls continue meanwhile.
 _AT_ONCE = 2**16
+# Bytes of a long body between which other calls continue.
+_PIECE = 2**14
 
 
 async def read_json(request: Request, *, limit: int) -> dict[str, Any]:
@@ -28,24 +34,67 @@ async def read_json(request: Request, *, limit: int) -> dict[str, Any]:
         ClientDisconnect: The caller has gone.
     """
     # Web pages of other sites may send other types without asking the browser's user.
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        shown = shortened(repr(kind), 64)
-        raise HttpError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            f"content-type must be application/json, got {shown}",
-        )
+    check_type(request, "application/json")
     body = await _read(request, limit)
     if len(body) <= _AT_ONCE:
         return _parsed(body)
     return await asyncio.to_thread(_parsed, body)
 
 
+async def read_pieces(request: Request, *, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yields a long body as it arrives. Only the time for which it is awaited counts.
+
+    Args:
+        request: The request.
+        limit: Maximum bytes of its body.
+
+    Raises:
+        HttpError: It is too large or too slow.
+        ClientDisconnect: The caller has gone.
+    """
+    _check_declared(request, limit)
+    parts = request.stream()
+    size, part_size, seconds = 0, 0, BODY_SECONDS
+    while True:
+        since = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                part = await anext(parts, None)
+        except TimeoutError as error:
+            got = f"{PART_BYTES} bytes of a body must arrive within {BODY_SECONDS:g} s"
+            raise _too_slow(f"{got}, got {part_size} of them") from error
+        if part is None:
+            return
+        seconds -= time.monotonic() - since
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        part_size += len(part)
+        if part_size >= PART_BYTES:
+            part_size, seconds = 0, BODY_SECONDS
+        for start in range(0, len(part), _PIECE):
+            yield part[start : start + _PIECE]
+            await asyncio.sleep(0)
+
+
+def check_type(request: Request, expected: str) -> None:
+    """Refuses bodies of another type.
+
+    Raises:
+        HttpError: The type is another one.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != expected:
+        shown = shortened(repr(kind), 64)
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            f"content-type must be {expected}, got {shown}",
+        )
+
+
 async def _read(request: Request, limit: int) -> bytes:
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
+    _check_declared(request, limit)
     parts: list[bytes] = []
     size = 0
     try:
@@ -56,12 +105,19 @@ async def _read(request: Request, limit: int) -> bytes:
                     raise _too_large(limit)
                 parts.append(part)
     except TimeoutError as error:
-        raise HttpError(
-            HTTPStatus.REQUEST_TIMEOUT,
-            "request_timeout",
-            f"the body must arrive within {BODY_SECONDS:g} s, got {size} bytes of it",
-        ) from error
+        rule = f"the body must arrive within {BODY_SECONDS:g} s"
+        raise _too_slow(f"{rule}, got {size} bytes of it") from error
     return b"".join(parts)
+
+
+def _check_declared(request: Request, limit: int) -> None:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+
+
+def _too_slow(message: str) -> HttpError:
+    return HttpError(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", message)
 
 
 def _too_large(limit: int) -> HttpError:

@@ -29,7 +29,7 @@ from shaperouter_service.serving.transcription.options import (
     initial_prompt_violations,
     resolve_transcription,
 )
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
+from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.declared import decode_audio
 from shaperouter_service.speech.audio.recording import Recording
@@ -40,7 +40,12 @@ from shaperouter_service.text import Tokenizer, TokenizerThreads
 
 
 class TranscriptionService:
-    """Transcribes recordings on a fleet. Only the event loop may use it."""
+    """Transcribes recordings on a fleet. Only the event loop may use it.
+
+    Attributes:
+        memory: Memory of all recordings, for doors that receive a recording before they know how
+            to transcribe it.
+    """
 
     def __init__(
         self,
@@ -67,12 +72,17 @@ class TranscriptionService:
         self._threads = threads
         self._recorder = recorder
         self._metrics = metrics
-        self._memory = memory
+        self.memory = memory
         # Each waiting call holds one block, and the number of calls is limited.
         self._decoding = FairThread("decode", limit=None, low_priority=True)
 
     async def transcribe(
-        self, request: TranscriptionRequest, rest: AsyncIterator[bytes] | None, call: Call
+        self,
+        request: TranscriptionRequest,
+        rest: AsyncIterator[bytes] | None,
+        call: Call,
+        *,
+        share: Share | None = None,
     ) -> AsyncGenerator[TranscriptionEvent, None]:
         """Yields all events of a transcription; closing the generator cancels its runs.
 
@@ -80,6 +90,7 @@ class TranscriptionService:
             request: How to transcribe, and the recording or its first piece.
             rest: The other pieces, as they arrive; None if the recording is complete.
             call: The call.
+            share: The memory that the recording has already; None to give it some.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -95,7 +106,8 @@ class TranscriptionService:
             recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
             async with contextlib.AsyncExitStack() as stack:
                 decoder = ClientDecoder(self._decoding, transcribing.client)
-                share = stack.enter_context(self._memory.share(transcribing.client))
+                if share is None:
+                    share = stack.enter_context(self.memory.share(transcribing.client))
                 if rest is None:
                     decode = partial(decode_audio, request.audio, request.content)
                     whole = WholeRecording(recording, decode, len(request.content), decoder, share)

@@ -1,6 +1,6 @@
 """A caller's declarations about a recording, and decoding by them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,11 @@ from shaperouter_service.speech.audio.containers import Container
 from shaperouter_service.speech.audio.files import decode_file
 from shaperouter_service.speech.audio.pcm import Encoding, PCMFormat, decode_pcm
 
-_NAMES = [
-    *(container.name.lower() for container in Container),
-    *(f"pcm_{encoding.name.lower()}" for encoding in Encoding),
-]
+# Formats by the names that callers and errors use.
+FORMATS: Mapping[str, Container | Encoding] = {
+    **{container.name.lower(): container for container in Container},
+    **{f"pcm_{encoding.name.lower()}": encoding for encoding in Encoding},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class DeclaredAudio:
                 yield Violation(field="audio.sample_rate", description=description)
             return
         if isinstance(self.format, int):
-            description = f"must be one of {', '.join(_NAMES)}, got {self.format}"
+            description = f"must be one of {', '.join(FORMATS)}, got {self.format}"
             yield Violation(field="audio.format", description=description)
         for name, value in (("sample_rate", self.sample_rate), ("channels", self.channels)):
             if value is not None:

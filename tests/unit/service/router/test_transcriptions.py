@@ -5,58 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from grpc import StatusCode, aio
 
 from harness.router import PATIENCE
-from harness.transcripts import END, TOKENS, transcript
-from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc, worker_pb2
-from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
+from harness.transcribing import RATE, tone, transcribes
+from harness.transcripts import transcript
+from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
     from shaperouter_service.text import Tokenizer
 
-SETTINGS = TranscriptSettings(
-    tokens=TOKENS,
-    suppressed=(),
-    begin_suppressed=(),
-    last_initial_timestamp=TOKENS.first_timestamp + 50,
-    mel_bands=80,
-    window_frames=3000,
-)
 AUDIO = transcription_pb2.Audio(
-    format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE,
-    sample_rate=16_000,
-    content=(3000 * np.sin(np.arange(16_000) / 7)).astype("<i2").tobytes(),
+    format=transcription_pb2.AUDIO_FORMAT_PCM_S16LE, sample_rate=RATE, content=tone(1.0).tobytes()
 )
 OPTIONS = transcription_pb2.TranscriptionOptions(language="en", seed=7, temperatures=[0.0])
-
-
-async def transcribes(worker: FakeWorker) -> None:
-    """Has a worker's model transcribe every window to one segment."""
-    (model,) = worker.models
-    model.transcripts.CopyFrom(transcript_settings_to_message(SETTINGS))
-    model.vocab_size, model.max_length, model.max_source_length = 2000, 64, 1500
-    ladders = Ladders.default(
-        max_length=64,
-        slots=4,
-        prefill_piece=64,
-        max_source_length=1500,
-        has_whole_source=True,
-        has_transcript=True,
-    )
-    model.ladders.CopyFrom(ladders_to_message(ladders))
-    end = worker_pb2.RunCompletion(finish_reason=1, no_speech_probability=0.25)
-    worker.script = [
-        worker.stall(),
-        worker.tokens(*transcript(0.0, " hello", 1.0), END),
-        worker_pb2.RunResponse(completion=end),
-    ]
-    await worker.change()
 
 
 def service(router: Router) -> Any:

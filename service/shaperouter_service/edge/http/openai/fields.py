@@ -1,6 +1,5 @@
 """The fields of a request, taken one by one; what is left at the end is unknown."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -134,7 +133,10 @@ class Fields:
 
     def _callers_field(self, field: str) -> str:
         name = field.removeprefix("options.")
-        option = re.split(r"[.[]", name, maxsplit=1)[0]
+        option = name.partition("[")[0]
+        # What is wrong may be within an option.
+        if option not in self.names:
+            option = option.partition(".")[0]
         return f"{self.names.get(option, option)}{name.removeprefix(option)}"
 
 

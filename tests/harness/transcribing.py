@@ -1,0 +1,54 @@
+"""A fake worker whose model transcribes, and sounds for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.transcripts import END, TOKENS, transcript
+from shaperouter.v1 import worker_pb2
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.speech.transcription import TranscriptSettings
+from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
+
+if TYPE_CHECKING:
+    from harness.fake_worker import FakeWorker
+
+RATE = 16_000
+SETTINGS = TranscriptSettings(
+    tokens=TOKENS,
+    suppressed=(),
+    begin_suppressed=(),
+    last_initial_timestamp=TOKENS.first_timestamp + 50,
+    mel_bands=80,
+    window_frames=3000,
+)
+
+
+def tone(seconds: float) -> np.ndarray:
+    """16-bit samples of a tone at 16 kHz."""
+    return (3000 * np.sin(np.arange(round(seconds * RATE)) / 7)).astype("<i2")
+
+
+async def transcribes(worker: FakeWorker) -> None:
+    """Has a worker's model transcribe every window to one segment."""
+    (model,) = worker.models
+    model.transcripts.CopyFrom(transcript_settings_to_message(SETTINGS))
+    model.vocab_size, model.max_length, model.max_source_length = 2000, 64, 1500
+    ladders = Ladders.default(
+        max_length=64,
+        slots=4,
+        prefill_piece=64,
+        max_source_length=1500,
+        has_whole_source=True,
+        has_transcript=True,
+    )
+    model.ladders.CopyFrom(ladders_to_message(ladders))
+    end = worker_pb2.RunCompletion(finish_reason=1, no_speech_probability=0.25)
+    worker.script = [
+        worker.stall(),
+        worker.tokens(*transcript(0.0, " hello", 1.0), END),
+        worker_pb2.RunResponse(completion=end),
+    ]
+    await worker.change()
