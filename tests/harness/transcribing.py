@@ -13,7 +13,7 @@ from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
 
 if TYPE_CHECKING:
-    from harness.fake_worker import FakeWorker
+    from harness.fake_worker import FakeWorker, Step
 
 RATE = 16_000
 SETTINGS = TranscriptSettings(
@@ -51,4 +51,17 @@ async def transcribes(worker: FakeWorker) -> None:
         worker.tokens(*transcript(0.0, " hello", 1.0), END),
         worker_pb2.RunResponse(completion=end),
     ]
+    usual = worker.script_of
+
+    def script_of(request: worker_pb2.RunRequest) -> list[Step]:
+        if request.HasField("alignment"):
+            timed = len(request.token_ids) - request.alignment.prefix_tokens - 1
+            aligned = worker_pb2.AlignedTokens(places=range(timed + 1), logprobs=[-0.5] * timed)
+            return [worker_pb2.RunResponse(completion=worker_pb2.RunCompletion(aligned=aligned))]
+        rules = request.options.transcript
+        if rules.HasField("least_first"):
+            return [worker.tokens(rules.least_first), worker_pb2.RunResponse(completion=end)]
+        return usual(request)
+
+    worker.script_of = script_of
     await worker.change()

@@ -6,12 +6,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
 
 from harness.bad_audio import BAD_AUDIO
+from harness.other_clients import run_with_openai
 from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.waiting import wait_until
 from harness.whispers import NAME, RATE, WINDOW_SAMPLES, noise, wav, with_tokenizer
@@ -137,6 +139,61 @@ def test_invalid_recordings_are_refused_by_name(
 def test_a_transcribing_model_refuses_text(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="must be a model that generates from text"):
         client.generate([5, 6], model="hearing")
+
+
+def test_openais_client_gets_the_native_transcript(
+    client: Client, hearing: Service, tmp_path: Path
+) -> None:
+    recording = tmp_path / "recording.wav"
+    recording.write_bytes(wav(noise(1.5)))
+    # JSON has no infinity, but a form's texts do.
+    options = BY_WINDOWS | {
+        name: str(value) for name, value in BY_WINDOWS.items() if "threshold" in name
+    }
+    found = json.loads(
+        run_with_openai(
+            "openai_speech.py", hearing.http_url, "hearing", str(recording), json.dumps(options)
+        )
+    )
+    for task, kind in ("transcribe", "transcriptions"), ("translate", "translations"):
+        native = client.transcribe(recording.read_bytes(), model="hearing", task=task, **BY_WINDOWS)
+        text, formats = native.text.lstrip(), found[kind]
+        assert formats["json"]["text"] == text
+        assert formats["text"] == f"{text}\n"
+        times = [
+            (f"00:{start:06.3f}", f"00:{end:06.3f}")
+            for start, end in ((s.start_seconds, s.end_seconds) for s in native.segments)
+        ]
+        assert formats["vtt"] == "WEBVTT\n\n" + "".join(
+            f"{start} --> {end}\n{segment.text.strip()}\n\n"
+            for (start, end), segment in zip(times, native.segments, strict=True)
+        )
+        assert formats["srt"].count(" --> ") == len(native.segments)
+        verbose = formats["verbose_json"]
+        assert verbose["language"] == ("english" if task == "translate" else "l1")
+        assert verbose["duration"] == pytest.approx(1.5)
+        frames = [each["seek"] for each in verbose["segments"]]
+        assert (frames[0], frames) == (0, sorted(frames))
+        assert [each["tokens"] for each in verbose["segments"]] == [
+            list(each.token_ids) for each in native.segments
+        ]
+        assert [each["avg_logprob"] for each in verbose["segments"]] == pytest.approx(
+            [each.mean_logprob for each in native.segments]
+        )
+    timed = client.transcribe(
+        recording.read_bytes(), model="hearing", word_timestamps=True, **BY_WINDOWS
+    )
+    assert found["words"] == [
+        [word.text.strip(), word.start_seconds, word.end_seconds]
+        for segment in timed.segments
+        for word in segment.words
+    ]
+    *deltas, done = found["streamed"]
+    assert {kind for kind, _ in deltas} == {"transcript.text.delta"}
+    text = found["transcriptions"]["json"]["text"]
+    assert "".join(delta for _, delta in deltas) == found["asynchronous"] == text
+    assert done == ["transcript.text.done", text]
+    assert found["refused"] == ["BadRequestError", "file"]
 
 
 def test_the_service_continues_after_bad_input(client: Client, hearing: Service) -> None:

@@ -7,13 +7,19 @@ import collections
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness.forms import FORM, form
+from harness.transcribing import tone, transcribes
+from harness.whispers import wav
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
 
+RECORDING = wav(tone(0.1))
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 # Seconds to wait for an answer to a request that may be incomplete.
 PATIENCE = 0.05
@@ -46,17 +52,54 @@ HEADERS = [
 ]  # fmt: skip
 
 
-def mutated(source: random.Random) -> bytes:
-    """A request with a few changes of its values, its header or its bytes."""
+FORM_FIELDS = {
+    "model": "tiny", "language": "en", "response_format": "verbose_json", "temperature": "0.5",
+    "timestamp_granularities[]": "segment", "stream": "false", "seed": "7", "prompt": "a",
+}  # fmt: skip
+FORM_TEXTS = [
+    "", "x" * 300, "-1", "2147483648", "9" * 5000, "1e308", "-inf", "nan", "true", "\ud800",
+    "{}", "pcm_s16le", "text", "srt", "word", "0", "\x00",
+]  # fmt: skip
+FORM_NAMES = [
+    *FORM_FIELDS, "unheard", "num_beams", "temperatures", "file", "audio_format", "sample_rate",
+    "channels", "step_seconds", "best_of", "no_speech_threshold", "include[]", "[]", "",
+]  # fmt: skip
+
+
+def mutated_json(source: random.Random) -> bytes:
+    """A request of JSON with a few changes of its values."""
     path, body = source.choice(BODIES)
     body = dict(body)
     for _ in range(source.randrange(3)):
         name = source.choice([*body, "unheard", "temperature", "best_of", "num_beams"])
         body[name] = source.choice(VALUES)
-    content = json.dumps(body).encode()
+    return mutated(source, path, "application/json", json.dumps(body).encode())
+
+
+def mutated_form(source: random.Random) -> bytes:
+    """A request of a form with a few changes of its fields and of their order."""
+    path = source.choice(["/v1/audio/transcriptions", "/v1/audio/translations"])
+    texts = [
+        (name, text.encode(errors="surrogatepass"))
+        for name, text in [
+            *FORM_FIELDS.items(),
+            *(
+                (source.choice(FORM_NAMES), source.choice(FORM_TEXTS))
+                for _ in range(source.choice([0, 0, 1, 2]))
+            ),
+        ]
+    ]
+    for _ in range(source.choice([0, 0, 1, 2])):
+        texts.pop(source.randrange(len(texts)))
+    texts.insert(source.randrange(len(texts) + 1), ("file", RECORDING))
+    return mutated(source, path, FORM["content-type"], form(*texts))
+
+
+def mutated(source: random.Random, path: str, kind: str, content: bytes) -> bytes:
+    """A request with a few changes of its header or its bytes."""
     method = source.choice([b"POST"] * 8 + [b"GET", b"PUT", b"\x00"])
     lines = [method + b" " + path.encode() + b" HTTP/1.1", b"host: router"]
-    lines += [b"content-type: application/json", b"content-length: %d" % len(content)]
+    lines += [f"content-type: {kind}".encode(), b"content-length: %d" % len(content)]
     for _ in range(source.choice([0, 0, 0, 1, 2])):
         lines.insert(source.randrange(1, len(lines) + 1), source.choice(HEADERS))
     whole = bytearray(b"\r\n".join(lines) + b"\r\n\r\n" + content)
@@ -79,24 +122,40 @@ async def status_of(path: Path, request: bytes) -> int:
         writer.close()
 
 
+async def send_mutations(path: Path, mutation: Callable[[random.Random], bytes]) -> None:
+    """Sends mutated requests; some must be answered, some refused, and none may fail."""
+    seed = random.randrange(2**32)
+    source = random.Random(seed)
+    found: collections.Counter[int] = collections.Counter()
+    for _ in range(COUNT):
+        request = mutation(source)
+        status = await status_of(path, request)
+        found[status] += 1
+        assert status < 500, (seed, request)
+    assert {200, 400} <= found.keys(), (seed, found)
+
+
 def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
     path = sockets / "http"
-    seed = random.randrange(2**32)
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        source = random.Random(seed)
-        found: collections.Counter[int] = collections.Counter()
-        for _ in range(COUNT):
-            request = mutated(source)
-            status = await status_of(path, request)
-            found[status] += 1
-            assert status < 500, (seed, request)
-        assert {200, 400} <= found.keys(), (seed, found)
+        await send_mutations(path, mutated_json)
         body = json.dumps({"model": "tiny", "prompt": "a"}).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\n"
         whole = head + b"content-length: %d\r\n\r\n" % len(body) + body
         assert await status_of(path, whole) == 200
         assert (await router.generate()).sequences
+
+    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
+
+
+def test_mutated_forms_find_no_defect(play: Play, sockets: Path) -> None:
+    path = sockets / "http"
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await transcribes(worker)
+        await send_mutations(path, mutated_form)
+        assert await status_of(path, b"GET /health HTTP/1.1\r\nhost: r\r\n\r\n") == 200
 
     play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
 
