@@ -20,7 +20,7 @@ from shaperouter_service.edge.http.errors import HttpError
 from shaperouter_service.errors import InvalidRequestError, shortened
 
 FORM_TYPE = "multipart/form-data"
-# Maximum number of parts: twice what all fields of a request need.
+# Maximum number of parts, several times as many as a request has fields.
 MAX_PARTS = 128
 # Encodings of parts that change no byte.
 _PLAIN = (b"7bit", b"8bit", b"binary")
