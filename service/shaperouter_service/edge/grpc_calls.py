@@ -1,12 +1,11 @@
 """Calls over gRPC: who makes them, what they have to pass, and the header of their answers."""
 
-import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from shaperouter_service.auth import bearer_token
 from shaperouter_service.rpc.handlers import Context
@@ -21,10 +20,6 @@ Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 # A deadline more than ten years away, in seconds, counts as none. Callers give centuries if they
 # mean no deadline, and gRPC takes a deadline after the year 2262 for one in the past.
 NO_DEADLINE = 10 * 365 * 24 * 3600.0
-
-# Maximum bytes of tensors to translate on the event loop: a few milliseconds at the slowest, which
-# are elements of type BYTES.
-MAX_BYTES_AT_ONCE = 2**16
 
 # Probes of proxies and kubelets have no token, and learn nothing but whether the service is ready.
 _HEALTH = "/grpc.health.v1.Health/"
@@ -97,19 +92,6 @@ async def with_header(events: AsyncGenerator[T, None], context: Context) -> Asyn
                 header_sent = True
                 await context.send_initial_metadata(((REQUEST_ID_KEY, current_call().request_id),))
             yield event
-
-
-async def translated(size: int, translate: Callable[..., T], *arguments: Any) -> T:
-    """Calls a translation: in a thread if it is large, so that other calls continue meanwhile.
-
-    Args:
-        size: Size of the message or tensor to translate, in bytes.
-        translate: The translation.
-        arguments: Its arguments.
-    """
-    if size <= MAX_BYTES_AT_ONCE:
-        return translate(*arguments)
-    return await asyncio.to_thread(translate, *arguments)
 
 
 def _begin(method: str, context: Context) -> Call:

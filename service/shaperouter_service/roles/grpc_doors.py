@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2
 
 from shaperouter_service.edge.grpc.services import DOOR as SHAPEROUTER
 from shaperouter_service.edge.grpc_calls import CallGate
-from shaperouter_service.edge.inference.services import DOOR as INFERENCE
+from shaperouter_service.edge.inference.grpc.services import DOOR as INFERENCE
 from shaperouter_service.edge.tfserving.services import DOOR as TFSERVING
 from shaperouter_service.rpc.reflection import add_reflection
 from shaperouter_service.serving.core import Core

@@ -11,6 +11,7 @@ from shaperouter_service.checkpoints.model_files import is_checkpoint, may_trans
 from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.edge.http.app import make_app
 from shaperouter_service.edge.http.server import bound, port_of, serving
+from shaperouter_service.edge.inference.http.paths import DOOR as OPEN_INFERENCE
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -170,7 +171,7 @@ async def run_router(
             doors.add_to(server, core)
             health.add_to(server)
             if listener:
-                app = make_app(core, gate, HttpMetrics(registry))
+                app = make_app(core, gate, HttpMetrics(registry), [OPEN_INFERENCE])
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
             async with _readiness(health, fleet, config.listen):
                 await server.start()

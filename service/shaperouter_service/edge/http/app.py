@@ -1,6 +1,8 @@
 """The paths of the HTTP port."""
 
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from starlette.applications import Starlette
@@ -10,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shaperouter_service.edge.http.calls import Answer, Endpoint, not_found
-from shaperouter_service.edge.http.errors import HttpError, error_response
+from shaperouter_service.edge.http.door import HttpDoor
+from shaperouter_service.edge.http.errors import HttpError, error_body, error_response
 from shaperouter_service.edge.http.openai.encoders import Encoders
 from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
@@ -22,17 +25,20 @@ from shaperouter_service.telemetry.http_calls import HttpMetrics
 log = structlog.get_logger(__name__)
 
 
-def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
+def make_app(
+    core: Core, gate: Gate, metrics: HttpMetrics, doors: Sequence[HttpDoor] = ()
+) -> Starlette:
     """Creates the application.
 
     Args:
         core: The core, which does the work.
         gate: What every call has to pass.
         metrics: Counts the calls.
+        doors: The doors beside OpenAI's.
     """
 
-    def route(path: str, method: str, answer: Answer, *, is_work: bool = True) -> Route:
-        endpoint = Endpoint(path, answer, gate=gate, metrics=metrics, is_work=is_work)
+    def route(path: str, method: str, answer: Answer, **settings: Any) -> Route:
+        endpoint = Endpoint(path, answer, gate=gate, metrics=metrics, **settings)
         return Route(path, endpoint, methods=[method])
 
     async def health(_: Request) -> Response:
@@ -40,6 +46,30 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
         is_ready = core.models.ready and gate.is_open
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)
+
+    def failed(
+        request: Request, error: HttpError, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """The answer in the form of the door that the path belongs to."""
+        path = request.url.path
+        bodies = (door.error_body for door in doors if f"{path}/".startswith(f"{door.prefix}/"))
+        return error_response(error, headers, body=next(bodies, error_body))
+
+    async def http_exception(request: Request, error: Exception) -> Response:
+        """Answers requests for which there is no path or method."""
+        if not isinstance(error, HTTPException):
+            raise error
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return failed(request, not_found(request.url.path))
+        status = HTTPStatus(error.status_code)
+        message = f"{status.phrase}: {request.method} {request.url.path}"
+        return failed(request, HttpError(status, "invalid_request", message), error.headers)
+
+    async def defect(request: Request, error: Exception) -> Response:
+        """Answers a request that met a defect of the service."""
+        log.error("defect in a call", method=request.method, path=request.url.path, exc_info=error)
+        message = "internal error; the log of the service has more"
+        return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))
 
     generations, models = Generations(core), ModelList(core.models)
     encoders, speech = Encoders(core.inference), Speech(core.transcription)
@@ -54,24 +84,18 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
             route("/v1/rerank", "POST", encoders.rerank),
             route("/v1/audio/transcriptions", "POST", speech.transcriptions),
             route("/v1/audio/translations", "POST", speech.translations),
+            *(
+                route(
+                    each.path,
+                    each.method,
+                    each.answer,
+                    is_work=each.is_work,
+                    for_probes=each.for_probes,
+                    error_body=door.error_body,
+                )
+                for door in doors
+                for each in door.paths(core, gate)
+            ),
         ],
-        exception_handlers={HTTPException: _http_exception, Exception: _defect},
+        exception_handlers={HTTPException: http_exception, Exception: defect},
     )
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    """Answers requests for which there is no path or method."""
-    if not isinstance(error, HTTPException):
-        raise error
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return error_response(not_found(request.url.path))
-    status = HTTPStatus(error.status_code)
-    message = f"{status.phrase}: {request.method} {request.url.path}"
-    return error_response(HttpError(status, "invalid_request", message), error.headers)
-
-
-async def _defect(request: Request, error: Exception) -> Response:
-    """Answers a request that met a defect of the service."""
-    log.error("defect in a call", method=request.method, path=request.url.path, exc_info=error)
-    message = "internal error; the log of the service has more"
-    return error_response(HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))

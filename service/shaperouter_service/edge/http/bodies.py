@@ -1,7 +1,8 @@
-"""Bodies of requests, read within limits of size and time."""
+"""Bodies of requests, and JSON objects in them, read within limits of size and time."""
 
 import asyncio
 import time
+import zlib
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from shaperouter_service.edge.http.errors import HttpError
+from shaperouter_service.edge.translation import translated
 from shaperouter_service.errors import shortened
 from shaperouter_service.system.strict_json import parse
 
@@ -16,10 +18,10 @@ from shaperouter_service.system.strict_json import parse
 BODY_SECONDS = 60.0
 # Bytes of that part: less than half of what the slowest speech codecs make in this time.
 PART_BYTES = 2**15
-# Bodies above this size are parsed in a thread, so that other calls continue meanwhile.
-_AT_ONCE = 2**16
 # Bytes of a long body between which other calls continue.
 _PIECE = 2**14
+# Compressions of bodies, with zlib's number of each.
+_COMPRESSED = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 async def read_json(request: Request, *, limit: int) -> dict[str, Any]:
@@ -35,10 +37,57 @@ async def read_json(request: Request, *, limit: int) -> dict[str, Any]:
     """
     # Web pages of other sites may send other types without asking the browser's user.
     check_type(request, "application/json")
+    body = await read_body(request, limit=limit)
+    return await translated(len(body), json_object, body)
+
+
+async def read_body(request: Request, *, limit: int) -> bytes:
+    """Reads a body of any type, which may be compressed.
+
+    Args:
+        request: The request.
+        limit: Maximum bytes of its body, before and after it is decompressed.
+
+    Raises:
+        HttpError: It is too large, too slow, or compressed in a way that is not known.
+        ClientDisconnect: The caller has gone.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", *_COMPRESSED):
+        known = ", ".join(_COMPRESSED)
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_content_encoding",
+            f"content-encoding must be one of identity, {known}, got {shortened(encoding, 64)!r}",
+        )
     body = await _read(request, limit)
-    if len(body) <= _AT_ONCE:
-        return _parsed(body)
-    return await asyncio.to_thread(_parsed, body)
+    if encoding in _COMPRESSED:
+        # In a thread, since a small body may become a large one.
+        body = await asyncio.to_thread(_decompressed, body, encoding, limit)
+    return body
+
+
+def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    decompressor = zlib.decompressobj(_COMPRESSED[encoding])
+    try:
+        # One byte more than allowed tells that it is too large.
+        whole = decompressor.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise _invalid_encoding(encoding, str(error)) from error
+    if len(whole) > limit:
+        raise _too_large(limit)
+    if not decompressor.eof:
+        raise _invalid_encoding(encoding, "it is cut short")
+    if decompressor.unused_data:
+        size = len(decompressor.unused_data)
+        raise _invalid_encoding(encoding, f"it has {size} bytes after its end")
+    return whole
+
+
+def _invalid_encoding(encoding: str, why: str) -> HttpError:
+    return HttpError(
+        HTTPStatus.BAD_REQUEST, "invalid_encoding", f"the body must be {encoding}: {why}"
+    )
 
 
 async def read_pieces(request: Request, *, limit: int) -> AsyncGenerator[bytes, None]:
@@ -128,7 +177,12 @@ def _too_large(limit: int) -> HttpError:
     )
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Parses a JSON object.
+
+    Raises:
+        HttpError: It is none.
+    """
     try:
         value = parse(body.decode())
     except ValueError as error:

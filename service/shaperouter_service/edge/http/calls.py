@@ -1,9 +1,11 @@
 """Calls over HTTP: who makes them, what they have to pass, and callers who leave."""
 
 import asyncio
+import contextlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shaperouter_service.auth import bearer_token
-from shaperouter_service.edge.http.errors import HttpError, error_response
+from shaperouter_service.edge.http.errors import ErrorBody, HttpError, error_body, error_response
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.serving.call import CLIENT_ID_KEY, Call
 from shaperouter_service.serving.gate import Gate
@@ -30,7 +32,15 @@ class Endpoint:
     """Answers the requests of one path, once they have passed the gate. An ASGI application."""
 
     def __init__(
-        self, path: str, answer: Answer, *, gate: Gate, metrics: HttpMetrics, is_work: bool = True
+        self,
+        path: str,
+        answer: Answer,
+        *,
+        gate: Gate,
+        metrics: HttpMetrics,
+        is_work: bool = True,
+        for_probes: bool = False,
+        error_body: ErrorBody = error_body,
     ) -> None:
         """Takes what answers.
 
@@ -40,12 +50,16 @@ class Endpoint:
             gate: The gate.
             metrics: Counts the calls.
             is_work: Whether calls count against limits, and whether a drain waits for them.
+            for_probes: Whether calls need no token: they tell only whether the service is ready.
+            error_body: Makes the body of an error.
         """
         self._path = path
         self._answer = answer
         self._gate = gate
         self._metrics = metrics
         self._is_work = is_work
+        self._for_probes = for_probes
+        self._error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -64,20 +78,26 @@ class Endpoint:
 
         with self._metrics.counted(request.method, self._path, lambda: status):
             try:
-                with self._gate.passed(
-                    call,
-                    token=bearer_token(request.headers.get("authorization", "")),
-                    is_work=self._is_work,
-                    for_operators=False,
-                ):
+                with self._passed(call, request):
                     response = await self._answer(request, call)
                     await response(scope, receive, sending)
             except ServiceError as error:
                 # A stream that has begun has ended with the error itself.
                 if not status:
-                    await error_response(error)(scope, receive, sending)
+                    response = error_response(error, body=self._error_body)
+                    await response(scope, receive, sending)
             except ClientDisconnect:
                 status = CLIENT_CLOSED_REQUEST
+
+    def _passed(self, call: Call, request: Request) -> AbstractContextManager[None]:
+        if self._for_probes:
+            return contextlib.nullcontext()
+        return self._gate.passed(
+            call,
+            token=bearer_token(request.headers.get("authorization", "")),
+            is_work=self._is_work,
+            for_operators=False,
+        )
 
 
 # The status that servers log for callers who have left.

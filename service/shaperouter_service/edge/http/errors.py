@@ -1,9 +1,9 @@
-"""Errors in OpenAI's form."""
+"""Errors over HTTP: their statuses and headers, and bodies in OpenAI's form."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.responses import JSONResponse
 
@@ -50,8 +50,32 @@ class HttpError(ServiceError):
         self.status, self.reason = status, code.upper()
 
 
-def error_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The answer to a request that failed."""
+def error_body(error: ServiceError) -> dict[str, Any]:
+    """The body of an error in OpenAI's form, which also ends a stream."""
+    status = _status(error)
+    code = _CODES.get(error.reason, error.reason.lower())
+    param = error.violations[0].field if error.violations else None
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    kind = _TYPES.get(status, kind)
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
+
+
+ErrorBody: TypeAlias = Callable[[ServiceError], dict[str, Any]]
+
+
+def error_response(
+    error: ServiceError,
+    headers: Mapping[str, str] | None = None,
+    *,
+    body: ErrorBody = error_body,
+) -> JSONResponse:
+    """The answer to a request that failed.
+
+    Args:
+        error: The error.
+        headers: More headers.
+        body: Makes the body.
+    """
     given = dict(headers or {})
     if error.retry_after is not None:
         given["retry-after"] = str(ceil(error.retry_after))
@@ -61,17 +85,7 @@ def error_response(error: ServiceError, headers: Mapping[str, str] | None = None
     if error.deadly:
         # OpenAI's clients then send it only once.
         given["x-should-retry"] = "false"
-    return JSONResponse(error_body(error), _status(error), given)
-
-
-def error_body(error: ServiceError) -> dict[str, Any]:
-    """The body of that answer, which also ends a stream."""
-    status = _status(error)
-    code = _CODES.get(error.reason, error.reason.lower())
-    param = error.violations[0].field if error.violations else None
-    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    kind = _TYPES.get(status, kind)
-    return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
+    return JSONResponse(body(error), _status(error), given)
 
 
 def _status(error: ServiceError) -> int:

@@ -1,4 +1,4 @@
-"""Streams of server-sent events in OpenAI's form."""
+"""Streams of server-sent events."""
 
 import contextlib
 import json
@@ -7,24 +7,27 @@ from typing import Any, TypeAlias
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.errors import ErrorBody, error_body
 from shaperouter_service.errors import ServiceError
 
 # Seconds without an event after which a stream sends a comment, so that proxies keep it open.
 PING = 10
 # Seconds that a caller may take to read a piece of a stream.
 READ_SECONDS = 60.0
-_DONE = ServerSentEvent("[DONE]")
 
 # Bodies of events; None for something that happened and has no event.
 Pieces: TypeAlias = AsyncGenerator[dict[str, Any] | None, None]
 
 
-async def event_stream(pieces: Pieces) -> EventSourceResponse:
+async def event_stream(
+    pieces: Pieces, *, error_body: ErrorBody = error_body, last: str | None = "[DONE]"
+) -> EventSourceResponse:
     """Waits for the first piece, so that an error has a status, and streams the rest.
 
     Args:
         pieces: The bodies of the events. Closed at the end, and if the caller leaves.
+        error_body: Makes the body of an error that ends the stream.
+        last: The event after the last piece; None for none.
 
     Raises:
         ServiceError: The request failed before its first piece.
@@ -35,7 +38,7 @@ async def event_stream(pieces: Pieces) -> EventSourceResponse:
         await pieces.aclose()
         raise
     return EventSourceResponse(
-        _events_of(first, pieces),
+        _events_of(first, pieces, error_body, last),
         sep="\n",
         ping=PING,
         send_timeout=READ_SECONDS,
@@ -44,7 +47,7 @@ async def event_stream(pieces: Pieces) -> EventSourceResponse:
 
 
 async def _events_of(
-    first: dict[str, Any] | None, pieces: Pieces
+    first: dict[str, Any] | None, pieces: Pieces, error_body: ErrorBody, last: str | None
 ) -> AsyncIterator[ServerSentEvent]:
     """The pieces as events, and the error if they end with one."""
     async with contextlib.aclosing(pieces):
@@ -57,7 +60,8 @@ async def _events_of(
         except ServiceError as error:
             yield _event(error_body(error))
             return
-    yield _DONE
+    if last is not None:
+        yield ServerSentEvent(last)
 
 
 def _event(piece: Mapping[str, Any]) -> ServerSentEvent:

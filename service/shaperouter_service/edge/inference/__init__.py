@@ -1,1 +1,1 @@
-"""The door of the Open Inference Protocol v2 over gRPC, with Triton's additions."""
+"""The door of the Open Inference Protocol v2 with Triton's additions, over gRPC and HTTP."""

@@ -15,22 +15,18 @@ from shaperouter_service.edge.inference.generation_inputs import (
     TEXT_OUTPUT,
 )
 from shaperouter_service.edge.inference.generation_request import Generation
-from shaperouter_service.edge.inference.stubs import grpc_service_pb2
-from shaperouter_service.edge.inference.tensors import Response, add_tensor
+from shaperouter_service.edge.inference.requests import Array, InferResponse
 from shaperouter_service.generation.events import Completed, Delta, GenerationEvent
+from shaperouter_service.generation.run_events import Stalled
 from shaperouter_service.tensors.dtypes import DType
-
-# The version of every model.
-VERSION = "1"
-
-# The parameter that says whether a response is the last of its request.
-FINAL = "triton_final_response"
 
 
 async def answers(
     asked: Generation, events: AsyncGenerator[GenerationEvent, None]
-) -> AsyncGenerator[Response, None]:
+) -> AsyncGenerator[InferResponse | None, None]:
     """Yields the answer of a generation: one, or one for each of its pieces and one for its end.
+
+    Yields None for other events, such as that it waits.
 
     In a stream, each response has one text for each sequence: what is new of it. The last one has
     all the other tensors.
@@ -45,6 +41,8 @@ async def answers(
                         yield answer.piece()
                 case Completed():
                     yield answer.end(event)
+                case Stalled():
+                    yield None
 
 
 class _Answer:
@@ -64,13 +62,13 @@ class _Answer:
         self._tokens[delta.sequence] += len(delta.token_ids)
         self._logprobs[delta.sequence] += sum(each.logprob for each in delta.logprobs)
 
-    def piece(self) -> Response:
+    def piece(self) -> InferResponse:
         """The response that has the new text, which is then no longer held."""
         response = self._response({TEXT_OUTPUT: self._texts}, is_final=False)
         self._texts = [""] * len(self._texts)
         return response
 
-    def end(self, event: Completed) -> Response:
+    def end(self, event: Completed) -> InferResponse:
         """The last response."""
         usage = event.completion.usage
         self._begin(len(event.sequences))
@@ -92,16 +90,19 @@ class _Answer:
             self._tokens.append(0)
             self._logprobs.append(0.0)
 
-    def _response(self, values: Mapping[str, list[Any]], *, is_final: bool) -> Response:
+    def _response(self, values: Mapping[str, list[Any]], *, is_final: bool) -> InferResponse:
         asked = self._asked
-        response = grpc_service_pb2.ModelInferResponse(
-            model_name=asked.request.model, model_version=VERSION, id=asked.id
+        outputs = {
+            name: _tensor(values[name], dtype)
+            for name, dtype in OUTPUTS.items()
+            if name in values and name in asked.outputs
+        }
+        return InferResponse(
+            model=asked.request.model, id=asked.id, outputs=outputs, is_final=is_final
         )
-        response.parameters[FINAL].bool_param = is_final
-        for name, dtype in OUTPUTS.items():
-            if name in values and name in asked.outputs:
-                elements = values[name]
-                if dtype is DType.BYTES:
-                    elements = [text.encode() for text in elements]
-                add_tensor(response, name, np.array(elements, dtype.numpy), raw=asked.raw)
-        return response
+
+
+def _tensor(values: list[Any], dtype: DType) -> Array:
+    if dtype is DType.BYTES:
+        values = [text.encode() for text in values]
+    return np.array(values, dtype.numpy)

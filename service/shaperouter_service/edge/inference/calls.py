@@ -2,17 +2,8 @@
 
 from collections.abc import Iterator
 
-from shaperouter_service.edge.inference.answers import FINAL, VERSION
 from shaperouter_service.edge.inference.generation_inputs import EMPTY_FINAL
-from shaperouter_service.edge.inference.stubs import grpc_service_pb2
-from shaperouter_service.edge.inference.tensors import (
-    Request,
-    Response,
-    add_tensor,
-    has_typed_form,
-    is_raw,
-    tensors_from_request,
-)
+from shaperouter_service.edge.inference.requests import InferRequest, InferResponse
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
 
@@ -20,34 +11,27 @@ from shaperouter_service.inference.calls import InferenceRequest, InferenceResul
 _SHOWN = 64
 
 
-def call_from_request(request: Request) -> InferenceRequest:
+def call_from_request(request: InferRequest) -> InferenceRequest:
     """Reads a call.
 
     Raises:
-        InvalidRequestError: A tensor is malformed, or the request has parameters.
+        InvalidRequestError: The request has parameters.
     """
     if violations := [*_parameter_violations(request)]:
         raise InvalidRequestError(*violations)
     return InferenceRequest(
-        model=request.model_name,
-        inputs=tensors_from_request(request),
+        model=request.model,
+        inputs=request.inputs,
         outputs=[output.name for output in request.outputs],
     )
 
 
-def response_of(result: InferenceResult, request: Request) -> Response:
-    """The response to a call, in the form of its request."""
-    response = grpc_service_pb2.ModelInferResponse(
-        model_name=result.model, model_version=VERSION, id=request.id
-    )
-    response.parameters[FINAL].bool_param = True
-    raw = is_raw(request) or not has_typed_form(iter(result.outputs.values()))
-    for name, array in result.outputs.items():
-        add_tensor(response, name, array, raw=raw)
-    return response
+def response_of(result: InferenceResult, request: InferRequest) -> InferResponse:
+    """The response to a call."""
+    return InferResponse(model=result.model, id=request.id, outputs=result.outputs)
 
 
-def _parameter_violations(request: Request) -> Iterator[Violation]:
+def _parameter_violations(request: InferRequest) -> Iterator[Violation]:
     places = [("parameters", name) for name in request.parameters if name != EMPTY_FINAL]
     places += [
         (f"outputs.{shortened(output.name, _SHOWN)}", name)

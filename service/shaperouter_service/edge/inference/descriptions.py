@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shaperouter_service.edge.inference.answers import VERSION
 from shaperouter_service.edge.inference.generation_inputs import (
     INPUT_TOKENS,
     JSON_OPTIONS,
@@ -13,6 +12,7 @@ from shaperouter_service.edge.inference.generation_inputs import (
     TEXT,
     TYPES,
 )
+from shaperouter_service.edge.inference.requests import VERSION
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2, model_config_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.routing.call_ladders import ServedCall

@@ -18,7 +18,7 @@ from shaperouter_service.edge.inference.generation_inputs import (
     TEXT,
     TYPES,
 )
-from shaperouter_service.edge.inference.tensors import Array, Request, is_raw, tensors_from_request
+from shaperouter_service.edge.inference.requests import Array, InferRequest
 from shaperouter_service.edge.option_values import option_value
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.generation.inputs import Input
@@ -43,7 +43,6 @@ class Generation:
         streams: Whether to answer as text is generated.
         prefix: What the text of an answer begins with: the prompt, or nothing.
         outputs: Names of the tensors to answer with.
-        raw: Whether to answer with bytes.
         names: The caller's names of options, by our own.
     """
 
@@ -52,7 +51,6 @@ class Generation:
     streams: bool
     prefix: str
     outputs: frozenset[str]
-    raw: bool
     names: Mapping[str, str]
 
     def in_callers_words(self, error: InvalidRequestError) -> InvalidRequestError:
@@ -66,25 +64,33 @@ class Generation:
         return f"{self.names.get(option, option)}{bracket}{rest}"
 
 
-def generation_from_request(request: Request) -> Generation:
+def check_size(size: int) -> None:
+    """Checks the bytes of a request to generate: tensors of functions may be larger.
+
+    Raises:
+        InvalidRequestError: It is too large.
+    """
+    if size > MAX_TEXT_REQUEST_BYTES:
+        description = (
+            f"must have at most {MAX_TEXT_REQUEST_BYTES} bytes to generate text, got {size}"
+        )
+        raise InvalidRequestError(Violation(field="request", description=description))
+
+
+def generation_from_request(request: InferRequest) -> Generation:
     """Reads a request to generate.
 
     Raises:
         InvalidRequestError: A tensor or parameter is unknown, missing or not of its type, or has
             two values.
     """
-    # Tensors of functions are larger, so the server lets larger messages in.
-    if (size := request.ByteSize()) > MAX_TEXT_REQUEST_BYTES:
-        description = (
-            f"must have at most {MAX_TEXT_REQUEST_BYTES} bytes to generate text, got {size}"
-        )
-        raise InvalidRequestError(Violation(field="request", description=description))
     given = _Given()
-    for name, array in tensors_from_request(request).items():
+    for name, array in request.inputs.items():
         given.add_tensor(name, array)
-    for name, parameter in request.parameters.items():
-        choice = parameter.WhichOneof("parameter_choice")
-        given.add(name, getattr(parameter, choice) if choice else None, f"parameters.{name}")
+    for name, value in request.fields.items():
+        given.add(name, value, name)
+    for name, value in request.parameters.items():
+        given.add(name, value, f"parameters.{name}")
     text = given.text(TEXT)
     if text is None and not given.violations:
         given.refuse(TEXT, "is required")
@@ -114,7 +120,7 @@ def generation_from_request(request: Request) -> Generation:
         outputs -= {LOGPROB}
     return Generation(
         request=GenerationRequest(
-            model=request.model_name,
+            model=request.model,
             input=Input(text_field=TEXT, text=text, ids_field="token_ids", token_ids=None),
             decoder_input=Input(
                 text_field="decoder_text",
@@ -129,7 +135,6 @@ def generation_from_request(request: Request) -> Generation:
         streams=streams,
         prefix="" if excludes_input else text or "",
         outputs=outputs,
-        raw=is_raw(request),
         names=names,
     )
 

@@ -13,12 +13,18 @@ from shaperouter_service.edge.inference.generation_request import (
     Generation,
     generation_from_request,
 )
+from shaperouter_service.edge.inference.grpc.messages import request_from_message
+from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import ModelInferRequest
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.option import EarlyStopping
 
 
+def read_message(request: ModelInferRequest) -> Generation:
+    return generation_from_request(request_from_message(request))
+
+
 def read(**given: Any) -> Generation:
-    return generation_from_request(infer_request(text_input="A", **given))
+    return read_message(infer_request(text_input="A", **given))
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def from_json(**given: Any) -> dict[str, Any]:
 
 def faults(**given: Any) -> list[str]:
     with pytest.raises(InvalidRequestError) as caught:
-        generation_from_request(infer_request(**given))
+        read_message(infer_request(**given))
     return [f"{each.field}: {each.description}" for each in caught.value.violations]
 
 
@@ -40,7 +46,7 @@ def faults(**given: Any) -> list[str]:
 
 def test_text_and_flags_may_be_parameters() -> None:
     request = infer_request(parameters={"text_input": "A", "stream": True})
-    found = generation_from_request(request)
+    found = read_message(request)
     assert (found.request.input.text, found.streams) == ("A", True)
 
 
@@ -72,7 +78,7 @@ def test_a_tensor_of_one_element_may_have_any_rank() -> None:
     request = infer_request(text_input="A", max_tokens=7)
     for tensor in request.inputs:
         tensor.shape[:] = [1, 1]
-    assert generation_from_request(request).request.options == {"max_new_tokens": 7}
+    assert read_message(request).request.options == {"max_new_tokens": 7}
 
 
 # What values mean.
@@ -224,7 +230,7 @@ def test_an_output_has_no_parameters() -> None:
     request = infer_request(text_input="A", outputs=("text_output",))
     request.outputs[0].parameters["classification"].int64_param = 3
     with pytest.raises(InvalidRequestError, match="must have no parameters, got 'classification'"):
-        generation_from_request(request)
+        read_message(request)
 
 
 def test_half_precision_numbers_are_numbers() -> None:
@@ -233,4 +239,4 @@ def test_half_precision_numbers_are_numbers() -> None:
         datatype = "BYTES" if name == "text_input" else "FP16"
         request.inputs.add(name=name, datatype=datatype, shape=[1])
         request.raw_input_contents.append(array)
-    assert generation_from_request(request).request.options == {"top_p": 0.5}
+    assert read_message(request).request.options == {"top_p": 0.5}

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from shaperouter_service.edge.inference.stubs import grpc_service_pb2
-from shaperouter_service.edge.inference.tensors import (
-    Array,
+from shaperouter_service.edge.inference.grpc.tensors import (
     add_tensor,
     has_typed_form,
     tensors_from_request,
 )
+from shaperouter_service.edge.inference.requests import Array
+from shaperouter_service.edge.inference.stubs import grpc_service_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.tensors.dtypes import DType
 

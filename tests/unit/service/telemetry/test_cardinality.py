@@ -18,7 +18,7 @@ from harness.router import PATIENCE, Play, Router
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.grpc.services import DOOR as SHAPEROUTER
-from shaperouter_service.edge.inference.services import DOOR as INFERENCE
+from shaperouter_service.edge.inference.grpc.services import DOOR as INFERENCE
 from shaperouter_service.edge.tfserving.services import DOOR as TFSERVING
 from shaperouter_service.fleet.link import Loss
 from shaperouter_service.routing.signatures import GraphKind

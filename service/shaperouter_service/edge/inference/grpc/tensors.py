@@ -1,25 +1,27 @@
-"""Tensors of Open Inference: raw little-endian bytes, or lists of values for each data type."""
+"""Tensors over gRPC: raw bytes, or lists of values for each data type."""
 
 import math
-import struct
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from shaperouter_service.edge.inference.raw_tensors import (
+    SHOWN,
+    array_from_bytes,
+    bytes_of,
+    dtype_of,
+    objects,
+)
+from shaperouter_service.edge.inference.requests import Array
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.shapes import shape_fault
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 Request: TypeAlias = grpc_service_pb2.ModelInferRequest
 Response: TypeAlias = grpc_service_pb2.ModelInferResponse
 _Input: TypeAlias = grpc_service_pb2.ModelInferRequest.InferInputTensor
-
-# Maximum characters of a name from a caller in an error.
-_SHOWN = 64
 
 # The field of `InferTensorContents` for each data type; half-precision numbers have none.
 _CONTENTS: Mapping[DType, str] = {
@@ -36,9 +38,6 @@ _CONTENTS: Mapping[DType, str] = {
     DType.FP64: "fp64_contents",
     DType.BYTES: "bytes_contents",
 }
-
-# The length before each element of type BYTES.
-_LENGTH = struct.Struct("<I")
 
 
 def is_raw(request: Request) -> bool:
@@ -62,7 +61,7 @@ def tensors_from_request(request: Request) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     violations: list[Violation] = []
     for index, (tensor, content) in enumerate(zip(request.inputs, raw, strict=True)):
-        name = shortened(tensor.name, _SHOWN)
+        name = shortened(tensor.name, SHOWN)
         path = f"inputs.{name}" if tensor.name else f"inputs[{index}]"
         faults = [*_faults(tensor, content)]
         if tensor.name in arrays:
@@ -91,12 +90,12 @@ def add_tensor(response: Response, name: str, array: Array, *, raw: bool) -> Non
     dtype = DType.of(array)
     tensor = response.outputs.add(name=name, datatype=dtype, shape=array.shape)
     if raw:
-        response.raw_output_contents.append(_raw(array, dtype))
+        response.raw_output_contents.append(bytes_of(array))
     else:
         getattr(tensor.contents, _CONTENTS[dtype]).extend(array.ravel().tolist())
 
 
-def has_typed_form(arrays: Iterator[Array]) -> bool:
+def has_typed_form(arrays: Iterable[Array]) -> bool:
     """Whether tensors can be written as lists of values."""
     return all(DType.of(array) in _CONTENTS for array in arrays)
 
@@ -106,25 +105,19 @@ def _faults(tensor: _Input, content: bytes | None) -> Iterator[str]:
     if not tensor.name:
         yield "name must be set"
     for parameter in tensor.parameters:
-        yield f"must have no parameters, got {shortened(parameter, _SHOWN)!r}"
+        yield f"must have no parameters, got {shortened(parameter, SHOWN)!r}"
     try:
-        dtype = DType(tensor.datatype)
-    except ValueError:
-        known = ", ".join(DType)
-        yield f"datatype must be one of {known}, got {shortened(tensor.datatype, _SHOWN)!r}"
+        dtype = dtype_of(tensor.datatype)
+    except ValueError as error:
+        yield str(error)
         return
     if fault := shape_fault(tensor.shape, dtype):
         yield fault
         return
-    shape = list(tensor.shape)
     if content is None:
-        yield from _typed_faults(tensor, dtype, math.prod(shape))
+        yield from _typed_faults(tensor, dtype, math.prod(tensor.shape))
     elif tensor.HasField("contents"):
         yield "must not have contents together with raw_input_contents"
-    elif dtype is not DType.BYTES:
-        due = math.prod(shape) * dtype.numpy.itemsize
-        if len(content) != due:
-            yield f"must have {due} bytes for {dtype} of the shape {shape}, got {len(content)}"
 
 
 def _typed_faults(tensor: _Input, dtype: DType, count: int) -> Iterator[str]:
@@ -149,23 +142,14 @@ def _array(tensor: _Input, content: bytes | None) -> Array:
         ValueError: An element does not fit the data type, or is cut short.
     """
     dtype, shape = DType(tensor.datatype), tuple(tensor.shape)
-    if content is None:
-        array = _typed_array(getattr(tensor.contents, _CONTENTS[dtype]), dtype)
-    elif dtype is DType.BYTES:
-        array = _objects(_elements(content, math.prod(shape)))
-    else:
-        array = np.frombuffer(content, dtype.numpy)
-        if sys.byteorder == "big":
-            array = array.byteswap()
-        if dtype is DType.BOOL and (wrong := array.view(np.uint8) > 1).any():
-            value = content[int(wrong.argmax())]
-            raise ValueError(f"must have bytes of 0 or 1 for BOOL, got {value}")
-    return array.reshape(shape)
+    if content is not None:
+        return array_from_bytes(content, dtype, shape)
+    return _typed_array(getattr(tensor.contents, _CONTENTS[dtype]), dtype).reshape(shape)
 
 
 def _typed_array(values: Sequence[Any], dtype: DType) -> Array:
     if dtype is DType.BYTES:
-        return _objects(values)
+        return objects(values)
     # Integers of 8 and 16 bits share a field with those of 32.
     wide = {"i": np.dtype(np.int64), "u": np.dtype(np.uint64)}.get(dtype.numpy.kind, dtype.numpy)
     array = np.empty(len(values), wide)
@@ -178,38 +162,3 @@ def _typed_array(values: Sequence[Any], dtype: DType) -> Array:
             value = array[int(outside.argmax())]
             raise ValueError(f"must be from {limits.min} to {limits.max} for {dtype}, got {value}")
     return array.astype(dtype.numpy, copy=False)
-
-
-def _elements(content: bytes, count: int) -> list[bytes]:
-    """Splits the content of a BYTES tensor: each element is preceded by its length."""
-    elements = []
-    offset, end = 0, len(content)
-    for index in range(count):
-        start = offset + _LENGTH.size
-        if start > end:
-            raise ValueError(
-                f"must have {count} elements, got {index}: their bytes end at offset {end}"
-            )
-        (length,) = _LENGTH.unpack_from(content, offset)
-        offset = start + length
-        if offset > end:
-            raise ValueError(
-                f"element {index} must have {length} bytes, as its length says, got {end - start}"
-            )
-        elements.append(content[start:offset])
-    if offset != end:
-        raise ValueError(f"must have {count} elements, got {end - offset} bytes after them")
-    return elements
-
-
-def _objects(values: Sequence[bytes]) -> Array:
-    array = np.empty(len(values), np.object_)
-    array[:] = values
-    return array
-
-
-def _raw(array: Array, dtype: DType) -> bytes:
-    if dtype is DType.BYTES:
-        values = array.ravel().tolist()
-        return b"".join(part for value in values for part in (_LENGTH.pack(len(value)), value))
-    return (array.byteswap() if sys.byteorder == "big" else array).tobytes()

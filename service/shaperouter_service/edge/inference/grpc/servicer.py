@@ -2,37 +2,23 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Any
 
-from shaperouter_service import __version__
-from shaperouter_service.edge.grpc_calls import CallGate, current_call, translated, with_header
-from shaperouter_service.edge.inference.answers import FINAL, VERSION, answers
-from shaperouter_service.edge.inference.calls import call_from_request, response_of
-from shaperouter_service.edge.inference.descriptions import (
-    configuration,
-    index_entry,
-    metadata,
-    statistics,
+from shaperouter_service.edge.grpc_calls import CallGate, current_call, with_header
+from shaperouter_service.edge.inference.generation_request import check_size
+from shaperouter_service.edge.inference.grpc.messages import (
+    FINAL,
+    message_from_response,
+    request_from_message,
 )
-from shaperouter_service.edge.inference.generation_inputs import STREAM, TEXT
-from shaperouter_service.edge.inference.generation_request import generation_from_request
-from shaperouter_service.edge.inference.side_by_side import side_by_side
+from shaperouter_service.edge.inference.grpc.side_by_side import side_by_side
+from shaperouter_service.edge.inference.grpc.tensors import is_raw
+from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInference, check_version
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
-from shaperouter_service.errors import (
-    FixedModelsError,
-    InvalidRequestError,
-    ModelLoadingError,
-    ServiceError,
-    UnknownVersionError,
-    Violation,
-)
-from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.serving.core import Core
-from shaperouter_service.serving.models import answers_once
-
-# Extensions of the protocol that are served, by Triton's names.
-EXTENSIONS = ("model_configuration", "parameters", "statistics")
+from shaperouter_service.edge.translation import translated
+from shaperouter_service.errors import FixedModelsError, ServiceError
 
 
 class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -41,9 +27,9 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     # The names of methods are gRPC's.
     # ruff: noqa: N802
 
-    def __init__(self, core: Core, call_gate: CallGate) -> None:
-        """Takes the core, and the gate that each request of a stream passes."""
-        self._core = core
+    def __init__(self, protocol: OpenInference, call_gate: CallGate) -> None:
+        """Takes what answers, and the gate that each request of a stream passes."""
+        self._protocol = protocol
         self._call_gate = call_gate
 
     async def ServerLive(
@@ -56,61 +42,47 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
         self, request: pb.ServerReadyRequest, context: Any
     ) -> pb.ServerReadyResponse:
         """Tells whether every model can be called."""
-        return pb.ServerReadyResponse(ready=self._core.models.ready)
+        return pb.ServerReadyResponse(ready=self._protocol.is_ready)
 
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: Any
     ) -> pb.ModelReadyResponse:
         """Tells whether one model can be called."""
-        try:
-            model = self._model(request.name, request.version)
-        except ModelLoadingError:
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=model.ready_workers > 0)
+        return pb.ModelReadyResponse(
+            ready=self._protocol.is_model_ready(request.name, request.version)
+        )
 
     async def ServerMetadata(
         self, request: pb.ServerMetadataRequest, context: Any
     ) -> pb.ServerMetadataResponse:
         """Describes the server."""
-        return pb.ServerMetadataResponse(
-            name="shaperouter", version=__version__, extensions=EXTENSIONS
-        )
+        return self._protocol.server(EXTENSIONS)
 
     async def ModelMetadata(
         self, request: pb.ModelMetadataRequest, context: Any
     ) -> pb.ModelMetadataResponse:
         """Describes one model's tensors."""
-        return metadata(self._model(request.name, request.version))
+        return self._protocol.metadata(request.name, request.version)
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: Any
     ) -> pb.ModelConfigResponse:
         """Describes how one model is batched and scheduled."""
         return pb.ModelConfigResponse(
-            config=configuration(self._model(request.name, request.version))
+            config=self._protocol.configuration(request.name, request.version)
         )
 
     async def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, context: Any
     ) -> pb.ModelStatisticsResponse:
         """Counts and times the requests of models since the router started."""
-        names = [self._model(request.name, request.version).name] if request.name else None
-        return pb.ModelStatisticsResponse(
-            model_stats=[
-                statistics(name, self._core.totals[name])
-                for name in names or self._core.models.names
-            ]
-        )
+        return self._protocol.statistics(request.name, request.version)
 
     async def RepositoryIndex(
         self, request: pb.RepositoryIndexRequest, context: Any
     ) -> pb.RepositoryIndexResponse:
         """Lists the models."""
-        loaded = {model.name: model for model in self._core.models.loaded()}
-        entries = [index_entry(name, loaded.get(name)) for name in self._core.models.names]
-        return pb.RepositoryIndexResponse(
-            models=[each for each in entries if each.state == "READY" or not request.ready]
-        )
+        return self._protocol.index(only_ready=request.ready)
 
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Any
@@ -165,37 +137,17 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
         self, request: pb.ModelInferRequest, *, may_stream: bool
     ) -> AsyncGenerator[pb.ModelInferResponse, None]:
         """The responses to a request: one, unless text streams as it is generated."""
-        _check_version(request.model_name, request.model_version)
-        if not self._generates(request):
-            asked = await translated(request.ByteSize(), call_from_request, request)
-            result = await self._core.inference.infer(asked, current_call())
-            yield await translated(result.size, response_of, result, request)
-            return
-        generation = generation_from_request(request)
-        if generation.streams and not may_stream:
-            description = "must be false, as ModelInfer answers once: call ModelStreamInfer"
-            raise InvalidRequestError(Violation(field=STREAM, description=description))
-        events = self._core.generation.generate(generation.request, current_call())
-        try:
-            async with contextlib.aclosing(answers(generation, events)) as responses:
-                async for response in responses:
-                    yield response
-        except InvalidRequestError as error:
-            raise generation.in_callers_words(error) from None
-
-    def _generates(self, request: pb.ModelInferRequest) -> bool:
-        """Whether a request is to generate text; a model that is not yet loaded may do either."""
-        model = self._core.models.find(request.model_name)
-        if model is not None:
-            return not answers_once(model)
-        return TEXT in request.parameters or any(each.name == TEXT for each in request.inputs)
-
-    def _model(self, name: str, version: str) -> ServedModel:
-        _check_version(name, version)
-        return self._core.models.get(name)
-
-
-def _check_version(model: str, version: str) -> None:
-    """Refuses any version but the only one."""
-    if version not in ("", VERSION):
-        raise UnknownVersionError(model, version)
+        check_version(request.model_name, request.model_version)
+        size = request.ByteSize()
+        given = {*request.parameters, *(tensor.name for tensor in request.inputs)}
+        if self._protocol.generates(request.model_name, given):
+            check_size(size)
+        asked = await translated(size, request_from_message, request)
+        raw = is_raw(request)
+        responses = self._protocol.responses(asked, current_call(), may_stream=may_stream)
+        async with contextlib.aclosing(responses):
+            async for response in responses:
+                if response is not None:
+                    yield await translated(
+                        response.size, partial(message_from_response, response, raw=raw)
+                    )

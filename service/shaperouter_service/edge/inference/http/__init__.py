@@ -1,0 +1,1 @@
+"""The HTTP face of the protocol, with Triton's generate extension."""

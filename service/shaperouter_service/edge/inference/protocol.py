@@ -1,0 +1,152 @@
+"""What the protocol does, whatever it travels over: both of its faces call this."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Container, Sequence
+
+from shaperouter_service import __version__
+from shaperouter_service.edge.inference.answers import answers
+from shaperouter_service.edge.inference.calls import call_from_request, response_of
+from shaperouter_service.edge.inference.descriptions import (
+    configuration,
+    index_entry,
+    metadata,
+    statistics,
+)
+from shaperouter_service.edge.inference.generation_inputs import STREAM, TEXT
+from shaperouter_service.edge.inference.generation_request import generation_from_request
+from shaperouter_service.edge.inference.requests import VERSION, InferRequest, InferResponse
+from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
+from shaperouter_service.edge.inference.stubs import model_config_pb2
+from shaperouter_service.errors import (
+    InvalidRequestError,
+    ModelLoadingError,
+    UnknownVersionError,
+    Violation,
+)
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.models import answers_once, wrong_model
+
+# Extensions of the protocol that both faces have, by Triton's names.
+EXTENSIONS = ("model_configuration", "parameters", "statistics")
+
+
+class OpenInference:
+    """Runs and describes models."""
+
+    def __init__(self, core: Core) -> None:
+        """Takes the core."""
+        self._core = core
+
+    def server(self, extensions: Sequence[str]) -> pb.ServerMetadataResponse:
+        """Describes the server."""
+        return pb.ServerMetadataResponse(
+            name="shaperouter", version=__version__, extensions=extensions
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model can be called."""
+        return self._core.models.ready
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether one model can be called."""
+        try:
+            return self._model(name, version).ready_workers > 0
+        except ModelLoadingError:
+            return False
+
+    def metadata(self, name: str, version: str) -> pb.ModelMetadataResponse:
+        """Describes one model's tensors."""
+        return metadata(self._model(name, version))
+
+    def configuration(self, name: str, version: str) -> model_config_pb2.ModelConfig:
+        """Describes how one model is batched and scheduled."""
+        return configuration(self._model(name, version))
+
+    def statistics(self, name: str, version: str) -> pb.ModelStatisticsResponse:
+        """Counts and times the requests of one model, or all, since the router started."""
+        names = [self._model(name, version).name] if name else self._core.models.names
+        totals = self._core.totals
+        return pb.ModelStatisticsResponse(
+            model_stats=[statistics(each, totals[each]) for each in names]
+        )
+
+    def index(self, *, only_ready: bool) -> pb.RepositoryIndexResponse:
+        """Lists the models."""
+        loaded = {model.name: model for model in self._core.models.loaded()}
+        entries = [index_entry(name, loaded.get(name)) for name in self._core.models.names]
+        return pb.RepositoryIndexResponse(
+            models=[each for each in entries if each.state == "READY" or not only_ready]
+        )
+
+    def generates(self, model: str, given: Container[str]) -> bool:
+        """Whether a request is to generate text; a model that is not yet loaded may do either.
+
+        Args:
+            model: Name of the model.
+            given: Names of the request's inputs and parameters.
+        """
+        found = self._core.models.find(model)
+        return TEXT in given if found is None else not answers_once(found)
+
+    def check_generates(self, model: str) -> None:
+        """Refuses a model that is known to do something else.
+
+        Raises:
+            InvalidRequestError: It is a function or a text encoder.
+        """
+        found = self._core.models.find(model)
+        if found is not None and answers_once(found):
+            raise wrong_model(found, "generates from text")
+
+    async def responses(
+        self, request: InferRequest, call: Call, *, may_stream: bool
+    ) -> AsyncGenerator[InferResponse | None, None]:
+        """Yields the responses to a request: one, unless text streams as it is generated.
+
+        Yields None for other events, such as that the request waits.
+
+        Args:
+            request: The request.
+            call: The call that it came in.
+            may_stream: Whether the call can have several responses.
+
+        Raises:
+            ServiceError: The request is invalid, or failed.
+        """
+        check_version(request.model, request.version)
+        given = {*request.inputs, *request.parameters, *request.fields}
+        if not self.generates(request.model, given):
+            result = await self._core.inference.infer(call_from_request(request), call)
+            yield response_of(result, request)
+            return
+        generation = generation_from_request(request)
+        if generation.streams and not may_stream:
+            description = (
+                "must be false where there is one answer; ModelStreamInfer and generate_stream "
+                "have several"
+            )
+            raise InvalidRequestError(Violation(field=STREAM, description=description))
+        events = self._core.generation.generate(generation.request, call)
+        try:
+            async with contextlib.aclosing(answers(generation, events)) as responses:
+                async for response in responses:
+                    yield response
+        except InvalidRequestError as error:
+            raise generation.in_callers_words(error) from None
+
+    def _model(self, name: str, version: str) -> ServedModel:
+        check_version(name, version)
+        return self._core.models.get(name)
+
+
+def check_version(model: str, version: str) -> None:
+    """Refuses any version but the only one.
+
+    Raises:
+        UnknownVersionError: It is another one.
+    """
+    if version not in ("", VERSION):
+        raise UnknownVersionError(model, version)
