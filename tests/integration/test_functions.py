@@ -105,6 +105,28 @@ def test_tritons_client_calls_functions_and_encoders(functions: Service, caller:
     assert "dimension 1 must be 3, got 2" in found["error"]
 
 
+def test_tritons_client_calls_them_over_http_in_both_forms(
+    functions: Service, caller: Client
+) -> None:
+    models = ("function", "minilm", "labels")
+    address = functions.http_url.removeprefix("http://")
+    found = json.loads(run_with_tritonclient("triton_http_functions.py", address, *models))
+    embeddings = caller.embed(["a cat", "a dog"], model="minilm").vectors
+    ids = np.array([[5, 6, 7]])
+    classes = caller.infer("labels", {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    for form in (0, 1):
+        scored = found["function"][form]["scores"]
+        np.testing.assert_allclose(scored, scores(features(5)), rtol=1e-5)
+        embedded = found["embeddings"][form]["embedding"]
+        np.testing.assert_allclose(embedded, embeddings, atol=1e-6)
+        scored = found["classes"][form]["scores"]
+        np.testing.assert_allclose(scored, classes.outputs["scores"], atol=1e-6)
+        assert found["classes"][form]["label"] == [
+            each.decode() for each in classes.outputs["label"]
+        ]
+    assert found["error"].startswith("400: inputs.features: dimension 1 must be 3, got 2")
+
+
 def test_tensorflow_servings_stubs_call_functions(functions: Service) -> None:
     found = json.loads(run_with_tfserving("tfserving_functions.py", functions.address, "function"))
     np.testing.assert_allclose(found["scores"], scores(features(5)), rtol=1e-5)

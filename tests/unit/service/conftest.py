@@ -213,6 +213,27 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
     return play
 
 
+@pytest.fixture
+def http(play: Play, sockets: Path) -> Callable[..., None]:
+    """Plays a scenario of an HTTP client and what `play` has."""
+    import httpx2 as httpx
+
+    path = sockets / "http"
+
+    def run(scenario: Scenario, **settings: Any) -> None:
+        async def with_client(router: Router, *workers: FakeWorker) -> None:
+            transport = httpx.AsyncHTTPTransport(uds=str(path))
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://router", timeout=10
+            ) as client:
+                await scenario(client, router, *workers)
+
+        given = settings.pop("settings", {}) | {"http_listen": f"unix:{path}"}
+        play(with_client, settings=given, **settings)
+
+    return run
+
+
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 # The first attempt often comes before the router listens; the default is to wait a second then.
 _CHANNEL_OPTIONS = [

@@ -18,7 +18,7 @@ from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
-    from harness.router import Play, Router
+    from harness.router import Router
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 Scenario = Callable[..., Awaitable[None]]
@@ -26,25 +26,6 @@ Scenario = Callable[..., Awaitable[None]]
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PROMPT = {"model": "tiny", "prompt": "hello", "temperature": 0}
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture
-def http(play: Play, sockets: Path) -> Callable[..., None]:
-    """Plays a scenario of an HTTP client and what `play` has."""
-    path = sockets / "http"
-
-    def run(scenario: Scenario, **settings: Any) -> None:
-        async def with_client(router: Router, *workers: FakeWorker) -> None:
-            transport = httpx.AsyncHTTPTransport(uds=str(path))
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://router", timeout=10
-            ) as client:
-                await scenario(client, router, *workers)
-
-        given = settings.pop("settings", {}) | {"http_listen": f"unix:{path}"}
-        play(with_client, settings=given, **settings)
-
-    return run
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:

@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.forms import FORM, form
+from harness.http_mutation import (
+    PATIENCE,
+    mutated,
+    mutated_bytes,
+    status_of,
+    with_other_values,
+)
 from harness.transcribing import tone, transcribes
 from harness.whispers import wav
 
@@ -21,8 +28,6 @@ if TYPE_CHECKING:
 
 RECORDING = wav(tone(0.1))
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
-# Seconds to wait for an answer to a request that may be incomplete.
-PATIENCE = 0.05
 BODIES: list[tuple[str, dict[str, Any]]] = [
     (
         "/v1/completions",
@@ -40,18 +45,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
 ]
-VALUES: list[Any] = [
-    None, True, -1, 0, 2**31, 2**63, 1e308, -0.5, "", "x" * 300, "\ud800", [], {}, [None], [[]],
-    [{}], {"a": {"b": []}}, [1, "a"], [[1], [2**40]], "tiny",
-]  # fmt: skip
-HEADERS = [
-    b"content-length: 7", b"content-length: -1", b"content-length: 99999999", b"expect: 1",
-    b"transfer-encoding: chunked", b"transfer-encoding: gzip", b"content-type: text/html",
-    b"authorization: Bearer \xff", b"x-request-id: " + b"i" * 5000, b"traceparent: 00-x",
-    b"connection: upgrade", b"host:", b"x-client-id: \x80", b": empty", b"a" * 70_000 + b": b",
-]  # fmt: skip
-
-
+NAMES = ["unheard", "temperature", "best_of", "num_beams"]
 FORM_FIELDS = {
     "model": "tiny", "language": "en", "response_format": "verbose_json", "temperature": "0.5",
     "timestamp_granularities[]": "segment", "stream": "false", "seed": "7", "prompt": "a",
@@ -69,11 +63,7 @@ FORM_NAMES = [
 def mutated_json(source: random.Random) -> bytes:
     """A request of JSON with a few changes of its values."""
     path, body = source.choice(BODIES)
-    body = dict(body)
-    for _ in range(source.randrange(3)):
-        name = source.choice([*body, "unheard", "temperature", "best_of", "num_beams"])
-        body[name] = source.choice(VALUES)
-    return mutated(source, path, "application/json", json.dumps(body).encode())
+    return mutated(source, path, with_other_values(source, body, NAMES))
 
 
 def mutated_form(source: random.Random) -> bytes:
@@ -92,34 +82,8 @@ def mutated_form(source: random.Random) -> bytes:
     for _ in range(source.choice([0, 0, 1, 2])):
         texts.pop(source.randrange(len(texts)))
     texts.insert(source.randrange(len(texts) + 1), ("file", RECORDING))
-    return mutated(source, path, FORM["content-type"], form(*texts))
-
-
-def mutated(source: random.Random, path: str, kind: str, content: bytes) -> bytes:
-    """A request with a few changes of its header or its bytes."""
-    method = source.choice([b"POST"] * 8 + [b"GET", b"PUT", b"\x00"])
-    lines = [method + b" " + path.encode() + b" HTTP/1.1", b"host: router"]
-    lines += [f"content-type: {kind}".encode(), b"content-length: %d" % len(content)]
-    for _ in range(source.choice([0, 0, 0, 1, 2])):
-        lines.insert(source.randrange(1, len(lines) + 1), source.choice(HEADERS))
-    whole = bytearray(b"\r\n".join(lines) + b"\r\n\r\n" + content)
-    for _ in range(source.choice([0, 0, 0, 1, 4])):
-        place = source.randrange(len(whole))
-        whole[place : place + source.randrange(4)] = source.randbytes(source.randrange(4))
-    return bytes(whole)
-
-
-async def status_of(path: Path, request: bytes) -> int:
-    """The status of the answer to a request; 0 if it is closed, or waits for more of it."""
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        writer.write(request)
-        line = await asyncio.wait_for(reader.readline(), PATIENCE)
-        return int(line.split()[1]) if line else 0
-    except (TimeoutError, ConnectionError):
-        return 0
-    finally:
-        writer.close()
+    headers = [f"content-type: {FORM['content-type']}".encode()]
+    return mutated_bytes(source, path, form(*texts), headers=headers)
 
 
 async def send_mutations(path: Path, mutation: Callable[[random.Random], bytes]) -> None:
@@ -140,9 +104,9 @@ def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await send_mutations(path, mutated_json)
-        body = json.dumps({"model": "tiny", "prompt": "a"}).encode()
+        content = json.dumps({"model": "tiny", "prompt": "a"}).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\n"
-        whole = head + b"content-length: %d\r\n\r\n" % len(body) + body
+        whole = head + b"content-length: %d\r\n\r\n" % len(content) + content
         assert await status_of(path, whole) == 200
         assert (await router.generate()).sequences
 

@@ -160,12 +160,15 @@ def _tensors(
             f"must have no parameters but {BINARY_SIZE}, got {shortened(other, SHOWN)!r}"
             for other in given.rest()
         ]
+        shape = tensor.take("shape", list, [-1])
+        datatype = tensor.take("datatype", str, "")
+        data = tensor.value("data")
         try:
             raw = None
             if size is not None:
                 raw = _binary(content, offset, size)
                 offset += len(raw)
-            array = _array(tensor, raw)
+            array = _array(datatype, shape, data, raw)
         except ValueError as error:
             faults.append(str(error))
         else:
@@ -193,15 +196,12 @@ def _binary(content: bytes, offset: int, size: Any) -> bytes:
     return content[offset : offset + size]
 
 
-def _array(tensor: Fields, raw: bytes | None) -> Array:
+def _array(datatype: str, shape: list[Any], data: Any, raw: bytes | None) -> Array:
     """The elements of a tensor.
 
     Raises:
         ValueError: Something is wrong with it.
     """
-    shape = tensor.take("shape", list, [-1])
-    datatype = tensor.take("datatype", str, "")
-    data = tensor.value("data")
     dtype = dtype_of(datatype)
     # The product of longer integers could have more digits than Python writes.
     if not all(type(size) is int and abs(size) < 2**63 for size in shape):
