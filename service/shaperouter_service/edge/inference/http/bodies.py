@@ -17,8 +17,9 @@ from shaperouter_service.tensors.shapes import shape_fault
 
 # The header that says how many bytes of a body are JSON; without it, all are.
 JSON_LENGTH = "inference-header-content-length"
-# Maximum bytes of JSON. Nothing else runs while Python parses it, 25 ms for each MiB.
-MAX_JSON_BYTES = 8 * 2**20
+# Maximum bytes of JSON. Nothing else runs while Python parses it, which takes 0.1 s, the time of a
+# chunk, if all of it is numbers.
+MAX_JSON_BYTES = 4 * 2**20
 
 # Parameters of tensors that say what form they have.
 BINARY_SIZE, BINARY, BINARY_DEFAULT = "binary_data_size", "binary_data", "binary_data_output"
