@@ -15,6 +15,7 @@ from shaperouter_service.serving.generation.completion import (
     graph_uses,
     longest_timings,
 )
+from shaperouter_service.serving.generation.messages import MessageWriter
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
@@ -126,7 +127,8 @@ class GenerationService:
         yield completion_of(prepared, in_order, record, timings=timings, graphs=graphs)
 
     def _writers(self, prepared: PreparedRequest) -> list[SequenceWriter]:
-        tokenizer = self._tokenizers[prepared.model]
+        tokenizer, rules = self._tokenizers[prepared.model], prepared.message
+        markers = tokenizer.dropped_markers(rules.format) if tokenizer and rules else {}
         return [
             SequenceWriter(
                 sequence,
@@ -135,6 +137,7 @@ class GenerationService:
                 eos_token_ids=prepared.options["eos_token_ids"],
                 stop=prepared.stop,
                 echo=prepared.echo,
+                message=MessageWriter(rules, markers) if rules else None,
             )
             for sequence in range(prepared.options["num_return_sequences"])
         ]
