@@ -106,7 +106,11 @@ def _with_written_calls(message: Mapping[str, Any], form: MessageFormat) -> Mapp
         return message
     if form.calls is None:
         raise ChatTemplateError("it has no place for tool_calls")
-    functions = [call.get("function", call) for call in calls]
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise ChatTemplateError("tool_calls must be a list of objects")
+    functions = [call.get("function") or call for call in calls]
+    if not all(isinstance(function, Mapping) for function in functions):
+        raise ChatTemplateError("the function of each of tool_calls must be an object")
     text = form.calls.written(
         [{name: each.get(name) for name in ("name", "arguments")} for each in functions]
     )

@@ -14,7 +14,7 @@ import pytest
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.http import bodies
-from shaperouter_service.edge.http.openai import generation
+from shaperouter_service.edge.http.openai import streams
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
             CHAT,
             {"prompt": None, "messages": [{}], "tool_choice": "required"},
             "tool_choice",
-            "must be 'auto' or 'none', got 'required'",
+            "must be 'auto' or 'none', as models cannot be held to call a tool, got 'required'",
         ),
     ],
 )
@@ -238,8 +238,8 @@ def test_fields_that_cannot_be_used_are_refused(
     http: Any, path: str, changes: dict[str, Any], param: str, told: str
 ) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
-        for streams in (False, True):
-            response = await client.post(path, json=PROMPT | changes | {"stream": streams})
+        for is_stream in (False, True):
+            response = await client.post(path, json=PROMPT | changes | {"stream": is_stream})
             assert response.status_code == 400
             error = error_of(response)
             assert (error["type"], error["param"]) == ("invalid_request_error", param)
@@ -370,7 +370,7 @@ def test_an_error_within_a_stream_is_its_last_event(http: Any) -> None:
 
 
 def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "PING", 0.02)
+    monkeypatch.setattr(streams, "PING", 0.02)
 
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         worker.script = [worker.stall(), worker.hold, *worker.script]

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,7 +19,7 @@ from shaperouter_service.edge.http.openai.requests import (
     chat_request,
     completion_request,
 )
-from shaperouter_service.errors import InvalidRequestError, ServiceError
+from shaperouter_service.edge.http.openai.streams import Pieces, json_event, streamed
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.serving.call import Call
@@ -28,10 +27,6 @@ from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.merging import merged
 
-# Seconds without an event after which a stream sends a comment, so that proxies keep it open.
-PING = 10
-# Seconds that a caller may take to read a piece of a stream.
-READ_SECONDS = 60.0
 _DONE = ServerSentEvent("[DONE]")
 
 Events = AsyncGenerator[GenerationEvent, None]
@@ -89,7 +84,7 @@ class Generations:
             async with contextlib.aclosing(events):
                 return await collected(events)
 
-        with _in_callers_words(asked):
+        with asked.fields.callers_words():
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(one(each)) for each in self._events(asked, call)]
@@ -99,78 +94,36 @@ class Generations:
         return [task.result() for task in tasks]
 
     async def _stream(self, asked: OpenAIRequest, call: Call) -> Response:
-        """Waits for the first event, so that an error has a status, and streams the rest."""
         pieces = self._pieces(asked, self._begin(asked, call), call)
-        try:
-            first = await anext(pieces)
-        except BaseException:
-            await pieces.aclose()
-            raise
-        return EventSourceResponse(
-            _events_of(first, pieces),
-            sep="\n",
-            ping=PING,
-            send_timeout=READ_SECONDS,
-            headers={"x-accel-buffering": "no"},
-        )
+        return await streamed(pieces, lambda error: json_event(error_body(error)))
 
-    async def _pieces(
-        self, asked: OpenAIRequest, answer: Answer, call: Call
-    ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yields the pieces of a stream; None for an event that has none."""
+    async def _pieces(self, asked: OpenAIRequest, answer: Answer, call: Call) -> Pieces:
+        """Yields the events of a stream; None for an event that has none."""
         starts: dict[int, int] = {}
         per_prompt = asked.requests[0].options["num_return_sequences"]
-        with _in_callers_words(asked):
+        with asked.fields.callers_words():
             async with contextlib.aclosing(merged(self._events(asked, call))) as events:
                 async for prompt, event in events:
                     match event:
                         case Delta():
                             index = prompt * per_prompt + event.sequence
                             if asked.is_chat and index not in starts:
-                                yield answer.start(index)
+                                yield json_event(answer.start(index))
                             starts[index] = prompt
-                            if event.text or event.logprobs:
-                                yield self._with_usage(asked, answer.piece(index, event))
+                            for piece in answer.pieces(index, event):
+                                yield json_event(self._with_usage(asked, piece))
                         case Completed():
                             answer.usage.add(event.completion)
                             for sequence, end in enumerate(event.sequences):
                                 index = prompt * per_prompt + sequence
-                                yield self._with_usage(asked, answer.end(index, end.finish_reason))
+                                piece = answer.end(index, end.finish_reason)
+                                yield json_event(self._with_usage(asked, piece))
                         case _:
                             yield None
         if asked.includes_usage:
-            yield answer.total()
+            yield json_event(answer.total())
+        yield _DONE
 
     @staticmethod
     def _with_usage(asked: OpenAIRequest, piece: dict[str, Any]) -> dict[str, Any]:
         return piece | {"usage": None} if asked.includes_usage else piece
-
-
-async def _events_of(
-    first: dict[str, Any] | None, pieces: AsyncGenerator[dict[str, Any] | None, None]
-) -> AsyncIterator[ServerSentEvent]:
-    """The pieces as events, and the error if they end with one."""
-    async with contextlib.aclosing(pieces):
-        try:
-            if first is not None:
-                yield _event(first)
-            async for piece in pieces:
-                if piece is not None:
-                    yield _event(piece)
-        except ServiceError as error:
-            yield _event(error_body(error))
-            return
-    yield _DONE
-
-
-def _event(piece: Mapping[str, Any]) -> ServerSentEvent:
-    return ServerSentEvent(json.dumps(piece, ensure_ascii=False, separators=(",", ":")))
-
-
-@contextlib.contextmanager
-def _in_callers_words(asked: OpenAIRequest) -> Any:
-    """Gives errors the caller's names of fields."""
-    try:
-        yield
-    except InvalidRequestError as error:
-        raise asked.fields.in_callers_words(error) from None
