@@ -14,6 +14,7 @@ from shaperouter_service.edge.http.errors import HttpError, error_response
 from shaperouter_service.edge.http.openai.encoders import Encoders
 from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
+from shaperouter_service.edge.http.openai.responses import Responses
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -49,6 +50,7 @@ def make_app(core: Core, gate: Gate, metrics: HttpMetrics) -> Starlette:
             route("/v1/models/{model}", "GET", models.one, is_work=False),
             route("/v1/completions", "POST", generations.completions),
             route("/v1/chat/completions", "POST", generations.chat),
+            route("/v1/responses", "POST", Responses(core.generation).create),
             route("/v1/embeddings", "POST", encoders.embeddings),
             route("/v1/rerank", "POST", encoders.rerank),
         ],

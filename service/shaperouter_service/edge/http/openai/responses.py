@@ -1,0 +1,93 @@
+"""Responses: OpenAI's newer API for conversations, without state."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from sse_starlette import ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from shaperouter_service.edge.http.bodies import read_json
+from shaperouter_service.edge.http.calls import while_connected
+from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.openai.response_answers import ResponseWriter
+from shaperouter_service.edge.http.openai.response_requests import (
+    ResponseRequest,
+    response_request,
+)
+from shaperouter_service.edge.http.openai.streams import Pieces, json_event, streamed
+from shaperouter_service.errors import ServiceError
+from shaperouter_service.generation.events import Completed, Delta
+from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.generation.completion import collected
+from shaperouter_service.serving.generation.service import GenerationService
+
+
+class Responses:
+    """Answers requests for responses."""
+
+    def __init__(self, generation: GenerationService) -> None:
+        """Takes what generates."""
+        self._generation = generation
+
+    async def create(self, request: Request, call: Call) -> Response:
+        """POST /v1/responses."""
+        asked = response_request(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
+        writer = ResponseWriter(
+            response_id=f"resp_{call.request_id}",
+            model=asked.request.model,
+            repeated=asked.repeated,
+        )
+        if asked.streams:
+            return await while_connected(request, self._stream(asked, writer, call))
+        await while_connected(request, self._write(asked, writer, call))
+        return JSONResponse(writer.body())
+
+    async def _write(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> None:
+        """Writes the whole response."""
+        events = self._generation.generate(asked.request, call)
+        with asked.fields.callers_words():
+            async with contextlib.aclosing(events):
+                generation = await collected(events)
+        (sequence,) = generation.sequences
+        writer.usage.add(generation.completion)
+        writer.usage.reasoning = sequence.reasoning_tokens
+        # The events make the response, streamed or not.
+        for _ in (*writer.write(sequence.parts), *writer.end(sequence.end.finish_reason)):
+            pass
+
+    async def _stream(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> Response:
+        def failed(error: ServiceError) -> ServerSentEvent:
+            told = error_body(error)["error"]
+            return _event(writer.fail(told["code"], told["message"]))
+
+        return await streamed(self._pieces(asked, writer, call), failed)
+
+    async def _pieces(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> Pieces:
+        """Yields the events of a response; None for an event of the core that has none."""
+        has_begun = False
+        events = self._generation.generate(asked.request, call)
+        with asked.fields.callers_words():
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    if not has_begun:
+                        has_begun = True
+                        for each in writer.begin():
+                            yield _event(each)
+                    match event:
+                        case Delta():
+                            writer.usage.reasoning += event.reasoning_tokens
+                            for each in writer.write(event.parts):
+                                yield _event(each)
+                        case Completed():
+                            writer.usage.add(event.completion)
+                            for each in writer.end(event.sequences[0].finish_reason):
+                                yield _event(each)
+                        case _:
+                            yield None
+
+
+def _event(body: Mapping[str, Any]) -> ServerSentEvent:
+    return json_event(body, body["type"])
