@@ -7,8 +7,11 @@ import collections
 import json
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 # Seconds to wait for an answer to a request that may be incomplete.
 PATIENCE = 0.05
+# Of a model that calls tools, and reads all fields of messages.
+TEMPLATE = """{# <tool_call> #}{{ tools }}{{ enable_thinking }}
+{%- for message in messages %}{{ message.role + message.content }}{{ message.tool_calls }}
+{%- endfor %}"""
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {}}}
 BODIES: list[tuple[str, dict[str, Any]]] = [
     (
         "/v1/completions",
@@ -28,11 +36,31 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
         {
             "model": "tiny",
             "messages": [{"role": "user", "content": "hello"}],
-            "tools": [{"type": "function"}],
+            "tools": [TOOL],
+            "tool_choice": "auto",
+            "parallel_tool_calls": False,
             "stream_options": {"include_usage": True},
             "top_p": 0.5,
         },
     ),
+    (
+        "/v1/responses",
+        {
+            "model": "tiny",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+                {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "x"},
+            ],
+            "instructions": "brief",
+            "tools": [TOOL["function"] | {"type": "function"}],
+            "reasoning": {},
+            "text": {"format": {"type": "text"}},
+            "max_output_tokens": 3,
+        },
+    ),
+    ("/v1/responses", {"model": "tiny", "input": "hello", "stream": True}),
 ]
 VALUES: list[Any] = [
     None, True, -1, 0, 2**31, 2**63, 1e308, -0.5, "", "x" * 300, "\ud800", [], {}, [None], [[]],
@@ -46,13 +74,24 @@ HEADERS = [
 ]  # fmt: skip
 
 
+def replace_value(body: Any, name: Any, source: random.Random) -> None:
+    """Replaces a value, or one somewhere within it, without changing the value itself."""
+    inner = body.get(name) if isinstance(body, dict) else body[name]
+    if not isinstance(inner, dict | list) or not inner or source.random() < 0.4:
+        body[name] = source.choice(VALUES)
+        return
+    body[name] = inner.copy()
+    keys = list(inner) if isinstance(inner, dict) else range(len(inner))
+    replace_value(body[name], source.choice(keys), source)
+
+
 def mutated(source: random.Random) -> bytes:
     """A request with a few changes of its values, its header or its bytes."""
     path, body = source.choice(BODIES)
     body = dict(body)
     for _ in range(source.randrange(3)):
         name = source.choice([*body, "unheard", "temperature", "best_of", "num_beams"])
-        body[name] = source.choice(VALUES)
+        replace_value(body, name, source)
     content = json.dumps(body).encode()
     method = source.choice([b"POST"] * 8 + [b"GET", b"PUT", b"\x00"])
     lines = [method + b" " + path.encode() + b" HTTP/1.1", b"host: router"]
@@ -79,6 +118,16 @@ async def status_of(path: Path, request: bytes) -> int:
         writer.close()
 
 
+@pytest.fixture
+def template(checkpoint: Path) -> Iterator[None]:
+    """Gives the model a chat template."""
+    path = checkpoint / "chat_template.jinja"
+    path.write_text(TEMPLATE)
+    yield
+    path.unlink()
+
+
+@pytest.mark.usefixtures("template")
 def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
     path = sockets / "http"
     seed = random.randrange(2**32)
