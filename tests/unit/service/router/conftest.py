@@ -67,13 +67,17 @@ def talk(
     checkpoint: Path,
     tokenizer: Tokenizer,
     encode: Callable[[str], Sequence[int]],
-) -> Iterator[Callable[[Callable[[Talk], Awaitable[None]]], None]]:
-    """Plays a scenario of a `Talk`."""
+) -> Iterator[Callable[..., None]]:
+    """Plays a scenario of a `Talk`, at a Unix socket unless `http_listen` is an address."""
     path = sockets / "http"
     template = checkpoint / "chat_template.jinja"
     template.write_text(TEMPLATE)
 
-    def run(scenario: Callable[[Talk], Awaitable[None]]) -> None:
+    def run(
+        scenario: Callable[[Talk], Awaitable[None]],
+        http_listen: str = f"unix:{path}",
+        **others: Any,
+    ) -> None:
         async def with_client(router: Router, worker: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(
@@ -81,8 +85,7 @@ def talk(
             ) as client:
                 await scenario(Talk(client, router, worker, tokenizer, encode))
 
-        settings: dict[str, Any] = {"http_listen": f"unix:{path}"}
-        play(with_client, settings=settings)
+        play(with_client, settings={"http_listen": http_listen}, **others)
 
     yield run
     template.unlink()
