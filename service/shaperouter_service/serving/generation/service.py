@@ -1,7 +1,7 @@
 """Generation: turns a request into runs, and their events into those of the request."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent
@@ -49,9 +49,18 @@ class GenerationService:
         self._recorder = recorder
 
     async def generate(
-        self, request: GenerationRequest, call: Call
+        self,
+        request: GenerationRequest,
+        call: Call,
+        on_prompt: Callable[[int], None] = lambda _: None,
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yields the events of a generation; closing the generator cancels its runs.
+
+        Args:
+            request: The request.
+            call: The call that it came with.
+            on_prompt: Called with the number of tokens of the prompt, or of the source if there is
+                one, before the first event.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -63,6 +72,7 @@ class GenerationService:
             record.waits(name)
             prepared = await self._prepare(request, name, call, record)
             record.prompt(len(prepared.source) + len(prepared.prompt))
+            on_prompt(len(prepared.source or prepared.prompt))
             runs = prepared.runs(call.request_id, call.client, reads_along=request.reads_along)
             events = self._run(prepared, runs, call, record)
             async with contextlib.aclosing(events):

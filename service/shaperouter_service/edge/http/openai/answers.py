@@ -40,6 +40,10 @@ class Usage:
         self.prompt += usage.source_tokens or usage.prompt_tokens
         self.generated += usage.generated_tokens
 
+    def add_prompt(self, tokens: int) -> None:
+        """Adds a prompt whose generation has begun."""
+        self.prompt += tokens
+
     def body(self) -> dict[str, Any]:
         """As completions have them."""
         details = {"completion_tokens_details": {"reasoning_tokens": self.reasoning}}

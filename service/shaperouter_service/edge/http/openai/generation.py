@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.errors import error_body
-from shaperouter_service.edge.http.openai.answers import Answer
+from shaperouter_service.edge.http.openai.answers import Answer, Usage
 from shaperouter_service.edge.http.openai.requests import (
     OpenAIRequest,
     chat_request,
@@ -65,7 +65,9 @@ class Generations:
             token_text=self._core.models.token_text(model),
         )
 
-    def _events(self, asked: OpenAIRequest, call: Call) -> list[Events]:
+    def _events(
+        self, asked: OpenAIRequest, call: Call, on_prompt: Callable[[int], None] = lambda _: None
+    ) -> list[Events]:
         """The events of each prompt's generation."""
         several = len(asked.requests) > 1
         return [
@@ -73,6 +75,7 @@ class Generations:
                 each,
                 # Runs need ids of their own.
                 replace(call, request_id=f"{call.request_id}-{index}") if several else call,
+                on_prompt,
             )
             for index, each in enumerate(asked.requests)
         ]
@@ -99,31 +102,36 @@ class Generations:
 
     async def _pieces(self, asked: OpenAIRequest, answer: Answer, call: Call) -> Pieces:
         """Yields the events of a stream; None for an event that has none."""
-        starts: dict[int, int] = {}
+        starts: set[int] = set()
+        so_far = Usage()
         per_prompt = asked.requests[0].options["num_return_sequences"]
+
+        def event_of(piece: dict[str, Any]) -> ServerSentEvent:
+            if asked.includes_usage:
+                piece |= {"usage": so_far.body() if asked.counts_along else None}
+            return json_event(piece)
+
         with asked.fields.callers_words():
-            async with contextlib.aclosing(merged(self._events(asked, call))) as events:
+            every = self._events(asked, call, so_far.add_prompt)
+            async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
                         case Delta():
                             index = prompt * per_prompt + event.sequence
                             if asked.is_chat and index not in starts:
-                                yield json_event(answer.start(index))
-                            starts[index] = prompt
+                                yield event_of(answer.start(index))
+                            starts.add(index)
+                            so_far.generated += len(event.token_ids)
+                            so_far.reasoning += event.reasoning_tokens
                             for piece in answer.pieces(index, event):
-                                yield json_event(self._with_usage(asked, piece))
+                                yield event_of(piece)
                         case Completed():
                             answer.usage.add(event.completion)
                             for sequence, end in enumerate(event.sequences):
                                 index = prompt * per_prompt + sequence
-                                piece = answer.end(index, end.finish_reason)
-                                yield json_event(self._with_usage(asked, piece))
+                                yield event_of(answer.end(index, end.finish_reason))
                         case _:
                             yield None
         if asked.includes_usage:
             yield json_event(answer.total())
         yield _DONE
-
-    @staticmethod
-    def _with_usage(asked: OpenAIRequest, piece: dict[str, Any]) -> dict[str, Any]:
-        return piece | {"usage": None} if asked.includes_usage else piece

@@ -33,6 +33,7 @@ class OpenAIRequest:
         is_chat: Whether it is a chat completion.
         streams: Whether to answer as text is generated.
         includes_usage: Whether a stream ends with the numbers of tokens.
+        counts_along: Whether each of its pieces has those so far.
     """
 
     requests: Sequence[GenerationRequest]
@@ -40,6 +41,7 @@ class OpenAIRequest:
     is_chat: bool
     streams: bool
     includes_usage: bool
+    counts_along: bool
 
 
 def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
@@ -130,6 +132,9 @@ def _request(
     model, streams = take_model(fields), fields.flag("stream")
     stream_options = Fields(fields.mapping("stream_options"))
     includes_usage = stream_options.flag("include_usage")
+    counts_along = stream_options.flag("continuous_usage_stats")
+    if counts_along and not includes_usage:
+        stream_options.refuse("continuous_usage_stats", "needs include_usage true, got true alone")
     stream_options.only("include_obfuscation", False)
     fields.refuse_others("stream_options", stream_options)
     for name in ("presence_penalty", "frequency_penalty"):
@@ -137,6 +142,10 @@ def _request(
     fields.only("store", False)
     options = take_options(fields)
     add_schema(fields, options)
+    if counts_along and options.get("echo"):
+        fields.refuse(
+            "stream_options", "continuous_usage_stats must not be set with echo, got true"
+        )
     if chat is None:
         options.setdefault("max_new_tokens", COMPLETION_TOKENS)
     if logprobs is not None:
@@ -151,6 +160,7 @@ def _request(
         is_chat=chat is not None,
         streams=streams,
         includes_usage=includes_usage,
+        counts_along=counts_along,
     )
 
 
@@ -186,6 +196,11 @@ def take_options(fields: Fields) -> dict[str, Any]:
     """Takes all options, with OpenAI's meaning where it is another than ours."""
     options = fields.options()
     options.setdefault("num_return_sequences", 1)
+    # The name that load generators have for it.
+    if fields.flag("ignore_eos"):
+        if options.get("eos_token_ids"):
+            fields.refuse("ignore_eos", "must not be set together with eos_token_ids, got true")
+        options["eos_token_ids"] = ()
     if options.get("temperature") == 0:
         # Greedy decoding, whatever the other options of sampling are.
         for name in [name for name in options if _is_of_sampling(name, options[name])]:
