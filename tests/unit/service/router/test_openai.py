@@ -96,7 +96,7 @@ def test_a_stream_has_the_text_of_the_whole_answer(http: Any) -> None:
 def test_a_stream_counts_along_if_it_is_asked_to(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         usage = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-        asked = PROMPT | {"stream": True, "n": 2} | usage
+        asked = PROMPT | {"stream": True, "n": 2, "temperature": None} | usage
         async with client.stream("POST", COMPLETIONS, json=asked) as response:
             *pieces, total = await events_of(response)
         counts = [piece["usage"]["completion_tokens"] for piece in pieces]
