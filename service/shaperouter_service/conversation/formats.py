@@ -82,14 +82,15 @@ class MessageFormat:
     Attributes:
         calls: How it writes calls; None if that is unknown.
         thinks: Whether it may write its reasoning first.
+        markers: The marks of both.
     """
 
     calls: CallFormat | None = None
     thinks: bool = False
-    markers: Sequence[str] = field(init=False)
+    markers: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lists the marks that may be special tokens."""
+        """Lists the marks."""
         closings = self.calls.closings if self.calls else {}
         marks = [THINK, THINK_END] * self.thinks + [*closings, *closings.values()]
         object.__setattr__(self, "markers", tuple(filter(None, marks)))
