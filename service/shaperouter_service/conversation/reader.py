@@ -132,13 +132,13 @@ class MessageReader:
         begun = self._held.lstrip()
         if self._calls and self._calls.bare_closing is not None and self._may_be_bare:
             if begun.startswith("{"):
-                self._begin_call(len(self._held) - len(begun), "")
+                self._begin_call(0, len(self._held) - len(begun), "")
                 return
             if not begun and not final:
                 return
         if found:
             text = self._held[: found.start()].rstrip()
-            self._begin_call(len(text), found[0], found.end())
+            self._begin_call(len(text), found.end(), found[0])
         else:
             text = self._held
             if self._openings and not final:
@@ -148,11 +148,10 @@ class MessageReader:
             self._may_be_bare = False
             yield TextPart(text)
 
-    def _begin_call(self, begin: int, opening: str, end: int | None = None) -> None:
+    def _begin_call(self, begin: int, end: int, opening: str) -> None:
         calls = self._calls
         if calls is None:
             return
-        end = begin if end is None else end
         self._before_call, self._held = self._held[begin:end], self._held[end:]
         closing = calls.closings[opening] if opening else calls.bare_closing or ""
         # Without a mark, an answer in JSON could pass for a call.

@@ -84,7 +84,7 @@ def read_everywhere(how: MessageRules, text: str) -> list[MessagePart]:
             [TextPart('{"name": "Ada", "parameters": {}}')],
         ),
         ("llama3", f"See: {CALL}", [TextPart(f"See: {CALL}")]),
-        ("llama3", f"{CALL} adds.", [TextPart(f"{CALL} adds.")]),
+        ("llama3", f" {CALL} adds.", [TextPart(f" {CALL} adds.")]),
         (
             "llama3",
             '<|python_tag|>brave_search.call(query="x")',

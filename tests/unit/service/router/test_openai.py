@@ -13,8 +13,7 @@ import pytest
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
-from shaperouter_service.edge.http import bodies
-from shaperouter_service.edge.http.openai import streams
+from shaperouter_service.edge.http import bodies, event_stream
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -274,8 +273,8 @@ def test_fields_that_cannot_be_used_are_refused(
     http: Any, path: str, changes: dict[str, Any], param: str, told: str
 ) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
-        for is_stream in (False, True):
-            response = await client.post(path, json=PROMPT | changes | {"stream": is_stream})
+        for streams in (False, True):
+            response = await client.post(path, json=PROMPT | changes | {"stream": streams})
             assert response.status_code == 400
             error = error_of(response)
             assert (error["type"], error["param"]) == ("invalid_request_error", param)
@@ -406,7 +405,7 @@ def test_an_error_within_a_stream_is_its_last_event(http: Any) -> None:
 
 
 def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "PING", 0.02)
+    monkeypatch.setattr(event_stream, "PING", 0.02)
 
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         worker.script = [worker.stall(), worker.hold, *worker.script]

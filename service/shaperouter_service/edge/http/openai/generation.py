@@ -6,28 +6,24 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
-from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.edge.http.openai.answers import Answer, Usage
 from shaperouter_service.edge.http.openai.requests import (
     OpenAIRequest,
     chat_request,
     completion_request,
 )
-from shaperouter_service.edge.http.openai.streams import Pieces, json_event, streamed
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.merging import merged
-
-_DONE = ServerSentEvent("[DONE]")
 
 Events = AsyncGenerator[GenerationEvent, None]
 
@@ -52,7 +48,8 @@ class Generations:
     ) -> Response:
         asked = read(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
         if asked.streams:
-            return await while_connected(request, self._stream(asked, call))
+            pieces = self._pieces(asked, self._begin(asked, call), call)
+            return await while_connected(request, event_stream(pieces))
         generations = await while_connected(request, self._whole(asked, call))
         return JSONResponse(self._begin(asked, call).whole(generations))
 
@@ -96,20 +93,16 @@ class Generations:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _stream(self, asked: OpenAIRequest, call: Call) -> Response:
-        pieces = self._pieces(asked, self._begin(asked, call), call)
-        return await streamed(pieces, lambda error: json_event(error_body(error)))
-
     async def _pieces(self, asked: OpenAIRequest, answer: Answer, call: Call) -> Pieces:
-        """Yields the events of a stream; None for an event that has none."""
+        """Yields the pieces of a stream; None for an event that has none."""
         starts: set[int] = set()
         so_far = Usage()
         per_prompt = asked.requests[0].options["num_return_sequences"]
 
-        def event_of(piece: dict[str, Any]) -> ServerSentEvent:
-            if asked.includes_usage:
-                piece |= {"usage": so_far.body() if asked.counts_along else None}
-            return json_event(piece)
+        def with_usage(piece: dict[str, Any]) -> dict[str, Any]:
+            if not asked.includes_usage:
+                return piece
+            return piece | {"usage": so_far.body() if asked.counts_along else None}
 
         with asked.fields.callers_words():
             every = self._events(asked, call, so_far.add_prompt)
@@ -119,19 +112,18 @@ class Generations:
                         case Delta():
                             index = prompt * per_prompt + event.sequence
                             if asked.is_chat and index not in starts:
-                                yield event_of(answer.start(index))
+                                yield with_usage(answer.start(index))
                             starts.add(index)
                             so_far.generated += len(event.token_ids)
                             so_far.reasoning += event.reasoning_tokens
                             for piece in answer.pieces(index, event):
-                                yield event_of(piece)
+                                yield with_usage(piece)
                         case Completed():
                             answer.usage.add(event.completion)
                             for sequence, end in enumerate(event.sequences):
                                 index = prompt * per_prompt + sequence
-                                yield event_of(answer.end(index, end.finish_reason))
+                                yield with_usage(answer.end(index, end.finish_reason))
                         case _:
                             yield None
         if asked.includes_usage:
-            yield json_event(answer.total())
-        yield _DONE
+            yield answer.total()

@@ -6,7 +6,7 @@ from shaperouter_service.edge.http.openai.fields import Fields, told
 from shaperouter_service.system.strict_json import parse
 
 # Fields of OpenAI's messages that no template reads.
-_UNREADABLE = ("audio", "function_call")
+_UNREADABLE = ("audio", "function_call", "refusal")
 
 
 def take_messages(fields: Fields) -> list[dict[str, Any]]:

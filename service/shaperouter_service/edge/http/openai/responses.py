@@ -1,22 +1,20 @@
 """Responses: OpenAI's newer API for conversations, without state."""
 
 import contextlib
-from collections.abc import Mapping
 from typing import Any
 
-from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.edge.http.openai.response_answers import ResponseWriter
 from shaperouter_service.edge.http.openai.response_requests import (
     ResponseRequest,
     response_request,
 )
-from shaperouter_service.edge.http.openai.streams import Pieces, json_event, streamed
 from shaperouter_service.errors import ServiceError
 from shaperouter_service.generation.events import Completed, Delta
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
@@ -41,7 +39,13 @@ class Responses:
             repeated=asked.repeated,
         )
         if asked.streams:
-            return await while_connected(request, self._stream(asked, writer, call))
+
+            def failed(error: ServiceError) -> dict[str, Any]:
+                told = error_body(error)["error"]
+                return writer.fail(told["code"], told["message"])
+
+            stream = event_stream(self._pieces(asked, writer, call), failed=failed, are_typed=True)
+            return await while_connected(request, stream)
         await while_connected(request, self._write(asked, writer, call))
         return JSONResponse(writer.body())
 
@@ -58,13 +62,6 @@ class Responses:
         for _ in (*writer.write(sequence.parts), *writer.end(sequence.end.finish_reason)):
             pass
 
-    async def _stream(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> Response:
-        def failed(error: ServiceError) -> ServerSentEvent:
-            told = error_body(error)["error"]
-            return _event(writer.fail(told["code"], told["message"]))
-
-        return await streamed(self._pieces(asked, writer, call), failed)
-
     async def _pieces(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> Pieces:
         """Yields the events of a response; None for an event of the core that has none."""
         has_begun = False
@@ -75,19 +72,15 @@ class Responses:
                     if not has_begun:
                         has_begun = True
                         for each in writer.begin():
-                            yield _event(each)
+                            yield each
                     match event:
                         case Delta():
                             writer.usage.reasoning += event.reasoning_tokens
                             for each in writer.write(event.parts):
-                                yield _event(each)
+                                yield each
                         case Completed():
                             writer.usage.add(event.completion)
                             for each in writer.end(event.sequences[0].finish_reason):
-                                yield _event(each)
+                                yield each
                         case _:
                             yield None
-
-
-def _event(body: Mapping[str, Any]) -> ServerSentEvent:
-    return json_event(body, body["type"])

@@ -1,0 +1,78 @@
+"""Streams of server-sent events in OpenAI's forms."""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Any, TypeAlias
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.errors import ServiceError
+
+# Seconds without an event after which a stream sends a comment, so that proxies keep it open.
+PING = 10
+# Seconds that a caller may take to read a piece of a stream.
+READ_SECONDS = 60.0
+_DONE = ServerSentEvent("[DONE]")
+
+# Bodies of events; None for something that happened and has no event.
+Pieces: TypeAlias = AsyncGenerator[dict[str, Any] | None, None]
+
+
+async def event_stream(
+    pieces: Pieces,
+    *,
+    failed: Callable[[ServiceError], Mapping[str, Any]] = error_body,
+    are_typed: bool = False,
+) -> EventSourceResponse:
+    """Waits for the first piece, so that an error has a status, and streams the rest.
+
+    Args:
+        pieces: The bodies of the events. Closed at the end, and if the caller leaves.
+        failed: The last body, if the pieces end with an error.
+        are_typed: Whether each body has its type, which names its event and tells the last one. It
+            is the form of responses; other streams end with `[DONE]`.
+
+    Raises:
+        ServiceError: The request failed before its first piece.
+    """
+    try:
+        first = await anext(pieces)
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return EventSourceResponse(
+        _events_of(first, pieces, failed, are_typed=are_typed),
+        sep="\n",
+        ping=PING,
+        send_timeout=READ_SECONDS,
+        headers={"x-accel-buffering": "no"},
+    )
+
+
+async def _events_of(
+    first: dict[str, Any] | None,
+    pieces: Pieces,
+    failed: Callable[[ServiceError], Mapping[str, Any]],
+    *,
+    are_typed: bool,
+) -> AsyncIterator[ServerSentEvent]:
+    """The pieces as events, and the error if they end with one."""
+
+    def event(piece: Mapping[str, Any]) -> ServerSentEvent:
+        text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
+        return ServerSentEvent(text, event=piece["type"] if are_typed else None)
+
+    async with contextlib.aclosing(pieces):
+        try:
+            if first is not None:
+                yield event(first)
+            async for piece in pieces:
+                if piece is not None:
+                    yield event(piece)
+        except ServiceError as error:
+            yield event(failed(error))
+            return
+    if not are_typed:
+        yield _DONE
