@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from shaperouter_service.conversation import MessageRules, TextPart
+from shaperouter_service.conversation import MessageFormat, MessageRules, TextPart
 from shaperouter_service.conversation.formats import THINK
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.chat import Chat, chat_violations
@@ -164,6 +164,9 @@ async def prepare(
         grammar, violations = await _grammar(given, tokenizer)
     if violations:
         raise InvalidRequestError(*violations)
+    if grammar and message:
+        # What follows a constraint has no marks: all of it is the text that the caller asked for.
+        message = MessageRules(format=MessageFormat())
     return PreparedRequest(
         model=model.name,
         prompt=prompt,

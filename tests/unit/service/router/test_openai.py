@@ -220,12 +220,17 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
         (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
         (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "must be 0"),
         (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),
-        (COMPLETIONS, {"stream_options": {"include_usage": 3}}, "stream_options", "must be true"),
-        (COMPLETIONS, {"stream_options": {"x": 3}}, "stream_options", "x is unknown"),
+        (
+            COMPLETIONS,
+            {"stream_options": {"include_usage": 3}},
+            "stream_options.include_usage",
+            "must be true",
+        ),
+        (COMPLETIONS, {"stream_options": {"x": 3}}, "stream_options.x", "is unknown"),
         (
             COMPLETIONS,
             {"stream_options": {"continuous_usage_stats": True}},
-            "stream_options",
+            "stream_options.continuous_usage_stats",
             "needs include_usage true",
         ),
         (

@@ -127,6 +127,25 @@ def test_a_response_that_is_cut_is_incomplete(talk: Any) -> None:
     talk(scenario)
 
 
+def test_a_text_that_follows_a_schema_is_all_text(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        text = '{"a": "<think></think>"}'
+        talk.answers(text)
+        form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
+        body = await response_to(
+            talk,
+            text={"format": form},
+            tools=[TOOL],
+            chat_template_kwargs={"enable_thinking": True},
+        )
+        (message,) = body["output"]
+        assert message["content"][0]["text"] == text
+        assert body["text"] == {"format": form}
+        assert talk.worker.requests[-1].grammar
+
+    talk(scenario)
+
+
 def test_an_empty_answer_is_an_empty_message(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         talk.answers("")
@@ -185,10 +204,15 @@ def test_items_of_an_earlier_response_are_one_message(talk: Any) -> None:
         ({"background": True}, "background", "keeps no responses"),
         ({"truncation": "auto"}, "truncation", "must be 'disabled'"),
         ({"include": ["message.output_text.logprobs"]}, "include", "got ["),
-        ({"text": {"format": {"type": "json_schema"}}}, "text", "must be {'type': 'text'}"),
-        ({"text": {"unheard": 1}}, "text", "unheard is unknown"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format.type", "must be 'text'"),
+        (
+            {"text": {"format": {"type": "json_schema", "schema": {"type": "nothing"}}}},
+            "text.format.schema",
+            "nothing",
+        ),
+        ({"text": {"unheard": 1}}, "text.unheard", "is unknown"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort", "does not read"),
-        ({"reasoning": {"summary": "auto"}}, "reasoning", "summary is not supported"),
+        ({"reasoning": {"summary": "auto"}}, "reasoning.summary", "is not supported"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "must be 'function'"),
         ({"tool_choice": "required"}, "tool_choice", "must be 'auto' or 'none'"),
         ({"max_output_tokens": 0}, "max_output_tokens", "must be at least 1, got 0"),

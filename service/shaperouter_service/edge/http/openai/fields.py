@@ -120,12 +120,17 @@ class Fields:
             options[name], self.names[name] = converted, given
         return options
 
-    def refuse_others(self, field: str, inner: "Fields") -> None:
-        """Refuses an object for what is wrong with its fields, or unknown."""
-        for name in inner._left:
-            inner.refuse(name, "is unknown")
-        for violation in inner.violations[:1]:
-            self.refuse(field, f"{violation.field} {violation.description}")
+    def refuse_rest(self, path: str, part: "Fields") -> None:
+        """Refuses what is wrong or unknown in a part of the request.
+
+        Args:
+            path: The part's field.
+            part: Its fields, of which those that are known have been taken.
+        """
+        for name in part._left:
+            part.refuse(name, "is unknown")
+        for each in part.violations:
+            self.refuse(f"{path}.{each.field}", each.description)
 
     def end(self) -> None:
         """Refuses the fields that are left.

@@ -136,7 +136,7 @@ def _request(
     if counts_along and not includes_usage:
         stream_options.refuse("continuous_usage_stats", "needs include_usage true, got true alone")
     stream_options.only("include_obfuscation", False)
-    fields.refuse_others("stream_options", stream_options)
+    fields.refuse_rest("stream_options", stream_options)
     for name in ("presence_penalty", "frequency_penalty"):
         fields.only(name, 0, why="repetition_penalty is")
     fields.only("store", False)

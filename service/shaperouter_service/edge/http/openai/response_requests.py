@@ -12,6 +12,7 @@ from shaperouter_service.edge.http.openai.requests import (
     take_model,
     take_options,
 )
+from shaperouter_service.edge.http.openai.response_format import add_text_schema
 from shaperouter_service.edge.http.openai.response_items import take_conversation
 from shaperouter_service.edge.http.openai.tools import take_tools
 from shaperouter_service.generation.request import GenerationRequest
@@ -65,15 +66,11 @@ def response_request(body: Mapping[str, Any]) -> ResponseRequest:
     effort = reasoning.take("effort")
     for name in ("summary", "generate_summary"):
         reasoning.only(name, why="reasoning is returned whole, as text")
-    fields.refuse_others("reasoning", reasoning)
+    fields.refuse_rest("reasoning", reasoning)
     chat = take_chat(fields, messages, tools, effort=effort, effort_field="reasoning.effort")
-    text = Fields(fields.mapping("text"))
-    text.only("format", {"type": "text"})
-    text.only("verbosity", "medium")
-    fields.refuse_others("text", text)
     stream_options = Fields(fields.mapping("stream_options"))
     stream_options.only("include_obfuscation", False)
-    fields.refuse_others("stream_options", stream_options)
+    fields.refuse_rest("stream_options", stream_options)
     fields.only("store", False, why=_STATELESS)
     fields.only("background", False, why=_STATELESS)
     for name in ("previous_response_id", "conversation"):
@@ -85,6 +82,7 @@ def response_request(body: Mapping[str, Any]) -> ResponseRequest:
         fields.only(name)
     fields.only("num_return_sequences", 1)
     options = take_options(fields)
+    add_text_schema(fields, options)
     fields.end()
     return ResponseRequest(
         request=generation_request(model, no_input(), options, chat=chat, streams=streams),
@@ -95,6 +93,6 @@ def response_request(body: Mapping[str, Any]) -> ResponseRequest:
             "parallel_tool_calls": tools.parallel,
             "reasoning": {"effort": effort, "summary": None},
             "temperature": body.get("temperature"),
-            "text": {"format": {"type": "text"}},
+            "text": body.get("text") or {"format": {"type": "text"}},
         },
     )
