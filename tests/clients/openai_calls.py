@@ -85,7 +85,22 @@ def chat(url: str, model: str) -> dict[str, Any]:
     }
 
 
+def responses(url: str, model: str) -> dict[str, Any]:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+    asked = {"model": model, "input": "Hello", "max_output_tokens": 6, "temperature": 0}
+    whole = client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        deltas = [each.delta for each in stream if each.type == "response.output_text.delta"]
+    return {
+        "text": whole.output_text,
+        "streamed": "".join(deltas),
+        "status": whole.status,
+        "output_tokens": whole.usage.output_tokens,
+    }
+
+
 if __name__ == "__main__":
     url, model = sys.argv[1:]
     result = {"blocking": blocking(url), "asynchronous": asyncio.run(asynchronous(url))}
-    json.dump(result | {"chat": chat(url, model)}, sys.stdout)
+    result |= {"chat": chat(url, model), "responses": responses(url, model)}
+    json.dump(result, sys.stdout)

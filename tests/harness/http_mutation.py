@@ -28,8 +28,19 @@ def with_other_values(
     """An object with a few other values of its fields, or of these."""
     body = dict(body)
     for _ in range(source.randrange(3)):
-        body[source.choice([*body, *names])] = source.choice(VALUES)
+        _replace_value(body, source.choice([*body, *names]), source)
     return body
+
+
+def _replace_value(body: Any, name: Any, source: random.Random) -> None:
+    """Replaces a value, or one somewhere within it, without changing the value itself."""
+    inner = body.get(name) if isinstance(body, dict) else body[name]
+    if not isinstance(inner, dict | list) or not inner or source.random() < 0.4:
+        body[name] = source.choice(VALUES)
+        return
+    body[name] = inner.copy()
+    keys = list(inner) if isinstance(inner, dict) else range(len(inner))
+    _replace_value(body[name], source.choice(keys), source)
 
 
 def mutated(

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests/clients"
 _TRITON = ROOT / ".venvs/triton/bin/python"
 _OPENAI = ROOT / ".venvs/openai/bin/python"
+# LiteLLM is in the environment of OpenAI's client.
+_LITELLM = ROOT / ".venvs/openai/bin/litellm"
 _TFSERVING = ROOT / ".venvs/tfserving/packages"
 
 
@@ -26,6 +28,12 @@ def run_with_tritonclient(script: str, *arguments: str) -> str:
 def run_with_openai(script: str, *arguments: str) -> str:
     """Runs a script likewise with OpenAI's client."""
     return _run(str(_needed(_OPENAI)), script, *arguments)
+
+
+def run_with_litellm(script: str, *arguments: str) -> str:
+    """Runs a script likewise with LiteLLM."""
+    _needed(_LITELLM)
+    return run_with_openai(script, *arguments)
 
 
 def run_with_tfserving(script: str, *arguments: str) -> str:

@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness.other_clients import run_with_openai, run_with_tfserving, run_with_tritonclient
+from harness.other_clients import (
+    run_with_litellm,
+    run_with_openai,
+    run_with_tfserving,
+    run_with_tritonclient,
+)
 from harness.service import GOLDENS, Service, kept_compilations, serving
 from harness.tools import real_model
 from shaperouter import Client, InvalidArgumentError
@@ -162,3 +167,11 @@ def test_embeddings_of_openais_client_are_ours(functions: Service, caller: Clien
     found = json.loads(run_with_openai("openai_embeddings.py", functions.http_url, "minilm"))
     expected = caller.embed(["a cat", "a dog"], model="minilm").vectors
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-6)
+
+
+def test_embeddings_of_litellm_are_ours(functions: Service, caller: Client) -> None:
+    found = json.loads(
+        run_with_litellm("litellm_calls.py", functions.http_url, "embeddings=minilm")
+    )
+    expected = caller.embed(["a cat", "a dog"], model="minilm").vectors
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

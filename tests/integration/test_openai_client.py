@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shaperouter_service
-from harness.other_clients import run_with_openai
+from harness.other_clients import run_with_litellm, run_with_openai
 from harness.service import Service, kept_compilations, serving
 from shaperouter import Client
 
@@ -104,3 +104,29 @@ def test_answers_are_parsed_into_types(talking: Service, client: Client) -> None
     assert found["finish_reason"] == "stop"
     assert found["anything"].startswith("{")
     assert found["chosen"] in ("rainy", "sunny")
+
+
+def test_a_response_has_the_text_of_a_conversation(found: dict[str, Any]) -> None:
+    assert found["responses"] == {
+        "text": found["chat"]["content"],
+        "streamed": found["chat"]["content"],
+        "status": "incomplete",
+        "output_tokens": 6,
+    }
+
+
+def test_litellm_gets_the_same_texts(talking: Service, found: dict[str, Any]) -> None:
+    result = json.loads(run_with_litellm("litellm_calls.py", talking.http_url, "talking"))
+    text = found["chat"]["content"]
+    assert result["chat"] == {
+        "whole": text,
+        "streamed": text,
+        "parts": text,
+        "async": text,
+        "tokens": 6,
+    }
+    whole, streamed = result["completions"]
+    assert whole == streamed
+    assert found["blocking"]["text"].startswith(whole)
+    # The template has no place for tools.
+    assert result["errors"] == [[400, True], [400, False]]

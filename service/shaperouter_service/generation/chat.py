@@ -42,11 +42,21 @@ class Chat:
         messages: The messages in order, each with `role`, `content` and any other fields.
         tools: Tools that the template may offer to the model, each a JSON object.
         template_arguments: Further arguments of the template.
+        parallel_tool_calls: Whether an answer may call several tools; else it ends after one call.
+            Only answers that are read as messages have calls.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    parallel_tool_calls: bool = True
+
+    @property
+    def tool_names(self) -> Sequence[str]:
+        """The names of the tools."""
+        functions = (tool.get("function", tool) for tool in self.tools)
+        names = (each.get("name") for each in functions if isinstance(each, Mapping))
+        return [name for name in names if isinstance(name, str)]
 
 
 def chat_violations(chat: Chat) -> Iterator[Violation]:
@@ -70,17 +80,29 @@ def _message_violations(messages: Sequence[Mapping[str, Any]]) -> Iterator[Viola
     for index, message in enumerate(messages):
         if not message.get("role"):
             yield Violation(field=f"messages[{index}].role", description="must not be empty")
-        content = message.get("content")
-        if content is not None and not isinstance(content, str) and not _is_text_parts(content):
+        content, field = message.get("content"), f"messages[{index}].content"
+        if isinstance(content, list):
+            yield from _part_violations(field, content)
+        elif content is not None and not isinstance(content, str):
             yield Violation(
-                field=f"messages[{index}].content",
-                description='must be a text or a list of parts {"type": "text", "text": "..."}, '
-                f"got {shortened(repr(content), 100)}",
+                field=field,
+                description=f"must be a text or a list of parts {_TEXT_PART}, {_got(content)}",
             )
 
 
-def _is_text_parts(content: object) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-        for part in content
-    )
+_TEXT_PART = '{"type": "text", "text": "..."}'
+
+
+def _part_violations(field: str, parts: Sequence[object]) -> Iterator[Violation]:
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            description = f"must be of type 'text', as models here read nothing else, {_got(kind)}"
+            yield Violation(field=f"{field}[{index}]", description=description)
+        elif not isinstance(part, dict) or kind is None or not isinstance(part.get("text"), str):
+            description = f"must be a part {_TEXT_PART}, {_got(part)}"
+            yield Violation(field=f"{field}[{index}]", description=description)
+
+
+def _got(value: object) -> str:
+    return f"got {shortened(repr(value), 100)}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from shaperouter_service.conversation import MessagePart
 from shaperouter_service.generation.run_events import (
     FinishReason,
     GraphUse,
@@ -23,12 +24,16 @@ class Delta:
         text: New text; empty while it could still be part of a stop string.
         token_ids: New tokens.
         logprobs: One entry for each token, if requested.
+        parts: New parts of the message that it is, if messages are read.
+        reasoning_tokens: How many of the tokens are reasoning, likewise.
     """
 
     sequence: int
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[TokenLogprobs] = ()
+    parts: Sequence[MessagePart] = ()
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,8 @@ class GeneratedSequence:
     text: str
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs]
+    parts: Sequence[MessagePart]
+    reasoning_tokens: int
     end: SequenceEnd
 
 

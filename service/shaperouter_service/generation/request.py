@@ -19,6 +19,8 @@ class GenerationRequest:
         options: The options that were given, by name.
         explain: Whether to return how the request was routed.
         reads_along: Whether the caller reads tokens before the end.
+        reads_messages: Whether the answers to a conversation are split into text, reasoning and
+            calls of tools.
     """
 
     model: str
@@ -28,3 +30,4 @@ class GenerationRequest:
     chat: Chat | None = None
     explain: bool = False
     reads_along: bool = False
+    reads_messages: bool = False

@@ -1,6 +1,6 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
-from shaperouter_service.text.chat_template import ChatTemplateError
+from shaperouter_service.text.chat_adaptation import ChatTemplateError
 from shaperouter_service.text.constrained_requests import constraint_violations
 from shaperouter_service.text.constraints import CONSTRAINTS, ConstraintError
 from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer

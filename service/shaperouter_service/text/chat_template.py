@@ -7,6 +7,7 @@ from typing import Any
 
 from shaperouter_service.errors import shortened
 from shaperouter_service.generation.chat import Chat
+from shaperouter_service.text.chat_adaptation import ChatTemplateError
 
 # Maximum seconds that a template may take. Published ones take some milliseconds.
 MAX_RENDER_SECONDS = 2.0
@@ -15,8 +16,8 @@ MAX_RENDER_SECONDS = 2.0
 _SHOWN = 500
 
 
-class ChatTemplateError(Exception):
-    """A chat template cannot render a conversation; the message says why."""
+# A message whose two forms show whether a template takes lists of parts.
+_PROBE = "a text"
 
 
 def render_chat(tokenizer: Any, chat: Chat, *, max_seconds: float = MAX_RENDER_SECONDS) -> str:
@@ -60,3 +61,16 @@ def render_chat(tokenizer: Any, chat: Chat, *, max_seconds: float = MAX_RENDER_S
         raise ChatTemplateError(shortened(reason, _SHOWN)) from error
     finally:
         sys.settrace(before)
+
+
+def takes_parts(tokenizer: Any) -> bool:
+    """Whether a template renders a list with one part as it renders the part's text."""
+    forms = (_PROBE, [{"type": "text", "text": _PROBE}])
+    try:
+        text, parts = (
+            render_chat(tokenizer, Chat(messages=[{"role": "user", "content": each}]))
+            for each in forms
+        )
+    except ChatTemplateError:
+        return False
+    return text == parts

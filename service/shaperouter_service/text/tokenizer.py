@@ -7,11 +7,13 @@ from typing import Any
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
+from shaperouter_service.conversation import MessageFormat, message_format, template_names
 from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
-from shaperouter_service.text.chat_template import render_chat
+from shaperouter_service.text.chat_adaptation import ChatTemplateError, adapted
+from shaperouter_service.text.chat_template import render_chat, takes_parts
 from shaperouter_service.text.detokenizer import Detokenizer
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
@@ -48,6 +50,9 @@ class Tokenizer:
 
         adopt_loggers()
         self._backend: Any = None
+        # What was found out about templates and their marks.
+        self._takes_parts: dict[str, bool] = {}
+        self._dropped_markers: dict[tuple[str, ...], Mapping[int, str]] = {}
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
                 directory,
@@ -115,9 +120,48 @@ class Tokenizer:
         """Turns a conversation into a prompt with the checkpoint's chat template.
 
         Raises:
-            ChatTemplateError: The template refuses it, fails or takes too long.
+            ChatTemplateError: The template has no place for a part of it, refuses it, fails or
+                takes too long.
         """
+        template = self._template(chat)
+        has_parts = any(isinstance(each.get("content"), list) for each in chat.messages)
+        if has_parts and template not in self._takes_parts:
+            self._takes_parts[template] = takes_parts(self._tokenizer)
+        chat = adapted(
+            chat,
+            template_names(template),
+            message_format(template),
+            takes_parts=self._takes_parts.get(template, False),
+        )
         return render_chat(self._tokenizer, chat)
+
+    def message_format(self, chat: Chat) -> MessageFormat:
+        """How the model writes the answers to a conversation."""
+        return message_format(self._template(chat))
+
+    def dropped_markers(self, form: MessageFormat) -> Mapping[int, str]:
+        """The marks of a format that are special tokens, so that texts lack them."""
+        if form.markers not in self._dropped_markers:
+            tokens = {self._tokenizer.convert_tokens_to_ids(mark): mark for mark in form.markers}
+            self._dropped_markers[form.markers] = {
+                token: mark
+                for token, mark in tokens.items()
+                if isinstance(token, int)
+                and self._tokenizer.convert_ids_to_tokens(token) == mark
+                and not self.decode([token])
+            }
+        return self._dropped_markers[form.markers]
+
+    def _template(self, chat: Chat) -> str:
+        """The template for a conversation; a checkpoint may have another one for tools.
+
+        Raises:
+            ChatTemplateError: There are only templates for something else.
+        """
+        try:
+            return str(self._tokenizer.get_chat_template(tools=list(chat.tools) or None))
+        except ValueError as error:
+            raise ChatTemplateError(str(error)) from error
 
     def encode(self, text: str) -> list[int]:
         """Tokenizes a text, with the special tokens that the tokenizer adds."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from shaperouter_service.conversation import MessageFormat
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
@@ -123,6 +124,10 @@ class ClientTokenizer:
         work = partial(self._tokenizer.render_chat, chat)
         # A template may be slow whatever it renders, so the event loop never does it.
         return await self._run(max(size, INLINE_CHARACTERS + 1), work)
+
+    def message_format(self, chat: Chat) -> MessageFormat:
+        """See `Tokenizer`."""
+        return self._tokenizer.message_format(chat)
 
     @property
     def is_constrainable(self) -> bool:

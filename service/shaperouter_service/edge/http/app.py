@@ -17,6 +17,7 @@ from shaperouter_service.edge.http.errors import HttpError, error_body, error_re
 from shaperouter_service.edge.http.openai.encoders import Encoders
 from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
+from shaperouter_service.edge.http.openai.responses import Responses
 from shaperouter_service.edge.http.openai.speech import Speech
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
@@ -80,6 +81,7 @@ def make_app(
             route("/v1/models/{model}", "GET", models.one, is_work=False),
             route("/v1/completions", "POST", generations.completions),
             route("/v1/chat/completions", "POST", generations.chat),
+            route("/v1/responses", "POST", Responses(core.generation).create),
             route("/v1/embeddings", "POST", encoders.embeddings),
             route("/v1/rerank", "POST", encoders.rerank),
             route("/v1/audio/transcriptions", "POST", speech.transcriptions),

@@ -20,7 +20,11 @@ Pieces: TypeAlias = AsyncGenerator[dict[str, Any] | None, None]
 
 
 async def event_stream(
-    pieces: Pieces, *, error_body: ErrorBody = error_body, last: str | None = "[DONE]"
+    pieces: Pieces,
+    *,
+    error_body: ErrorBody = error_body,
+    last: str | None = "[DONE]",
+    are_typed: bool = False,
 ) -> EventSourceResponse:
     """Waits for the first piece, so that an error has a status, and streams the rest.
 
@@ -28,6 +32,7 @@ async def event_stream(
         pieces: The bodies of the events. Closed at the end, and if the caller leaves.
         error_body: Makes the body of an error that ends the stream.
         last: The event after the last piece; None for none.
+        are_typed: Whether each body has its type, which names its event.
 
     Raises:
         ServiceError: The request failed before its first piece.
@@ -38,7 +43,7 @@ async def event_stream(
         await pieces.aclose()
         raise
     return EventSourceResponse(
-        _events_of(first, pieces, error_body, last),
+        _events_of(first, pieces, error_body, last, are_typed=are_typed),
         sep="\n",
         ping=PING,
         send_timeout=READ_SECONDS,
@@ -47,22 +52,28 @@ async def event_stream(
 
 
 async def _events_of(
-    first: dict[str, Any] | None, pieces: Pieces, error_body: ErrorBody, last: str | None
+    first: dict[str, Any] | None,
+    pieces: Pieces,
+    error_body: ErrorBody,
+    last: str | None,
+    *,
+    are_typed: bool,
 ) -> AsyncIterator[ServerSentEvent]:
     """The pieces as events, and the error if they end with one."""
+
+    def event(piece: Mapping[str, Any]) -> ServerSentEvent:
+        text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
+        return ServerSentEvent(text, event=piece["type"] if are_typed else None)
+
     async with contextlib.aclosing(pieces):
         try:
             if first is not None:
-                yield _event(first)
+                yield event(first)
             async for piece in pieces:
                 if piece is not None:
-                    yield _event(piece)
+                    yield event(piece)
         except ServiceError as error:
-            yield _event(error_body(error))
+            yield event(error_body(error))
             return
     if last is not None:
         yield ServerSentEvent(last)
-
-
-def _event(piece: Mapping[str, Any]) -> ServerSentEvent:
-    return ServerSentEvent(json.dumps(piece, ensure_ascii=False, separators=(",", ":")))

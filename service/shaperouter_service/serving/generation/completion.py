@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+from shaperouter_service.conversation import joined
 from shaperouter_service.generation.events import (
     Completed,
     Completion,
@@ -83,6 +84,8 @@ async def collected(events: AsyncIterator[GenerationEvent]) -> Generation:
                 text="".join(delta.text for delta in deltas[number]),
                 token_ids=[token for delta in deltas[number] for token in delta.token_ids],
                 logprobs=[each for delta in deltas[number] for each in delta.logprobs],
+                parts=joined(part for delta in deltas[number] for part in delta.parts),
+                reasoning_tokens=sum(delta.reasoning_tokens for delta in deltas[number]),
                 end=end,
             )
             for number, end in enumerate(completed.sequences)

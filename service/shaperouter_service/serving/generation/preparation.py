@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from shaperouter_service.conversation import MessageFormat, MessageRules, TextPart
+from shaperouter_service.conversation.formats import THINK
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.chat import Chat, chat_violations
 from shaperouter_service.generation.contradictions import contradictions
@@ -60,6 +62,7 @@ class PreparedRequest:
         grammar: What the text must follow; empty for any text.
         echo: The prompt to begin sequences with; None for none.
         explain: Whether to return how the request was routed.
+        message: How to read sequences as messages; None if they are only text.
     """
 
     model: str
@@ -70,6 +73,7 @@ class PreparedRequest:
     grammar: str
     echo: Delta | None
     explain: bool
+    message: MessageRules | None
 
     def runs(self, request_id: str, client: str, *, reads_along: bool) -> list[RunRequest]:
         """The runs for the workers: one, or one for each sampled sequence without beam search.
@@ -81,8 +85,8 @@ class PreparedRequest:
             client: The client.
             reads_along: Whether the caller reads tokens before the end.
         """
-        # Any token may complete a stop string.
-        at_once = reads_along or self.stop
+        # Any token may complete a stop string, or the only call.
+        at_once = reads_along or self.stop or (self.message and self.message.single_call)
         count = 1 if self.options["num_beams"] > 1 else self.options["num_return_sequences"]
         runs = []
         for sequence in range(count):
@@ -126,8 +130,9 @@ async def prepare(
     ]
     wrong_source: list[Violation] = []
     source: Sequence[int] = ()
+    message: MessageRules | None = None
     if request.chat is not None:
-        prompt, wrong_prompt = await _chat_prompt(request, request.chat, model, tokenizer)
+        prompt, message, wrong_prompt = await _chat_prompt(request, request.chat, model, tokenizer)
     elif model.is_encoder_decoder:
         sound = without(given, wrong_options)
         source, wrong_source = await _source(request, sound, model, tokenizer)
@@ -159,6 +164,9 @@ async def prepare(
         grammar, violations = await _grammar(given, tokenizer)
     if violations:
         raise InvalidRequestError(*violations)
+    if grammar and message:
+        # What follows a constraint has no marks: all of it is the text that the caller asked for.
+        message = MessageRules(format=MessageFormat())
     return PreparedRequest(
         model=model.name,
         prompt=prompt,
@@ -168,6 +176,7 @@ async def prepare(
         grammar=grammar,
         echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
+        message=message if request.reads_messages else None,
     )
 
 
@@ -200,29 +209,40 @@ async def _chat_prompt(
     chat: Chat,
     model: ServedModel,
     tokenizer: ClientTokenizer | None,
-) -> tuple[Sequence[int], list[Violation]]:
-    """Returns the prompt that the checkpoint's chat template makes of a conversation."""
+) -> tuple[Sequence[int], MessageRules | None, list[Violation]]:
+    """Returns the prompt that the checkpoint's chat template makes of a conversation.
+
+    Returns:
+        The prompt, how to read the answer, and what is wrong.
+    """
     if model.is_encoder_decoder:
         why = f"model {model.name} has an encoder, which reads no conversations"
-        return (), [_messages_violation(why)]
+        return (), None, [_messages_violation(why)]
     if tokenizer is None or not tokenizer.has_chat_template:
         why = f"model {model.name} has no chat template, so it only continues prompts"
-        return (), [_messages_violation(why)]
+        return (), None, [_messages_violation(why)]
     wrong = [*chat_violations(chat), *decoder_input_violations(request.decoder_input, model)]
     if request.input.text is not None or request.input.token_ids is not None:
         wrong.append(_messages_violation("must not be set together with text or token_ids"))
     if wrong:
-        return (), wrong
+        return (), None, wrong
     try:
         text = await tokenizer.render_chat(chat)
     except ChatTemplateError as error:
         why = f"the chat template of {model.name} cannot render them: {error}"
-        return (), [_messages_violation(why)]
+        return (), None, [Violation(field=error.field, description=why)]
     if wrong := list(rendered_violations(model, "messages", text)):
-        return (), wrong
+        return (), None, wrong
     # The template has written the special tokens.
     prompt = await tokenizer.encode_plain(text)
-    return prompt, list(prompt_violations(model, "messages", prompt))
+    form = tokenizer.message_format(chat)
+    rules = MessageRules(
+        format=form,
+        in_reasoning=form.thinks and text.rstrip().endswith(THINK),
+        tools=chat.tool_names,
+        single_call=not chat.parallel_tool_calls,
+    )
+    return prompt, rules, list(prompt_violations(model, "messages", prompt))
 
 
 def _messages_violation(description: str) -> Violation:
@@ -289,4 +309,5 @@ def _echo(
     text = given.text
     if text is None:
         text = tokenizer.decode(prompt) if tokenizer else ""
-    return Delta(sequence=0, text=text, token_ids=prompt)
+    parts = [TextPart(text)] if request.reads_messages and text else []
+    return Delta(sequence=0, text=text, token_ids=prompt, parts=parts)

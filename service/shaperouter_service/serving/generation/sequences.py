@@ -1,10 +1,11 @@
 """Conversion of a run's events to those of its sequences: text, ends and completions."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from shaperouter_service.conversation import MessagePart, joined
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, SequenceEnd
 from shaperouter_service.generation.run_events import (
@@ -17,6 +18,7 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
 )
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.serving.generation.messages import MessageWriter
 from shaperouter_service.serving.request_record import RequestRecord
 from shaperouter_service.text import Detokenizer, StopMatcher
 
@@ -55,6 +57,7 @@ class SequenceWriter:
         eos_token_ids: Sequence[int],
         stop: Sequence[str],
         echo: Delta | None,
+        message: MessageWriter | None = None,
     ) -> None:
         """Starts an empty sequence.
 
@@ -64,34 +67,40 @@ class SequenceWriter:
             eos_token_ids: Tokens that end it. They are not text, even if a tokenizer shows them.
             stop: Texts that end it.
             echo: The prompt, if the sequence begins with it.
+            message: Reads it as a message; None if it is only text.
         """
         self.sequence = sequence
         self._detokenizer = detokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
         self._stop = StopMatcher(stop)
-        # Stop texts are looked for after each token, so that the result does not depend on chunks.
-        self._one_by_one = bool(stop)
+        self._has_stop = bool(stop)
         self._echo = echo
+        self._message = message
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether a stop string may end it."""
-        return self._one_by_one
+        """Whether a stop string, or the message, may end it."""
+        return self._has_stop or (self._message is not None and self._message.may_end)
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has appeared; nothing is written after it."""
-        return self._stop.matched
+        """Whether a stop string has appeared, or the message has ended; nothing is written then."""
+        return self._stop.matched or (self._message is not None and self._message.is_complete)
 
     def write(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Delta:
-        """Takes new tokens, up to the one that completes a stop string."""
+        """Takes new tokens, up to the one that completes a stop string or the message."""
         # Only the last token can be an end token.
         ended = bool(token_ids) and token_ids[-1] in self._eos_token_ids
         shown = token_ids[:-1] if ended else token_ids
-        text, taken = "", 0
-        for part in [[token] for token in shown] if self._one_by_one else [shown]:
-            text += self._stop.push(self._detokenizer.push(part))
-            taken += len(part)
+        text, taken, reasoning = "", 0, 0
+        parts: list[MessagePart] = []
+        for piece in self._pieces(shown):
+            was_reasoning = self._in_reasoning
+            new, new_parts = self._push(piece)
+            text += new
+            parts += new_parts
+            taken += len(piece)
+            reasoning += len(piece) if was_reasoning or self._in_reasoning else 0
             if self.stopped:
                 break
         else:
@@ -101,11 +110,36 @@ class SequenceWriter:
             text=text,
             token_ids=token_ids[:taken],
             logprobs=logprobs[:taken],
+            parts=joined(parts),
+            reasoning_tokens=reasoning,
         )
 
-    def rest(self) -> str:
-        """Returns the text that was held back; a stop string may still appear in it."""
-        return self._stop.push(self._detokenizer.finish()) + self._stop.finish()
+    @property
+    def _in_reasoning(self) -> bool:
+        return self._message is not None and self._message.in_reasoning
+
+    def _pieces(self, token_ids: Sequence[int]) -> Iterable[Sequence[int]]:
+        # Stop texts are looked for after each token, so that the result does not depend on chunks.
+        if self._has_stop or (self._message and self._message.reads_one_by_one):
+            return ([token] for token in token_ids)
+        return self._message.split(token_ids) if self._message else [token_ids]
+
+    def _push(self, token_ids: Sequence[int]) -> tuple[str, Sequence[MessagePart]]:
+        new = self._detokenizer.push(token_ids)
+        if self._message is None:
+            return self._stop.push(new), ()
+        self._message.detokenized(token_ids, new)
+        text = self._stop.push(new)
+        return text, self._message.write(text)
+
+    def rest(self) -> Delta:
+        """Ends the sequence; returns what was held back. A stop string may still appear in it."""
+        text = "" if self.stopped else self._stop.push(self._detokenizer.finish())
+        text += self._stop.finish()
+        parts: list[MessagePart] = []
+        if self._message is not None and not self._message.is_complete:
+            parts = [*self._message.write(text), *self._message.finish()]
+        return Delta(sequence=self.sequence, text=text, parts=joined(parts))
 
     def echo(self) -> list[Delta]:
         """Returns the deltas before the first written one: the prompt, if it is requested."""
@@ -162,6 +196,8 @@ async def run_events(
                     for part in (*growing.echo(), delta):
                         yield part
                     if growing.stopped:
+                        if (rest := growing.rest()).parts:
+                            yield rest
                         account = _account_of_stopped(record, growing.sequence)
                         yield RunEnd(
                             sequences=[_end(growing, account)], account=account, worker=worker
@@ -179,11 +215,15 @@ def _last_deltas(
     writers: Sequence[SequenceWriter], account: RunCompletion, record: RequestRecord
 ) -> Iterator[Delta]:
     """The deltas at a run's end: hypotheses, or the rest of a text."""
-    if not account.hypotheses and (rest := writers[0].rest()):
-        yield Delta(sequence=writers[0].sequence, text=rest)
+    if not account.hypotheses:
+        rest = writers[0].rest()
+        if rest.text or rest.parts:
+            yield rest
     for writer, hypothesis in zip(writers, account.hypotheses, strict=False):
         delta = writer.write(hypothesis.token_ids, hypothesis.logprobs)
-        delta = replace(delta, text=delta.text + writer.rest())
+        rest = writer.rest()
+        parts = joined((*delta.parts, *rest.parts))
+        delta = replace(delta, text=delta.text + rest.text, parts=parts)
         record.tokens(len(delta.token_ids), writer.sequence)
         yield from (*writer.echo(), delta)
 

@@ -1,7 +1,7 @@
 """Generation: turns a request into runs, and their events into those of the request."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent
@@ -15,6 +15,7 @@ from shaperouter_service.serving.generation.completion import (
     graph_uses,
     longest_timings,
 )
+from shaperouter_service.serving.generation.messages import MessageWriter
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
@@ -48,9 +49,18 @@ class GenerationService:
         self._recorder = recorder
 
     async def generate(
-        self, request: GenerationRequest, call: Call
+        self,
+        request: GenerationRequest,
+        call: Call,
+        on_prompt: Callable[[int], None] = lambda _: None,
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yields the events of a generation; closing the generator cancels its runs.
+
+        Args:
+            request: The request.
+            call: The call that it came with.
+            on_prompt: Called with the number of tokens of the prompt, or of the source if there is
+                one, before the first event.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -62,6 +72,7 @@ class GenerationService:
             record.waits(name)
             prepared = await self._prepare(request, name, call, record)
             record.prompt(len(prepared.source) + len(prepared.prompt))
+            on_prompt(len(prepared.source or prepared.prompt))
             runs = prepared.runs(call.request_id, call.client, reads_along=request.reads_along)
             events = self._run(prepared, runs, call, record)
             async with contextlib.aclosing(events):
@@ -126,7 +137,8 @@ class GenerationService:
         yield completion_of(prepared, in_order, record, timings=timings, graphs=graphs)
 
     def _writers(self, prepared: PreparedRequest) -> list[SequenceWriter]:
-        tokenizer = self._tokenizers[prepared.model]
+        tokenizer, rules = self._tokenizers[prepared.model], prepared.message
+        markers = tokenizer.dropped_markers(rules.format) if tokenizer and rules else {}
         return [
             SequenceWriter(
                 sequence,
@@ -135,6 +147,7 @@ class GenerationService:
                 eos_token_ids=prepared.options["eos_token_ids"],
                 stop=prepared.stop,
                 echo=prepared.echo,
+                message=MessageWriter(rules, markers) if rules else None,
             )
             for sequence in range(prepared.options["num_return_sequences"])
         ]

@@ -73,6 +73,29 @@ def test_a_stream_has_the_text_of_the_whole_answer(http: Any) -> None:
     http(scenario)
 
 
+def test_a_stream_counts_along_if_it_is_asked_to(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        usage = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        asked = PROMPT | {"stream": True, "n": 2, "temperature": None} | usage
+        async with client.stream("POST", COMPLETIONS, json=asked) as response:
+            *pieces, total = await events_of(response)
+        counts = [piece["usage"]["completion_tokens"] for piece in pieces]
+        assert counts == sorted(counts)
+        assert len(set(counts)) > 2
+        assert pieces[-1]["usage"] == total["usage"]
+
+    http(scenario)
+
+
+def test_the_end_token_can_be_ignored(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        await client.post(COMPLETIONS, json=PROMPT | {"ignore_eos": True})
+        await client.post(COMPLETIONS, json=PROMPT | {"ignore_eos": False})
+        assert [list(run.options.eos_token_ids) for run in worker.requests] == [[], [0]]
+
+    http(scenario)
+
+
 def test_each_prompt_and_sequence_is_a_choice(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         asked = {"model": "tiny", "prompt": ["a", "b", [1, 2]], "n": 2}
@@ -178,7 +201,25 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
         (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
         (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "must be 0"),
         (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),
-        (COMPLETIONS, {"stream_options": {"include_usage": 3}}, "stream_options", "must be true"),
+        (
+            COMPLETIONS,
+            {"stream_options": {"include_usage": 3}},
+            "stream_options.include_usage",
+            "must be true",
+        ),
+        (COMPLETIONS, {"stream_options": {"x": 3}}, "stream_options.x", "is unknown"),
+        (
+            COMPLETIONS,
+            {"stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+            "needs include_usage true",
+        ),
+        (
+            COMPLETIONS,
+            {"ignore_eos": True, "eos_token_ids": [3]},
+            "ignore_eos",
+            "must not be set together with eos_token_ids",
+        ),
         (CHAT, {"prompt": None}, "messages", "must have at least one message"),
         (CHAT, {"prompt": None, "messages": "x"}, "messages", "must be a list of objects"),
         (CHAT, {"prompt": None, "messages": [{}], "tools": [1]}, "tools", "list of objects"),
@@ -210,7 +251,7 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
             CHAT,
             {"prompt": None, "messages": [{}], "tool_choice": "required"},
             "tool_choice",
-            "must be 'auto' or 'none', got 'required'",
+            "must be 'auto' or 'none', as models cannot be held to call a tool, got 'required'",
         ),
     ],
 )

@@ -7,9 +7,11 @@ import collections
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from harness.forms import FORM, form
 from harness.http_mutation import (
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 
 RECORDING = wav(tone(0.1))
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
+# Of a model that calls tools, and reads all fields of messages.
+TEMPLATE = """{# <tool_call> #}{{ tools }}{{ enable_thinking }}
+{%- for message in messages %}{{ message.role + message.content }}{{ message.tool_calls }}
+{%- endfor %}"""
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {}}}
 BODIES: list[tuple[str, dict[str, Any]]] = [
     (
         "/v1/completions",
@@ -39,11 +46,31 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
         {
             "model": "tiny",
             "messages": [{"role": "user", "content": "hello"}],
-            "tools": [{"type": "function"}],
+            "tools": [TOOL],
+            "tool_choice": "auto",
+            "parallel_tool_calls": False,
             "stream_options": {"include_usage": True},
             "top_p": 0.5,
         },
     ),
+    (
+        "/v1/responses",
+        {
+            "model": "tiny",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+                {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "x"},
+            ],
+            "instructions": "brief",
+            "tools": [TOOL["function"] | {"type": "function"}],
+            "reasoning": {},
+            "text": {"format": {"type": "text"}},
+            "max_output_tokens": 3,
+        },
+    ),
+    ("/v1/responses", {"model": "tiny", "input": "hello", "stream": True}),
 ]
 NAMES = ["unheard", "temperature", "best_of", "num_beams"]
 FORM_FIELDS = {
@@ -99,6 +126,16 @@ async def send_mutations(path: Path, mutation: Callable[[random.Random], bytes])
     assert {200, 400} <= found.keys(), (seed, found)
 
 
+@pytest.fixture
+def template(checkpoint: Path) -> Iterator[None]:
+    """Gives the model a chat template."""
+    path = checkpoint / "chat_template.jinja"
+    path.write_text(TEMPLATE)
+    yield
+    path.unlink()
+
+
+@pytest.mark.usefixtures("template")
 def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
     path = sockets / "http"
 

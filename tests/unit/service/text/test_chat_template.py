@@ -108,7 +108,17 @@ def test_no_argument_can_replace_what_transformers_is_given() -> None:
         (Chat(messages=[{"role": "", "content": "x"}]), "messages[0].role", "must not be empty"),
         (
             Chat(messages=[USER, {"role": "user", "content": [{"type": "image"}]}]),
-            "messages[1].content",
+            "messages[1].content[0]",
+            "must be of type 'text', as models here read nothing else, got 'image'",
+        ),
+        (
+            Chat(messages=[{"role": "user", "content": [{"type": "text"}]}]),
+            "messages[0].content[0]",
+            "must be a part",
+        ),
+        (
+            Chat(messages=[{"role": "user", "content": 3}]),
+            "messages[0].content",
             "must be a text or a list of parts",
         ),
         (

@@ -1,12 +1,19 @@
 """Answers to completions and chat completions, whole and in pieces."""
 
+import secrets
+import string
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shaperouter_service.generation.events import Completion, Delta, Generation
+from shaperouter_service.conversation import MessagePart, ReasoningPart, TextPart, ToolCall
+from shaperouter_service.generation.events import Completion, Delta, GeneratedSequence, Generation
 from shaperouter_service.generation.run_events import FinishReason, TokenLogprobs
+
+# Characters of the id of a call. Mistral's templates take just so many letters and digits.
+_CALL_ID = 9
+_CALL_ID_CHARACTERS = string.ascii_letters + string.digits
 
 # The text of a token, by its id.
 TokenText = Callable[[int], str]
@@ -24,6 +31,7 @@ class Usage:
 
     prompt: int = 0
     generated: int = 0
+    reasoning: int = 0
 
     def add(self, completion: Completion) -> None:
         """Adds those of one generation."""
@@ -32,11 +40,28 @@ class Usage:
         self.prompt += usage.source_tokens or usage.prompt_tokens
         self.generated += usage.generated_tokens
 
-    def body(self) -> dict[str, int]:
-        """As OpenAI's API has them."""
+    def add_prompt(self, tokens: int) -> None:
+        """Adds a prompt whose generation has begun."""
+        self.prompt += tokens
+
+    def body(self) -> dict[str, Any]:
+        """As completions have them."""
+        details = {"completion_tokens_details": {"reasoning_tokens": self.reasoning}}
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            **(details if self.reasoning else {}),
+        }
+
+    def response_body(self) -> dict[str, Any]:
+        """As responses have them."""
+        return {
+            "input_tokens": self.prompt,
+            # Each request reads its whole prompt.
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self.generated,
+            "output_tokens_details": {"reasoning_tokens": self.reasoning},
             "total_tokens": self.prompt + self.generated,
         }
 
@@ -62,6 +87,8 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     # Characters of each choice so far, for the offsets of log-probabilities.
     _characters: dict[int, int] = field(default_factory=dict)
+    # Calls of tools in each choice so far.
+    _calls: dict[int, int] = field(default_factory=dict)
 
     def whole(self, generations: Sequence[Generation]) -> dict[str, Any]:
         """The answer in one piece: the sequences of all prompts, in order."""
@@ -70,9 +97,12 @@ class Answer:
             self.usage.add(generation.completion)
             for sequence in generation.sequences:
                 index = len(choices)
-                choice = self._choice(index, sequence.text, sequence.logprobs, whole=True)
-                choice["finish_reason"] = _FINISH_REASONS[sequence.end.finish_reason]
-                choices.append(choice)
+                if self.is_chat:
+                    choice = self._chat_choice(index, sequence)
+                else:
+                    choice = self._text_choice(index, sequence.text, sequence.logprobs)
+                reason = self._finish_reason(index, sequence.end.finish_reason)
+                choices.append(choice | {"finish_reason": reason})
         kind = "chat.completion" if self.is_chat else "text_completion"
         return self._body(kind, choices) | {"usage": self.usage.body()}
 
@@ -81,16 +111,28 @@ class Answer:
         choice = {"index": index, "delta": {"role": "assistant", "content": ""}}
         return self._piece([choice | {"logprobs": None, "finish_reason": None}])
 
-    def piece(self, index: int, delta: Delta) -> dict[str, Any]:
-        """A piece of a choice."""
-        choice = self._choice(index, delta.text, delta.logprobs, whole=False)
-        return self._piece([choice | {"finish_reason": None}])
+    def pieces(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        """The pieces of a choice for a piece of its sequence."""
+        if not self.is_chat:
+            if delta.text or delta.logprobs:
+                choice = self._text_choice(index, delta.text, delta.logprobs)
+                yield self._piece([choice | {"finish_reason": None}])
+            return
+        self.usage.reasoning += delta.reasoning_tokens
+        logprobs = self._chat_logprobs(delta.logprobs)
+        deltas = [each for part in delta.parts for each in self._deltas(index, part)]
+        if logprobs and not deltas:
+            deltas = [{"content": ""}]
+        for each in deltas:
+            choice = {"index": index, "delta": each, "logprobs": logprobs, "finish_reason": None}
+            logprobs = None
+            yield self._piece([choice])
 
     def end(self, index: int, reason: FinishReason) -> dict[str, Any]:
         """The last piece of a choice."""
         text: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
         choice = {"index": index, **text, "logprobs": None}
-        return self._piece([choice | {"finish_reason": _FINISH_REASONS[reason]}])
+        return self._piece([choice | {"finish_reason": self._finish_reason(index, reason)}])
 
     def total(self) -> dict[str, Any]:
         """The piece with the numbers of tokens, after all choices."""
@@ -108,26 +150,65 @@ class Answer:
             "choices": choices,
         }
 
-    def _choice(
-        self, index: int, text: str, logprobs: Sequence[TokenLogprobs], *, whole: bool
-    ) -> dict[str, Any]:
-        told: dict[str, Any] | None = None
-        if not self.is_chat:
-            if logprobs:
-                told = self._listed_logprobs(logprobs, self._characters.get(index, 0))
-            self._characters[index] = self._characters.get(index, 0) + len(text)
-            return {"index": index, "text": text, "logprobs": told}
-        if logprobs:
-            told = {"content": list(map(self._chat_logprobs, logprobs)), "refusal": None}
-        if whole:
-            message = {"role": "assistant", "content": text, "refusal": None}
-            return {"index": index, "message": message, "logprobs": told}
-        return {"index": index, "delta": {"content": text}, "logprobs": told}
+    def _finish_reason(self, index: int, reason: FinishReason) -> str:
+        told = _FINISH_REASONS[reason]
+        return "tool_calls" if told == "stop" and self._calls.get(index) else told
 
-    def _chat_logprobs(self, token: TokenLogprobs) -> dict[str, Any]:
-        return self._token(token.token_id, token.logprob) | {
-            "top_logprobs": [self._token(*each) for each in token.top]
-        }
+    def _text_choice(
+        self, index: int, text: str, logprobs: Sequence[TokenLogprobs]
+    ) -> dict[str, Any]:
+        offset = self._characters.get(index, 0)
+        self._characters[index] = offset + len(text)
+        told = self._listed_logprobs(logprobs, offset) if logprobs else None
+        return {"index": index, "text": text, "logprobs": told}
+
+    def _chat_choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
+        self.usage.reasoning += sequence.reasoning_tokens
+        parts = sequence.parts
+        text = "".join(part.text for part in parts if isinstance(part, TextPart))
+        reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningPart))
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        has_others = bool(reasoning or calls)
+        message: dict[str, Any] = {"role": "assistant", "refusal": None}
+        message["content"] = text or (None if has_others else "")
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if calls:
+            self._calls[index] = len(calls)
+            message["tool_calls"] = [
+                {
+                    "id": call_id(),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in calls
+            ]
+        logprobs = self._chat_logprobs(sequence.logprobs)
+        return {"index": index, "message": message, "logprobs": logprobs}
+
+    def _deltas(self, index: int, part: MessagePart) -> list[dict[str, Any]]:
+        match part:
+            case TextPart(text):
+                return [{"content": text}]
+            case ReasoningPart(text):
+                return [{"reasoning_content": text}]
+            case ToolCall():
+                number = self._calls.get(index, 0)
+                self._calls[index] = number + 1
+                named = {"name": part.name, "arguments": ""}
+                begun = {"index": number, "id": call_id(), "type": "function", "function": named}
+                rest = {"index": number, "function": {"arguments": part.arguments}}
+                return [{"tool_calls": [begun]}, {"tool_calls": [rest]}]
+
+    def _chat_logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+        if not logprobs:
+            return None
+        content = [
+            self._token(token.token_id, token.logprob)
+            | {"top_logprobs": [self._token(*each) for each in token.top]}
+            for token in logprobs
+        ]
+        return {"content": content, "refusal": None}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         text = self.token_text(token_id)
@@ -149,6 +230,11 @@ class Answer:
             ],
             "text_offset": offsets,
         }
+
+
+def call_id() -> str:
+    """A new id for a call of a tool."""
+    return "".join(secrets.choice(_CALL_ID_CHARACTERS) for _ in range(_CALL_ID))
 
 
 def _finite(logprob: float) -> float:

@@ -1,6 +1,8 @@
 """The fields of a request, taken one by one; what is left at the end is unknown."""
 
-from collections.abc import Collection, Mapping
+import contextlib
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from shaperouter_service.edge.option_values import option_value
@@ -30,10 +32,18 @@ class Fields:
         names: The caller's names of options, by ours.
     """
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        """Takes a JSON object."""
+    def __init__(
+        self, body: Mapping[str, Any], option_names: Mapping[str, str] = OPTION_NAMES
+    ) -> None:
+        """Takes a JSON object.
+
+        Args:
+            body: The object.
+            option_names: Our names of options that have other ones here.
+        """
         self.violations: list[Violation] = []
         self.names: dict[str, str] = {}
+        self._option_names = option_names
         self._left = {name: value for name, value in body.items() if value is not None}
 
     def refuse(self, field: str, description: str) -> None:
@@ -93,8 +103,9 @@ class Fields:
     def options(self) -> dict[str, Any]:
         """All generation options, by our names."""
         options: dict[str, Any] = {}
-        for given in [name for name in self._left if OPTION_NAMES.get(name, name) in OPTIONS]:
-            name, value = OPTION_NAMES.get(given, given), self.take(given)
+        ours = self._option_names
+        for given in [name for name in self._left if ours.get(name, name) in OPTIONS]:
+            name, value = ours.get(given, given), self.take(given)
             kind = OPTIONS[name].kind
             try:
                 if isinstance(value, str) and kind not in _TEXTS:
@@ -109,6 +120,18 @@ class Fields:
             options[name], self.names[name] = converted, given
         return options
 
+    def refuse_rest(self, path: str, part: "Fields") -> None:
+        """Refuses what is wrong or unknown in a part of the request.
+
+        Args:
+            path: The part's field.
+            part: Its fields, of which those that are known have been taken.
+        """
+        for name in part._left:
+            part.refuse(name, "is unknown")
+        for each in part.violations:
+            self.refuse(f"{path}.{each.field}", each.description)
+
     def end(self) -> None:
         """Refuses the fields that are left.
 
@@ -122,21 +145,27 @@ class Fields:
         if self.violations:
             raise InvalidRequestError(*self.violations)
 
-    def in_callers_words(self, error: InvalidRequestError) -> InvalidRequestError:
-        """An error of the core, with the caller's names of options."""
-        return InvalidRequestError(
-            *(
-                Violation(field=self._callers_field(each.field), description=each.description)
-                for each in error.violations
-            )
-        )
+    @contextlib.contextmanager
+    def callers_words(self) -> Iterator[None]:
+        """Gives errors of the core inside the context the caller's names of fields."""
+        try:
+            yield
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                *(
+                    Violation(field=self._callers_field(each.field), description=each.description)
+                    for each in error.violations
+                )
+            ) from None
 
     def _callers_field(self, field: str) -> str:
         name = field.removeprefix("options.")
+        if name in self.names:
+            return self.names[name]
         option = name.partition("[")[0]
         # What is wrong may be within an option.
         if option not in self.names:
-            option = option.partition(".")[0]
+            option = re.split(r"[.[]", name, maxsplit=1)[0]
         return f"{self.names.get(option, option)}{name.removeprefix(option)}"
 
 

@@ -12,13 +12,12 @@ from starlette.responses import JSONResponse, Response
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.event_stream import Pieces, event_stream
-from shaperouter_service.edge.http.openai.answers import Answer
+from shaperouter_service.edge.http.openai.answers import Answer, Usage
 from shaperouter_service.edge.http.openai.requests import (
     OpenAIRequest,
     chat_request,
     completion_request,
 )
-from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.serving.call import Call
@@ -63,7 +62,9 @@ class Generations:
             token_text=self._core.models.token_text(model),
         )
 
-    def _events(self, asked: OpenAIRequest, call: Call) -> list[Events]:
+    def _events(
+        self, asked: OpenAIRequest, call: Call, on_prompt: Callable[[int], None] = lambda _: None
+    ) -> list[Events]:
         """The events of each prompt's generation."""
         several = len(asked.requests) > 1
         return [
@@ -71,6 +72,7 @@ class Generations:
                 each,
                 # Runs need ids of their own.
                 replace(call, request_id=f"{call.request_id}-{index}") if several else call,
+                on_prompt,
             )
             for index, each in enumerate(asked.requests)
         ]
@@ -82,7 +84,7 @@ class Generations:
             async with contextlib.aclosing(events):
                 return await collected(events)
 
-        with _in_callers_words(asked):
+        with asked.fields.callers_words():
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(one(each)) for each in self._events(asked, call)]
@@ -93,38 +95,35 @@ class Generations:
 
     async def _pieces(self, asked: OpenAIRequest, answer: Answer, call: Call) -> Pieces:
         """Yields the pieces of a stream; None for an event that has none."""
-        starts: dict[int, int] = {}
+        starts: set[int] = set()
+        so_far = Usage()
         per_prompt = asked.requests[0].options["num_return_sequences"]
-        with _in_callers_words(asked):
-            async with contextlib.aclosing(merged(self._events(asked, call))) as events:
+
+        def with_usage(piece: dict[str, Any]) -> dict[str, Any]:
+            if not asked.includes_usage:
+                return piece
+            return piece | {"usage": so_far.body() if asked.counts_along else None}
+
+        with asked.fields.callers_words():
+            every = self._events(asked, call, so_far.add_prompt)
+            async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
                         case Delta():
                             index = prompt * per_prompt + event.sequence
                             if asked.is_chat and index not in starts:
-                                yield answer.start(index)
-                            starts[index] = prompt
-                            if event.text or event.logprobs:
-                                yield self._with_usage(asked, answer.piece(index, event))
+                                yield with_usage(answer.start(index))
+                            starts.add(index)
+                            so_far.generated += len(event.token_ids)
+                            so_far.reasoning += event.reasoning_tokens
+                            for piece in answer.pieces(index, event):
+                                yield with_usage(piece)
                         case Completed():
                             answer.usage.add(event.completion)
                             for sequence, end in enumerate(event.sequences):
                                 index = prompt * per_prompt + sequence
-                                yield self._with_usage(asked, answer.end(index, end.finish_reason))
+                                yield with_usage(answer.end(index, end.finish_reason))
                         case _:
                             yield None
         if asked.includes_usage:
             yield answer.total()
-
-    @staticmethod
-    def _with_usage(asked: OpenAIRequest, piece: dict[str, Any]) -> dict[str, Any]:
-        return piece | {"usage": None} if asked.includes_usage else piece
-
-
-@contextlib.contextmanager
-def _in_callers_words(asked: OpenAIRequest) -> Any:
-    """Gives errors the caller's names of fields."""
-    try:
-        yield
-    except InvalidRequestError as error:
-        raise asked.fields.in_callers_words(error) from None

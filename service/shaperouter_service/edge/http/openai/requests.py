@@ -6,7 +6,9 @@ from math import inf
 from typing import Any
 
 from shaperouter_service.edge.http.openai.fields import Fields, told
+from shaperouter_service.edge.http.openai.messages import take_messages
 from shaperouter_service.edge.http.openai.response_format import add_schema
+from shaperouter_service.edge.http.openai.tools import Tools, take_tools
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.option import Needs
@@ -17,6 +19,8 @@ from shaperouter_service.generation.table import OPTIONS
 COMPLETION_TOKENS = 16
 # Maximum number of prompts in one request.
 MAX_PROMPTS = 256
+# The argument of templates, and the field of chat completions, that says how much to reason.
+_EFFORT = "reasoning_effort"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,7 @@ class OpenAIRequest:
         is_chat: Whether it is a chat completion.
         streams: Whether to answer as text is generated.
         includes_usage: Whether a stream ends with the numbers of tokens.
+        counts_along: Whether each of its pieces has those so far.
     """
 
     requests: Sequence[GenerationRequest]
@@ -36,6 +41,7 @@ class OpenAIRequest:
     is_chat: bool
     streams: bool
     includes_usage: bool
+    counts_along: bool
 
 
 def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
@@ -45,28 +51,55 @@ def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
         InvalidRequestError: A field is unknown, missing, not supported, or not of its type.
     """
     fields = Fields(body)
-    messages = fields.objects("messages")
-    if not messages and not fields.violations:
-        fields.refuse("messages", "must have at least one message, got none")
-    tools = fields.objects("tools")
-    choice = fields.take("tool_choice")
-    if choice not in (None, "auto", "none"):
-        fields.refuse("tool_choice", f"must be 'auto' or 'none', got {told(choice)}")
-    chat = Chat(
-        messages=messages,
-        tools=() if choice == "none" else tools,
-        template_arguments=fields.mapping("chat_template_kwargs"),
-    )
+    messages = take_messages(fields)
+    tools, effort = take_tools(fields, nested=True), fields.take("reasoning_effort")
+    chat = take_chat(fields, messages, tools, effort=effort, effort_field="reasoning_effort")
     logprobs, top = fields.flag("logprobs"), fields.count("top_logprobs")
     if top is not None and not logprobs:
         fields.refuse("top_logprobs", f"must not be set unless logprobs is true, got {top}")
     fields.only("modalities", ["text"])
-    fields.only("parallel_tool_calls", True)
-    for name in ("audio", "functions", "function_call", "prediction", "reasoning_effort"):
+    for name in ("audio", "functions", "function_call", "prediction"):
         fields.only(name)
     for name in ("verbosity", "web_search_options"):
         fields.only(name)
-    return _request(fields, [_empty()], chat=chat, logprobs=(top or 0) if logprobs else None)
+    return _request(fields, [no_input()], chat=chat, logprobs=(top or 0) if logprobs else None)
+
+
+def take_chat(
+    fields: Fields,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Tools,
+    *,
+    effort: Any,
+    effort_field: str,
+) -> Chat:
+    """Makes a conversation, and takes the arguments of its template.
+
+    Args:
+        fields: The fields of the request.
+        messages: The messages, as templates read them.
+        tools: The tools.
+        effort: How much to reason, as the caller says it; None if he does not. Only templates that
+            read it can do it.
+        effort_field: The field that says so.
+    """
+    arguments = fields.mapping("chat_template_kwargs")
+    if effort is not None:
+        if not isinstance(effort, str):
+            fields.refuse(effort_field, f"must be a text, got {told(effort)}")
+        elif arguments.get(_EFFORT, effort) != effort:
+            rule = f"must equal chat_template_kwargs.{_EFFORT}"
+            fields.refuse(
+                effort_field, f"{rule}, got {told(effort)} and {told(arguments[_EFFORT])}"
+            )
+        arguments = {**arguments, _EFFORT: effort}
+        fields.names[f"chat_template_kwargs.{_EFFORT}"] = effort_field
+    return Chat(
+        messages=messages,
+        tools=tools.offered,
+        template_arguments=arguments,
+        parallel_tool_calls=tools.parallel,
+    )
 
 
 def completion_request(body: Mapping[str, Any]) -> OpenAIRequest:
@@ -96,20 +129,23 @@ def _request(
     fields: Fields, inputs: Sequence[Input], *, chat: Chat | None, logprobs: int | None
 ) -> OpenAIRequest:
     """Reads the fields that both kinds of requests have."""
-    model, streams = fields.text("model"), fields.flag("stream")
-    if not model:
-        fields.refuse("model", "is required; GET /v1/models lists the models")
+    model, streams = take_model(fields), fields.flag("stream")
     stream_options = Fields(fields.mapping("stream_options"))
     includes_usage = stream_options.flag("include_usage")
+    counts_along = stream_options.flag("continuous_usage_stats")
+    if counts_along and not includes_usage:
+        stream_options.refuse("continuous_usage_stats", "needs include_usage true, got true alone")
     stream_options.only("include_obfuscation", False)
-    if stream_options.violations:
-        fields.refuse("stream_options", stream_options.violations[0].description)
+    fields.refuse_rest("stream_options", stream_options)
     for name in ("presence_penalty", "frequency_penalty"):
         fields.only(name, 0, why="repetition_penalty is")
     fields.only("store", False)
-    options = _as_meant(fields.options())
+    options = take_options(fields)
     add_schema(fields, options)
-    options.setdefault("num_return_sequences", 1)
+    if counts_along and options.get("echo"):
+        fields.refuse(
+            "stream_options", "continuous_usage_stats must not be set with echo, got true"
+        )
     if chat is None:
         options.setdefault("max_new_tokens", COMPLETION_TOKENS)
     if logprobs is not None:
@@ -118,36 +154,59 @@ def _request(
     fields.end()
     return OpenAIRequest(
         requests=[
-            GenerationRequest(
-                model=model,
-                input=each,
-                chat=chat,
-                decoder_input=Input(
-                    text_field="decoder_text",
-                    text=None,
-                    ids_field="decoder_token_ids",
-                    token_ids=None,
-                ),
-                options=options,
-                reads_along=streams,
-            )
-            for each in inputs
+            generation_request(model, each, options, chat=chat, streams=streams) for each in inputs
         ],
         fields=fields,
         is_chat=chat is not None,
         streams=streams,
         includes_usage=includes_usage,
+        counts_along=counts_along,
     )
 
 
-def _as_meant(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with OpenAI's meaning where it is another than ours."""
+def take_model(fields: Fields) -> str:
+    """Takes the name of the model."""
+    model = fields.text("model")
+    if not model:
+        fields.refuse("model", "is required; GET /v1/models lists the models")
+    return model
+
+
+def generation_request(
+    model: str, given: Input, options: Mapping[str, Any], *, chat: Chat | None, streams: bool
+) -> GenerationRequest:
+    """The core's request for a prompt or a conversation."""
+    return GenerationRequest(
+        model=model,
+        input=given,
+        chat=chat,
+        decoder_input=Input(
+            text_field="decoder_text",
+            text=None,
+            ids_field="decoder_token_ids",
+            token_ids=None,
+        ),
+        options=options,
+        reads_along=streams,
+        reads_messages=chat is not None,
+    )
+
+
+def take_options(fields: Fields) -> dict[str, Any]:
+    """Takes all options, with OpenAI's meaning where it is another than ours."""
+    options = fields.options()
+    options.setdefault("num_return_sequences", 1)
+    # The name that load generators have for it.
+    if fields.flag("ignore_eos"):
+        if options.get("eos_token_ids"):
+            fields.refuse("ignore_eos", "must not be set together with eos_token_ids, got true")
+        options["eos_token_ids"] = ()
     if options.get("temperature") == 0:
         # Greedy decoding, whatever the other options of sampling are.
         for name in [name for name in options if _is_of_sampling(name, options[name])]:
             del options[name]
         options["do_sample"] = False
-    several = options.get("num_return_sequences", 1) > 1
+    several = options["num_return_sequences"] > 1
     if several and "do_sample" not in options and options.get("num_beams", 1) == 1:
         options["do_sample"] = True
     return options
@@ -202,5 +261,6 @@ def _is_ids(prompt: Any) -> bool:
     )
 
 
-def _empty() -> Input:
+def no_input() -> Input:
+    """The prompt of a request that has a conversation instead."""
     return Input(text_field="text", text=None, ids_field="token_ids", token_ids=None)

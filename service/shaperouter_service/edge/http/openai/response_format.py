@@ -1,47 +1,67 @@
-"""What an answer must look like: `response_format` as a JSON schema."""
+"""What an answer must look like: the formats of chat completions and responses as schemas."""
 
 import json
 from typing import Any
 
 from shaperouter_service.edge.http.openai.fields import Fields, told
-from shaperouter_service.errors import InvalidRequestError
 
 FIELD = "response_format"
 
 
 def add_schema(fields: Fields, options: dict[str, Any]) -> None:
-    """Adds the JSON schema of a request's format to its options, if it has one."""
+    """Adds the JSON schema of `response_format` to a request's options, if it has one."""
     given = Fields(fields.mapping(FIELD))
     kind, described = given.text("type"), Fields(given.mapping("json_schema"))
-    schema: dict[str, Any] | None = None
+    schema = _schema(given, kind, described)
+    fields.refuse_rest(FIELD, given)
+    fields.refuse_rest(f"{FIELD}.json_schema", described)
+    _add(fields, options, schema, FIELD, f"{FIELD}.json_schema.schema")
+
+
+def add_text_schema(fields: Fields, options: dict[str, Any]) -> None:
+    """Adds the JSON schema of a response's `text.format`, which has it in the format itself."""
+    text = Fields(fields.mapping("text"))
+    given = Fields(text.mapping("format"))
+    kind = given.text("type")
+    is_schema = kind == "json_schema"
+    schema = _schema(given, kind, given if is_schema else Fields({}))
+    text.only("verbosity", "medium")
+    fields.refuse_rest("text.format", given)
+    fields.refuse_rest("text", text)
+    _add(fields, options, schema, "text.format", "text.format.schema")
+
+
+def _schema(given: Fields, kind: str, described: Fields) -> dict[str, Any] | None:
+    """The schema of a format.
+
+    Args:
+        given: The format.
+        kind: Its type.
+        described: Where it has its schema.
+    """
     match kind:
         case "" | "text":
-            pass
+            return None
         case "json_object":
-            schema = {"type": "object"}
+            return {"type": "object"}
         case "json_schema":
             for name in ("name", "description"):
                 described.text(name)
             # The answer follows the schema in any case.
             described.flag("strict")
-            schema = described.mapping("schema")
+            return described.mapping("schema")
         case _:
             rule = "must be 'text', 'json_object' or 'json_schema'"
             given.refuse("type", f"{rule}, got {told(kind)}")
-    _refuse_rest(fields, FIELD, given)
-    _refuse_rest(fields, f"{FIELD}.json_schema", described)
+            return None
+
+
+def _add(
+    fields: Fields, options: dict[str, Any], schema: dict[str, Any] | None, field: str, path: str
+) -> None:
     if schema is None:
         return
     if "json_schema" in options:
-        fields.refuse(FIELD, "must not be set together with json_schema")
+        fields.refuse(field, "must not be set together with json_schema")
     options["json_schema"] = json.dumps(schema, ensure_ascii=False)
-    fields.names["json_schema"] = f"{FIELD}.json_schema.schema"
-
-
-def _refuse_rest(fields: Fields, path: str, part: Fields) -> None:
-    """Refuses what is wrong or unknown in a part of the request."""
-    try:
-        part.end()
-    except InvalidRequestError as error:
-        for each in error.violations:
-            fields.refuse(f"{path}.{each.field}", each.description)
+    fields.names["json_schema"] = path

@@ -113,12 +113,10 @@ async def _arriving(form: Form) -> AsyncIterator[bytes]:
 
 async def _in_callers_words(asked: SpeechRequest, events: Events) -> Events:
     """The events of a transcription; errors have the caller's names of fields."""
-    try:
+    with asked.fields.callers_words():
         async with contextlib.aclosing(events):
             async for event in events:
                 yield event
-    except InvalidRequestError as error:
-        raise asked.fields.in_callers_words(error) from None
 
 
 async def _read(asked: SpeechRequest, events: Events) -> Transcript:
