@@ -12,12 +12,14 @@ from shaperouter_service.edge.inference.generation_inputs import (
     LOGPROB,
     OUTPUT_TOKENS,
     OUTPUTS,
+    PROMPT_LOGPROBS,
     TEXT_OUTPUT,
 )
 from shaperouter_service.edge.inference.generation_request import Generation
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2
 from shaperouter_service.edge.inference.tensors import Response, add_tensor
 from shaperouter_service.generation.events import Completed, Delta, GenerationEvent
+from shaperouter_service.generation.run_events import PromptLogprobs
 from shaperouter_service.tensors.dtypes import DType
 
 # The version of every model.
@@ -39,6 +41,8 @@ async def answers(
     async with contextlib.aclosing(events):
         async for event in events:
             match event:
+                case PromptLogprobs(logprobs):
+                    answer.prompt_logprobs += [each.logprob for each in logprobs]
                 case Delta():
                     answer.add(event)
                     if asked.streams and event.text and TEXT_OUTPUT in asked.outputs:
@@ -48,9 +52,14 @@ async def answers(
 
 
 class _Answer:
-    """The tensors of a generation, as far as it has come."""
+    """The tensors of a generation, as far as it has come.
+
+    Attributes:
+        prompt_logprobs: Log-probabilities of the prompt's tokens but the first.
+    """
 
     def __init__(self, asked: Generation) -> None:
+        self.prompt_logprobs: list[float] = []
         self._asked = asked
         self._texts: list[str] = []
         self._tokens: list[int] = []
@@ -81,6 +90,7 @@ class _Answer:
                 INPUT_TOKENS: [usage.source_tokens or usage.prompt_tokens],
                 OUTPUT_TOKENS: self._tokens,
                 LOGPROB: self._logprobs,
+                PROMPT_LOGPROBS: self.prompt_logprobs,
             },
             is_final=True,
         )

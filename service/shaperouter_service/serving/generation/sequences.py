@@ -11,6 +11,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunTimings,
     Stalled,
@@ -36,7 +37,7 @@ class RunEnd:
     worker: str
 
 
-SequenceEvent: TypeAlias = Stalled | Delta | RunEnd
+SequenceEvent: TypeAlias = Stalled | PromptLogprobs | Delta | RunEnd
 _Ended: TypeAlias = RunCompletion | Hypothesis
 
 
@@ -135,7 +136,7 @@ async def run_events(
         deadline: Deadline on the monotonic clock, in seconds.
 
     Yields:
-        Stalls and deltas, and finally the end.
+        Stalls, log-probabilities of the prompt, deltas, and finally the end.
 
     Raises:
         ServiceError: Any error of `Fleet.run`.
@@ -152,6 +153,8 @@ async def run_events(
             match event:
                 case Stalled():
                     record.stalls(growing.sequence)
+                    yield event
+                case PromptLogprobs():
                     yield event
                 case NewTokens(token_ids, logprobs):
                     delta = growing.write(token_ids, logprobs)
@@ -179,8 +182,11 @@ def _last_deltas(
     writers: Sequence[SequenceWriter], account: RunCompletion, record: RequestRecord
 ) -> Iterator[Delta]:
     """The deltas at a run's end: hypotheses, or the rest of a text."""
-    if not account.hypotheses and (rest := writers[0].rest()):
-        yield Delta(sequence=writers[0].sequence, text=rest)
+    if not account.hypotheses:
+        # There may have been no new token.
+        yield from writers[0].echo()
+        if rest := writers[0].rest():
+            yield Delta(sequence=writers[0].sequence, text=rest)
     for writer, hypothesis in zip(writers, account.hypotheses, strict=False):
         delta = writer.write(hypothesis.token_ids, hypothesis.logprobs)
         delta = replace(delta, text=delta.text + writer.rest())

@@ -1,5 +1,6 @@
 """Answers to completions and chat completions, whole and in pieces."""
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ class Answer:
         model: Name of the model.
         is_chat: Whether it is a chat completion.
         token_text: The text of a token, for log-probabilities.
+        scores_prompt: See `OpenAIRequest`.
         usage: Numbers of tokens so far.
         created: Unix time of its start, in seconds.
     """
@@ -58,6 +60,7 @@ class Answer:
     model: str
     is_chat: bool
     token_text: TokenText
+    scores_prompt: bool = False
     usage: Usage = field(default_factory=Usage)
     created: int = field(default_factory=lambda: int(time.time()))
     # Characters of each choice so far, for the offsets of log-probabilities.
@@ -70,7 +73,14 @@ class Answer:
             self.usage.add(generation.completion)
             for sequence in generation.sequences:
                 index = len(choices)
-                choice = self._choice(index, sequence.text, sequence.logprobs, whole=True)
+                choice = self._choice(
+                    index,
+                    sequence.text,
+                    [*generation.prompt_logprobs, *sequence.logprobs],
+                    whole=True,
+                    # Its tokens begin with the prompt's.
+                    first=sequence.token_ids[0] if self.scores_prompt else None,
+                )
                 choice["finish_reason"] = _FINISH_REASONS[sequence.end.finish_reason]
                 choices.append(choice)
         kind = "chat.completion" if self.is_chat else "text_completion"
@@ -80,6 +90,12 @@ class Answer:
         """The first piece of a choice of a chat."""
         choice = {"index": index, "delta": {"role": "assistant", "content": ""}}
         return self._piece([choice | {"logprobs": None, "finish_reason": None}])
+
+    def prompt(self, index: int, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """The piece of a choice that has the prompt and its log-probabilities."""
+        first = delta.token_ids[0]
+        choice = self._choice(index, delta.text, logprobs, whole=False, first=first)
+        return self._piece([choice | {"finish_reason": None}])
 
     def piece(self, index: int, delta: Delta) -> dict[str, Any]:
         """A piece of a choice."""
@@ -109,12 +125,27 @@ class Answer:
         }
 
     def _choice(
-        self, index: int, text: str, logprobs: Sequence[TokenLogprobs], *, whole: bool
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[TokenLogprobs],
+        *,
+        whole: bool,
+        first: int | None = None,
     ) -> dict[str, Any]:
+        """A choice, or a piece of one.
+
+        Args:
+            index: Number of the choice.
+            text: Its text.
+            logprobs: Log-probabilities of its tokens; empty if there are none.
+            whole: Whether it is the whole choice.
+            first: The first token of a prompt, which has no log-probability; None without a prompt.
+        """
         told: dict[str, Any] | None = None
         if not self.is_chat:
-            if logprobs:
-                told = self._listed_logprobs(logprobs, self._characters.get(index, 0))
+            if logprobs or first is not None:
+                told = self._listed_logprobs(logprobs, self._characters.get(index, 0), first)
             self._characters[index] = self._characters.get(index, 0) + len(text)
             return {"index": index, "text": text, "logprobs": told}
         if logprobs:
@@ -133,22 +164,26 @@ class Answer:
         text = self.token_text(token_id)
         return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
 
-    def _listed_logprobs(self, logprobs: Sequence[TokenLogprobs], offset: int) -> dict[str, Any]:
+    def _listed_logprobs(
+        self, logprobs: Sequence[TokenLogprobs], offset: int, first: int | None
+    ) -> dict[str, Any]:
         """Log-probabilities as lists, the form of completions."""
-        texts = [self.token_text(each.token_id) for each in logprobs]
-        offsets = []
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
+        unknown = [] if first is None else [None]
+        token_ids = [] if first is None else [first]
+        texts = [self.token_text(each) for each in [*token_ids, *(e.token_id for e in logprobs)]]
         return {
             "tokens": texts,
-            "token_logprobs": [_finite(each.logprob) for each in logprobs],
-            "top_logprobs": [
-                {self.token_text(token): _finite(value) for token, value in each.top}
-                for each in logprobs
-            ],
-            "text_offset": offsets,
+            "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
+            "top_logprobs": [*unknown, *(self._by_text(each.top) for each in logprobs)],
+            "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
         }
+
+    def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+        """Log-probabilities by the text of their token; of equal texts, the likeliest."""
+        found: dict[str, float] = {}
+        for token_id, logprob in top:
+            found.setdefault(self.token_text(token_id), _finite(logprob))
+        return found
 
 
 def _finite(logprob: float) -> float:

@@ -125,12 +125,12 @@ class Fields:
 
     def in_callers_words(self, error: InvalidRequestError) -> InvalidRequestError:
         """An error of the core, with the caller's names of options."""
-        return InvalidRequestError(
-            *(
-                Violation(field=self._callers_field(each.field), description=each.description)
-                for each in error.violations
-            )
+        violations = (
+            Violation(field=self._callers_field(each.field), description=each.description)
+            for each in error.violations
         )
+        # A field of the caller may be two options.
+        return InvalidRequestError(*dict.fromkeys(violations))
 
     def _callers_field(self, field: str) -> str:
         name = field.removeprefix("options.")

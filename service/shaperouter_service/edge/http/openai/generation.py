@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from shaperouter_service.edge.http.openai.requests import (
 from shaperouter_service.errors import InvalidRequestError, ServiceError
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.generation.run_events import PromptLogprobs, TokenLogprobs
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.generation.completion import collected
@@ -68,6 +70,7 @@ class Generations:
             model=model,
             is_chat=asked.is_chat,
             token_text=self._core.models.token_text(model),
+            scores_prompt=asked.scores_prompt,
         )
 
     def _events(self, asked: OpenAIRequest, call: Call) -> list[Events]:
@@ -118,18 +121,26 @@ class Generations:
         self, asked: OpenAIRequest, answer: Answer, call: Call
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yields the pieces of a stream; None for an event that has none."""
-        starts: dict[int, int] = {}
+        started: set[int] = set()
+        # Of each prompt, as far as they are known.
+        prompt_logprobs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
         per_prompt = asked.requests[0].options["num_return_sequences"]
         with _in_callers_words(asked):
             async with contextlib.aclosing(merged(self._events(asked, call))) as events:
                 async for prompt, event in events:
                     match event:
+                        case PromptLogprobs(logprobs):
+                            prompt_logprobs[prompt] += logprobs
                         case Delta():
                             index = prompt * per_prompt + event.sequence
-                            if asked.is_chat and index not in starts:
+                            is_first = index not in started
+                            started.add(index)
+                            if is_first and asked.is_chat:
                                 yield answer.start(index)
-                            starts[index] = prompt
-                            if event.text or event.logprobs:
+                            if is_first and asked.scores_prompt:
+                                piece = answer.prompt(index, event, prompt_logprobs[prompt])
+                                yield self._with_usage(asked, piece)
+                            elif event.text or event.logprobs:
                                 yield self._with_usage(asked, answer.piece(index, event))
                         case Completed():
                             answer.usage.add(event.completion)

@@ -29,6 +29,8 @@ class OpenAIRequest:
         is_chat: Whether it is a chat completion.
         streams: Whether to answer as text is generated.
         includes_usage: Whether a stream ends with the numbers of tokens.
+        scores_prompt: Whether the log-probabilities of a choice begin with those of its prompt,
+            which its text begins with.
     """
 
     requests: Sequence[GenerationRequest]
@@ -36,6 +38,7 @@ class OpenAIRequest:
     is_chat: bool
     streams: bool
     includes_usage: bool
+    scores_prompt: bool
 
 
 def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
@@ -78,22 +81,21 @@ def completion_request(body: Mapping[str, Any]) -> OpenAIRequest:
     fields = Fields(body)
     inputs = _prompts(fields)
     logprobs = fields.count("logprobs")
-    if logprobs is not None and fields_echo(body):
-        fields.refuse("logprobs", f"must not be set together with echo, got {logprobs}")
+    scores_prompt = logprobs is not None and body.get("echo") is True
     fields.only("suffix", "")
     best_of, n = fields.take("best_of"), body.get("n")
     if best_of not in (None, n or 1):
         fields.refuse("best_of", f"must be n, {n or 1}, got {told(best_of)}")
-    return _request(fields, inputs, chat=None, logprobs=logprobs)
-
-
-def fields_echo(body: Mapping[str, Any]) -> bool:
-    """Whether a request asks for its prompt."""
-    return body.get("echo") is True
+    return _request(fields, inputs, chat=None, logprobs=logprobs, scores_prompt=scores_prompt)
 
 
 def _request(
-    fields: Fields, inputs: Sequence[Input], *, chat: Chat | None, logprobs: int | None
+    fields: Fields,
+    inputs: Sequence[Input],
+    *,
+    chat: Chat | None,
+    logprobs: int | None,
+    scores_prompt: bool = False,
 ) -> OpenAIRequest:
     """Reads the fields that both kinds of requests have."""
     model, streams = fields.text("model"), fields.flag("stream")
@@ -107,14 +109,21 @@ def _request(
     for name in ("presence_penalty", "frequency_penalty"):
         fields.only(name, 0, why="repetition_penalty is")
     fields.only("store", False)
+    fields.only("prompt_logprobs", why="completions return them with echo and logprobs")
     options = _as_meant(fields.options())
     add_schema(fields, options)
+    if options.get("max_new_tokens") == 0 and not scores_prompt:
+        unless = "" if chat else " without both echo and logprobs"
+        fields.refuse(fields.names["max_new_tokens"], f"must be at least 1{unless}, got 0")
     options.setdefault("num_return_sequences", 1)
     if chat is None:
         options.setdefault("max_new_tokens", COMPLETION_TOKENS)
     if logprobs is not None:
         options["logprobs"] = logprobs
         fields.names["logprobs"] = "logprobs" if chat is None else "top_logprobs"
+    if scores_prompt:
+        options["prompt_logprobs"] = logprobs
+        fields.names["prompt_logprobs"] = "logprobs"
     fields.end()
     return OpenAIRequest(
         requests=[
@@ -137,6 +146,7 @@ def _request(
         is_chat=chat is not None,
         streams=streams,
         includes_usage=includes_usage,
+        scores_prompt=scores_prompt,
     )
 
 
