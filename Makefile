@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,16 @@ test: setup $(TOOLS)/.ready $(CLIENTS) ## Runs all tests.
 test-whisper: setup .venvs/whisper/.ready ## Compares transcripts of real weights with faster-whisper's; BENCH='--dtype int8'.
 	PYTHONPATH=tests $(BIN)/python -m speech.compare --work $(WHISPER_WORK) \
 		--reference .venvs/whisper/bin/python $(BENCH)
+
+.venvs/lm-eval/.ready: tests/evaluation/requirements.txt
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
+	@touch $@
+
+test-lm-eval: setup .venvs/lm-eval/.ready ## Evaluates the embedded model with lm-eval over HTTP, and compares with its Transformers backend.
+	PYTHONPATH=tests $(BIN)/python -m evaluation.compare --work build/lm-eval \
+		--lm-eval .venvs/lm-eval/bin/lm_eval
 
 NATIVE_SOURCES := $(filter-out %/handlers.cc,$(wildcard $(NATIVE)/*.cc))
 

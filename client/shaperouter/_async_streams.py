@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from shaperouter._async_connection import async_errors, read
 from shaperouter._errors import ShaperouterError
-from shaperouter._generation import Delta, Generation
+from shaperouter._generation import Delta, Generation, TokenLogprobs
 from shaperouter._generation_events import GenerationEvents
 from shaperouter._graph import Graph
 from shaperouter._signature import Signature
@@ -101,6 +101,11 @@ class AsyncGenerationStream(_AsyncStream[generation_pb2.GenerateStreamResponse, 
         """Wraps a call that has been started."""
         self._generation = GenerationEvents(on_stall)
         super().__init__(call, self._generation, address=address, deadline=deadline)
+
+    @property
+    def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """The log-probabilities of the prompt, if requested; complete before the first delta."""
+        return self._generation.prompt_logprobs
 
     @property
     def result(self) -> Generation:

@@ -91,7 +91,7 @@ def delta(message: generation_pb2.Delta) -> Delta:
 
 
 def logprobs(messages: Iterable[generation_pb2.TokenLogprobs]) -> tuple[TokenLogprobs, ...]:
-    """The log-probabilities at new tokens."""
+    """The log-probabilities at tokens."""
     return tuple(
         TokenLogprobs(chosen=_logprob(each.chosen), top=tuple(map(_logprob, each.top)))
         for each in messages
@@ -104,13 +104,16 @@ def score(message: generation_pb2.Sequence | generation_pb2.SequenceEnd) -> floa
 
 
 def generation(
-    sequences: tuple[GeneratedSequence, ...], completion: generation_pb2.Completion
+    sequences: tuple[GeneratedSequence, ...],
+    completion: generation_pb2.Completion,
+    prompt_logprobs: tuple[TokenLogprobs, ...],
 ) -> Generation:
-    """A generation, from its sequences and its completion."""
+    """A generation, from its sequences, its completion and the prompt's log-probabilities."""
     return copy_fields(
         Generation,
         completion,
         sequences=sequences,
+        prompt_logprobs=prompt_logprobs,
         usage=copy_fields(Usage, completion.usage),
         timings=copy_fields(Timings, completion.timings),
         graphs=tuple(map(graph_use, completion.graphs)),
@@ -140,7 +143,7 @@ def response(message: generation_pb2.GenerateResponse) -> Generation:
         )
         for sequence in message.sequences
     )
-    return generation(sequences, message.completion)
+    return generation(sequences, message.completion, logprobs(message.prompt_logprobs))
 
 
 def model(message: model_pb2.Model) -> Model:

@@ -32,10 +32,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLogprobs:
-    """Log-probabilities at one new token, before penalties, bans and temperature.
+    """Log-probabilities at one token, before penalties, bans and temperature.
 
     Attributes:
-        chosen: The token that was generated.
+        chosen: The token that was generated, or that the prompt has.
         top: The likeliest tokens, likeliest first; as many as requested.
     """
 
@@ -188,6 +188,8 @@ class Generation:
         worker: The worker that ran the request; with several sequences, that of the first.
         routes: With `explain`, one route for each time that the router gave a run of the request to
             a worker, in order; otherwise empty.
+        prompt_logprobs: One for each token of the prompt but the first if requested; otherwise
+            empty. The chosen token of each is the prompt's own.
     """
 
     sequences: tuple[GeneratedSequence, ...]
@@ -199,6 +201,7 @@ class Generation:
     graphs: tuple[GraphUse, ...]
     worker: str
     routes: tuple[Route, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def text(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from shaperouter import _convert
 from shaperouter._errors import InternalError
-from shaperouter._generation import Delta, GeneratedSequence, Generation
+from shaperouter._generation import Delta, GeneratedSequence, Generation, TokenLogprobs
 from shaperouter._signature import Signature
 from shaperouter._stream_events import CompletedEvents
 from shaperouter.v1 import generation_pb2
@@ -15,11 +15,15 @@ class GenerationEvents(CompletedEvents[Generation]):
     """Reads the events of one stream, in order.
 
     Not thread-safe: only one reader may feed it.
+
+    Attributes:
+        prompt_logprobs: The log-probabilities of the prompt so far, if requested.
     """
 
     def __init__(self, on_stall: Callable[[Signature], None] | None) -> None:
         """Starts empty; `on_stall` is called for each stall event."""
         super().__init__()
+        self.prompt_logprobs: tuple[TokenLogprobs, ...] = ()
         self._on_stall = on_stall
         self._deltas: defaultdict[int, list[Delta]] = defaultdict(list)  # by sequence
 
@@ -38,6 +42,8 @@ class GenerationEvents(CompletedEvents[Generation]):
             case "stall":
                 if self._on_stall is not None:
                     self._on_stall(_convert.signature(event.stall.signature))
+            case "prompt_logprobs":
+                self.prompt_logprobs += _convert.logprobs(event.prompt_logprobs.logprobs)
             case "completion":
                 self._result = self._assemble(event.completion)
         return None  # also for events that this version does not know
@@ -60,4 +66,4 @@ class GenerationEvents(CompletedEvents[Generation]):
                     logprobs=tuple(each for delta in deltas for each in delta.logprobs),
                 )
             )
-        return _convert.generation(tuple(sequences), completion.completion)
+        return _convert.generation(tuple(sequences), completion.completion, self.prompt_logprobs)

@@ -18,8 +18,8 @@ class GenerationOptions(TypedDict, total=False):
     another lane.
 
     Attributes:
-        max_new_tokens: Maximum number of tokens to generate. At least 1. [64, or what the length of
-            the model leaves]
+        max_new_tokens: Maximum number of tokens to generate. 0 only scores the prompt: needs
+            `prompt_logprobs`. At least 0. [64, or what the length of the model leaves]
         min_new_tokens: Minimum number of new tokens before an end token; at most `max_new_tokens`.
             At least 0. [0]
         eos_token_ids: Tokens that end the generation. At most 8. [none]
@@ -89,6 +89,8 @@ class GenerationOptions(TypedDict, total=False):
             characters. [any text]
         logprobs: Returns the log-probability of each new token. A number above 0 also returns those
             of that many likeliest tokens; 0 with beam search. From 0 to 20. [none]
+        prompt_logprobs: Returns the log-probability of each token of the prompt but the first. A
+            number above 0 also returns those of that many likeliest tokens. From 0 to 20. [none]
         echo: Begins the returned text and token ids with the prompt. [False]
     """
 
@@ -125,6 +127,7 @@ class GenerationOptions(TypedDict, total=False):
     choices: str | Sequence[str] | None
     grammar: str | None
     logprobs: int | None
+    prompt_logprobs: int | None
     echo: bool | None
 
 
@@ -136,8 +139,9 @@ OPTIONS = (
         flag="--max-new-tokens",
         metavar="N",
         help=(
-            "Maximum number of tokens to generate. At least 1. [default: the model's, or 64, or "
-            "what the length of the model leaves]"
+            "Maximum number of tokens to generate. 0 only scores the prompt: needs "
+            "--prompt-logprobs. At least 0. [default: the model's, or 64, or what the length of the"
+            " model leaves]"
         ),
     ),
     Option(
@@ -500,6 +504,17 @@ OPTIONS = (
         help=(
             "Returns the log-probability of each new token and of the N likeliest ones; 0 with beam"
             " search. Needs --json. From 0 to 20. [default: none]"
+        ),
+    ),
+    Option(
+        name="prompt_logprobs",
+        kind=Kind.COUNT,
+        group="Result",
+        flag="--prompt-logprobs",
+        metavar="N",
+        help=(
+            "Returns the log-probability of each token of the prompt but the first, and of the N "
+            "likeliest ones. Needs --json. From 0 to 20. [default: none]"
         ),
     ),
     Option(

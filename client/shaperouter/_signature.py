@@ -17,6 +17,7 @@ class GraphKind(enum.StrEnum):
 
     ENCODE = "encode"  # reads sources; only for models with an encoder
     PREFILL = "prefill"  # reads prompts, or a piece of a long one
+    SCORE = "score"  # does the same, and computes the log-probabilities of their tokens
     DECODE = "decode"  # advances the active sequences together, one token per step
     ALIGN = "align"  # reads transcripts again to find the times of their words
     CALL = "call"  # calls a function or a text encoder once
@@ -25,7 +26,7 @@ class GraphKind(enum.StrEnum):
 
 # The kinds that a caller can name.
 KNOWN_KINDS = tuple(kind for kind in GraphKind if kind is not GraphKind.UNKNOWN)
-# The same, for error messages: "encode, prefill, decode or align".
+# The same, for error messages: "encode, prefill, score or decode".
 KINDS = f"{', '.join(KNOWN_KINDS[:-1])} or {KNOWN_KINDS[-1]}"
 
 
@@ -37,10 +38,10 @@ class Signature:
         model: Name of the model.
         kind: What the graph computes.
         rows: Number of requests computed together.
-        length: Padded length in tokens. For encode it is the length of the source, for prefill of
-            the prompt, for align of the transcript. For decode it is the length of the attended
-            cache: a token of the prompt takes one position, and a step takes as many as there are
-            beams. For call it is the padded size of the first axis; 1 if there is none.
+        length: Padded length in tokens. For encode it is the length of the source, for prefill and
+            score of the prompt, for align of the transcript. For decode it is the length of the
+            attended cache: a token of the prompt takes one position, and a step takes as many as
+            there are beams. For call it is the padded size of the first axis; 1 if there is none.
         beams: Beam width; 1 without beam search.
         further: Padded sizes of the other axes of a call.
         exact: Sizes of a call along axes that cannot be padded.

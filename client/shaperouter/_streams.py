@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from shaperouter._connection import errors, read
 from shaperouter._errors import ShaperouterError
-from shaperouter._generation import Delta, Generation
+from shaperouter._generation import Delta, Generation, TokenLogprobs
 from shaperouter._generation_events import GenerationEvents
 from shaperouter._graph import Graph
 from shaperouter._signature import Signature
@@ -103,6 +103,11 @@ class GenerationStream(_Stream[generation_pb2.GenerateStreamResponse, Delta]):
         """Wraps a call that has been started."""
         self._generation = GenerationEvents(on_stall)
         super().__init__(call, self._generation, address=address, deadline=deadline)
+
+    @property
+    def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """The log-probabilities of the prompt, if requested; complete before the first delta."""
+        return self._generation.prompt_logprobs
 
     @property
     def result(self) -> Generation:

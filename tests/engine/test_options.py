@@ -119,6 +119,7 @@ def _random_options(rng: random.Random, vocab_size: int) -> dict[str, Any]:
         "do_sample": rng.random() < 0.5,
         "biases": rng.choice([[], [(run, rng.choice([-math.inf, -2.0, 3.0]))]]),
         "logprobs": rng.choice([None, 0, 1, 20]) if num_beams == 1 else rng.choice([None, 0]),
+        "prompt_logprobs": rng.choice([None, None, 0, 1, 20]),
         "num_beams": num_beams,
         "num_return_sequences": rng.randint(1, num_beams),
     }

@@ -1,13 +1,14 @@
 """Slots and queues are bounded, freed by cancelling, and survive a graph that fails."""
 
 import threading
+from typing import Any
 
 import pytest
 
 from harness.engine import GOLDENS, Bench, few_rungs
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.decoding import PrefillProgram
+from shaperouter_service.decoding import Piece, PrefillProgram
 from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import (
@@ -181,8 +182,8 @@ def test_a_declared_signature_outside_the_ladders_is_refused() -> None:
 
 
 def test_a_budget_below_the_first_graphs_is_refused() -> None:
-    with pytest.raises(StartupError, match=r"max-graphs: must be at least 5.*; got 4"):
-        Bench(MODELS, slots=1, max_graphs=4)
+    with pytest.raises(StartupError, match=r"max-graphs: must be at least 6.*; got 5"):
+        Bench(MODELS, slots=1, max_graphs=5)
 
 
 def test_the_time_that_a_tight_graph_would_have_saved_is_counted(small: Bench) -> None:
@@ -340,7 +341,12 @@ def test_a_device_call_that_hangs_ends_the_worker(
     bench.submit(MODEL, [1], max_new_tokens=2).wait()
     assert not bench.defects
     released = threading.Event()
-    monkeypatch.setattr(PrefillProgram, "__call__", lambda *_: released.wait())
+
+    def hang(*_: Any, **__: Any) -> Piece:
+        released.wait()
+        return Piece(is_last=True, start=0, logprobs=None)
+
+    monkeypatch.setattr(PrefillProgram, "__call__", hang)
     bench.submit(MODEL, [1], max_new_tokens=2)
     wait_until(lambda: bench.defects == ["defect"])
     released.set()

@@ -30,6 +30,7 @@ LOWEST = 19  # Linux's lowest priority
 PLANS: dict[str, Callable[[Model], Program]] = {
     "prefill": lambda model: PrefillProgram("p", model, rows=1, length=16, piece=16),
     "prefill_pieces": lambda model: PrefillProgram("pp", model, rows=2, length=48, piece=16),
+    "score": lambda model: PrefillProgram("s", model, rows=2, length=48, piece=16, scores=True),
     "decode": lambda model: DecodeProgram("d", model, rows=2, beams=1, length=32),
     "decode_beams": lambda model: DecodeProgram("db", model, rows=1, beams=2, length=32),
 }
@@ -38,6 +39,7 @@ PLANS: dict[str, Callable[[Model], Program]] = {
 ENCODER_PLANS: dict[str, Callable[[Model], Program]] = {
     "encode": lambda model: EncodeProgram("e", model, rows=2, length=32),
     "prefill": PLANS["prefill"],
+    "score": PLANS["score"],
     "decode_beams": PLANS["decode_beams"],
 }
 

@@ -36,6 +36,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
     NewTokens,
+    PromptLogprobs,
     TokenLogprobs,
 )
 from shaperouter_service.graphs import Graph, GraphState
@@ -98,6 +99,7 @@ class Golden:
     probabilities: list[dict[str, Any]]
     sampling_cases: list[dict[str, Any]]
     logprob_cases: list[dict[str, Any]]
+    score_cases: list[dict[str, Any]]
     eos_token_ids: list[int]
     max_length: int
     decoder_start_token_id: int | None
@@ -113,6 +115,7 @@ class Golden:
             probabilities=content["probabilities"],
             sampling_cases=content.get("sampling_cases", []),
             logprob_cases=content.get("logprob_cases", []),
+            score_cases=content["score_cases"],
             eos_token_ids=content["eos_token_ids"],
             max_length=content["max_length"],
             decoder_start_token_id=content.get("decoder_start_token_id"),
@@ -229,6 +232,7 @@ class Collected:
     events: "queue.SimpleQueue[Event]"
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     hypotheses: Sequence[Hypothesis] = ()
     reason: FinishReason | None = None
     seen: list[Event] = field(default_factory=list)
@@ -239,6 +243,8 @@ class Collected:
         if isinstance(event, NewTokens):
             self.token_ids.extend(event.token_ids)
             self.logprobs.extend(event.logprobs)
+        if isinstance(event, PromptLogprobs):
+            self.prompt_logprobs.extend(event.logprobs)
         if isinstance(event, Ended):
             self.hypotheses = event.hypotheses
             if event.hypotheses:
@@ -379,6 +385,8 @@ class Bench:
         suspect: bool = False,
         stop: Sequence[str] = (),
         grammar: str = "",
+        prompt_logprobs: int | None = None,
+        scored: int = 0,
         **options: Any,
     ) -> Collected:
         """Runs or continues a request; the options are those of `Options.of`."""
@@ -404,6 +412,8 @@ class Bench:
             num_beams=options.get("num_beams", 1),
             num_return_sequences=num_return_sequences,
             logprobs=options.get("logprobs"),
+            prompt_logprobs=prompt_logprobs,
+            scored=scored,
             options=Options.of(max_new_tokens=max_new_tokens, **options),
             emit=events.put,
             timings=Timings(arrived=0.0),

@@ -109,6 +109,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=token_ids))
 
     @staticmethod
+    def scores(*token_ids: int) -> worker_pb2.RunResponse:
+        """Log-probabilities of the next tokens of a prompt, which are these."""
+        logprobs = FakeWorker.logprobs(token_ids, 0)
+        return worker_pb2.RunResponse(
+            prompt_logprobs=generation_pb2.PromptLogprobs(logprobs=logprobs)
+        )
+
+    @staticmethod
     def hypothesis(score: float, *token_ids: int) -> worker_pb2.Hypothesis:
         """A sequence that beam search found."""
         return worker_pb2.Hypothesis(
@@ -307,7 +315,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         request = start.request
         self.requests.append(request)
         self.metadata.append(dict(start.trace_context))
-        known = len(request.generated_token_ids)
+        known, scored = len(request.generated_token_ids), request.scored_tokens
         has_deadline = start.HasField("timeout_seconds")
         self.seconds_left.append(start.timeout_seconds if has_deadline else None)
         if request.model not in [model.name for model in self.models]:
@@ -321,7 +329,12 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 if isinstance(step, Exception):
                     ended = True
                     raise step
-                if isinstance(step, worker_pb2.RunResponse):
+                if isinstance(step, worker_pb2.RunResponse) and step.HasField("prompt_logprobs"):
+                    skipped = min(scored, len(step.prompt_logprobs.logprobs))
+                    scored -= skipped
+                    if asked := _without_scores(step, skipped, request):
+                        send(asked)
+                elif isinstance(step, worker_pb2.RunResponse):
                     new = step.tokens.token_ids[known:]
                     known -= len(step.tokens.token_ids) - len(new)
                     if new or not step.tokens.token_ids:
@@ -426,6 +439,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         if request.options.num_beams > 1:
             found = self.hypotheses[: request.options.num_return_sequences]
             return [self.completion(found[0].finish_reason, found), *self.after_completion]
+        if not request.options.max_new_tokens:
+            # It only reads the prompt.
+            script = [s for s in self.script if not _has(s, "tokens")]
+            return [*script, *self.after_completion]
         return [*self.script, *self.after_completion]
 
     def _with_logprobs(
@@ -439,6 +456,21 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             if part.token_ids:
                 part.logprobs.extend(self.logprobs(part.token_ids, options.logprobs))
         return told
+
+
+def _has(step: Step, field: Any) -> bool:
+    """Whether a step is an event of a kind."""
+    return isinstance(step, worker_pb2.RunResponse) and step.HasField(field)
+
+
+def _without_scores(
+    step: worker_pb2.RunResponse, skipped: int, request: worker_pb2.RunRequest
+) -> worker_pb2.RunResponse | None:
+    """Log-probabilities of a prompt without the first; None if none are left, or none asked for."""
+    logprobs = step.prompt_logprobs.logprobs[skipped:]
+    if not logprobs or not request.options.HasField("prompt_logprobs"):
+        return None
+    return worker_pb2.RunResponse(prompt_logprobs=generation_pb2.PromptLogprobs(logprobs=logprobs))
 
 
 def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2.RunResponse:

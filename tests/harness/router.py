@@ -161,6 +161,8 @@ async def agreed(router: Router, **fields: Any) -> generation_pb2.GenerateRespon
         assert ended.finish_reason == sequence.finish_reason
         assert ended.HasField("score") == sequence.HasField("score")
         assert ended.score == sequence.score
+    scored = [each for event in events for each in event.prompt_logprobs.logprobs]
+    assert scored == list(response.prompt_logprobs)
     assert end.completion.usage == response.completion.usage
     assert list(end.completion.graphs) == list(response.completion.graphs)
     return response

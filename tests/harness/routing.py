@@ -55,6 +55,7 @@ def option(
         worker=worker,
         prefill=LADDERS.first_prefill(MODEL),
         decode=decode(1, 64, beams),
+        beams=beams,
         tight=decode(1, 64, beams),
         queue_seconds=queue,
         stall_seconds=stall,

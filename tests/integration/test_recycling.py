@@ -20,8 +20,8 @@ PATIENCE = 400.0
 
 PAYING = {f"endless decode {rows}x128" for rows in (2, 4, 8)}
 IDLE = [f"endless prefill 1x{length}" for length in (32, 48, 64, 88)]
-# One graph of prefill and one of each of the four beam widths always have a place.
-MAX_GRAPHS = 5 + len(IDLE)
+# A graph of prefill, one of score and one of each of the four beam widths always have a place.
+MAX_GRAPHS = 6 + len(IDLE)
 
 
 def options(index: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from shaperouter._cli._command import Command, connect, report, wants_json
-from shaperouter._cli._generation_options import generation_options
+from shaperouter._cli._generation_options import generation_options, require_json
 from shaperouter._cli._output import output_for
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._client import Client
@@ -38,8 +38,7 @@ def chat(ctx: click.Context, /, *, model: str, system: str | None, **options: An
     """
     if options["echo"]:
         raise click.UsageError("--echo would repeat the conversation before each answer", ctx)
-    if options["logprobs"] is not None and not wants_json(ctx):
-        raise click.UsageError("--logprobs needs --json: the text output cannot show them", ctx)
+    require_json(ctx, options)
     messages = [] if system is None else [{"role": "system", "content": system}]
     with connect(ctx) as client:
         while (line := _read_line()) is not None and line.strip() != _EXIT:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from shaperouter._cli._command import Command, connect, wants_json
-from shaperouter._cli._generation_options import generation_options
+from shaperouter._cli._generation_options import generation_options, require_json
 from shaperouter._cli._output import Output, output_for
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._client import Client
@@ -79,8 +79,7 @@ def generate(
     With --json, the whole result is printed as one object. With --json and --stream, each event is
     one object on a line: stall, delta, completion.
     """
-    if options["logprobs"] is not None and not wants_json(ctx):
-        raise click.UsageError("--logprobs needs --json: the text output cannot show them", ctx)
+    require_json(ctx, options)
     text = _read_stdin() if prompt == "-" else prompt
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         output = output_for(

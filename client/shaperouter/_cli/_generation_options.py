@@ -1,16 +1,17 @@
 """Options of ``shaperouter generate`` that say how to generate, in groups."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from shaperouter._cli._command import GroupedOption
+from shaperouter._cli._command import GroupedOption, wants_json
 from shaperouter._option import Kind, Option
 from shaperouter._options import OPTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_NEED_JSON = ("logprobs", "prompt_logprobs")
 _EARLY_STOPPING: dict[str, bool | str] = {"heuristic": False, "first": True, "never": "never"}
 
 
@@ -84,3 +85,16 @@ def generation_options(command: F) -> F:
     for option in reversed(OPTIONS):
         command = _added(option, command)
     return command
+
+
+def require_json(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    """Checks that the output has room for what the options ask for.
+
+    Raises:
+        click.UsageError: Log-probabilities are asked for, but no JSON.
+    """
+    for option in OPTIONS:
+        if option.name in _NEED_JSON and options[option.name] is not None and not wants_json(ctx):
+            raise click.UsageError(
+                f"{option.flag} needs --json: the text output cannot show them", ctx
+            )

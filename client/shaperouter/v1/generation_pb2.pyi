@@ -95,7 +95,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationOptions(_message.Message):
-    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "logit_bias", "bad_words", "bad_words_token_ids", "stop", "logprobs", "echo", "epsilon_cutoff", "eta_cutoff", "forced_bos_token_id", "forced_eos_token_id", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "suppress_tokens", "source_language", "target_language", "json_schema", "regex", "choices", "grammar")
+    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "logit_bias", "bad_words", "bad_words_token_ids", "stop", "logprobs", "echo", "epsilon_cutoff", "eta_cutoff", "forced_bos_token_id", "forced_eos_token_id", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "suppress_tokens", "source_language", "target_language", "prompt_logprobs", "json_schema", "regex", "choices", "grammar")
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class GenerationOptions(_message.Message):
     SUPPRESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     TARGET_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     REGEX_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
@@ -162,11 +163,12 @@ class GenerationOptions(_message.Message):
     suppress_tokens: _containers.RepeatedScalarFieldContainer[int]
     source_language: str
     target_language: str
+    prompt_logprobs: int
     json_schema: str
     regex: str
     choices: _containers.RepeatedScalarFieldContainer[str]
     grammar: str
-    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[EarlyStopping, str]] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., bad_words: _Optional[_Iterable[str]] = ..., bad_words_token_ids: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., echo: bool = ..., epsilon_cutoff: _Optional[float] = ..., eta_cutoff: _Optional[float] = ..., forced_bos_token_id: _Optional[int] = ..., forced_eos_token_id: _Optional[int] = ..., encoder_repetition_penalty: _Optional[float] = ..., encoder_no_repeat_ngram_size: _Optional[int] = ..., suppress_tokens: _Optional[_Iterable[int]] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ..., grammar: _Optional[str] = ...) -> None: ...
+    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[EarlyStopping, str]] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., bad_words: _Optional[_Iterable[str]] = ..., bad_words_token_ids: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., echo: bool = ..., epsilon_cutoff: _Optional[float] = ..., eta_cutoff: _Optional[float] = ..., forced_bos_token_id: _Optional[int] = ..., forced_eos_token_id: _Optional[int] = ..., encoder_repetition_penalty: _Optional[float] = ..., encoder_no_repeat_ngram_size: _Optional[int] = ..., suppress_tokens: _Optional[_Iterable[int]] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., prompt_logprobs: _Optional[int] = ..., json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class LogitBias(_message.Message):
     __slots__ = ("token_id", "bias")
@@ -303,12 +305,20 @@ class RouteOption(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., prefill: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., decode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ..., decode_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., encode: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., call: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., call_seconds: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("sequences", "completion")
+    __slots__ = ("sequences", "completion", "prompt_logprobs")
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
     completion: Completion
-    def __init__(self, sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    def __init__(self, sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
+
+class PromptLogprobs(_message.Message):
+    __slots__ = ("logprobs",)
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    def __init__(self, logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class Stall(_message.Message):
     __slots__ = ("signature",)
@@ -345,11 +355,13 @@ class StreamCompletion(_message.Message):
     def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceEnd, _Mapping]]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
-    __slots__ = ("stall", "delta", "completion")
+    __slots__ = ("stall", "delta", "completion", "prompt_logprobs")
     STALL_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     stall: Stall
     delta: Delta
     completion: StreamCompletion
-    def __init__(self, stall: _Optional[_Union[Stall, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., completion: _Optional[_Union[StreamCompletion, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, stall: _Optional[_Union[Stall, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., completion: _Optional[_Union[StreamCompletion, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...

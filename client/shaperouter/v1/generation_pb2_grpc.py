@@ -87,8 +87,8 @@ class GenerationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateStream(self, request, context):
-        """Answers as tokens are generated, with any number of stall and delta events and then one
-        completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+        """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
+        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

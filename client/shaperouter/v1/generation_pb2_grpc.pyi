@@ -51,8 +51,8 @@ class GenerationServiceStub:
     Generate: _grpc.UnaryUnaryMultiCallable[_generation_pb2.GenerateRequest, _generation_pb2.GenerateResponse]
     """Answers once, when the generation has ended."""
     GenerateStream: _grpc.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]
-    """Answers as tokens are generated, with any number of stall and delta events and then one
-    completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+    """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
+    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
     """
 
 @_typing.type_check_only
@@ -78,8 +78,8 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     Generate: _aio.UnaryUnaryMultiCallable[_generation_pb2.GenerateRequest, _generation_pb2.GenerateResponse]  # type: ignore[assignment]
     """Answers once, when the generation has ended."""
     GenerateStream: _aio.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]  # type: ignore[assignment]
-    """Answers as tokens are generated, with any number of stall and delta events and then one
-    completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+    """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
+    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
     """
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -114,8 +114,8 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generation_pb2.GenerateStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerateStreamResponse], _abc.AsyncIterator[_generation_pb2.GenerateStreamResponse]]:
-        """Answers as tokens are generated, with any number of stall and delta events and then one
-        completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+        """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
+        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
         """
 
 def add_GenerationServiceServicer_to_server(servicer: GenerationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshaperouter/v1/signature.proto\x12\x0eshaperouter.v1\"\x90\x01\n\tSignature\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.shaperouter.v1.GraphKind\x12\x0c\n\x04rows\x18\x03 \x01(\x05\x12\x0e\n\x06length\x18\x04 \x01(\x05\x12\r\n\x05\x62\x65\x61ms\x18\x05 \x01(\x05\x12\x0f\n\x07\x66urther\x18\x06 \x03(\x05\x12\r\n\x05\x65xact\x18\x07 \x03(\x05*\x98\x01\n\tGraphKind\x12\x1a\n\x16GRAPH_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12GRAPH_KIND_PREFILL\x10\x01\x12\x15\n\x11GRAPH_KIND_DECODE\x10\x02\x12\x15\n\x11GRAPH_KIND_ENCODE\x10\x03\x12\x14\n\x10GRAPH_KIND_ALIGN\x10\x04\x12\x13\n\x0fGRAPH_KIND_CALL\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshaperouter/v1/signature.proto\x12\x0eshaperouter.v1\"\x90\x01\n\tSignature\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.shaperouter.v1.GraphKind\x12\x0c\n\x04rows\x18\x03 \x01(\x05\x12\x0e\n\x06length\x18\x04 \x01(\x05\x12\r\n\x05\x62\x65\x61ms\x18\x05 \x01(\x05\x12\x0f\n\x07\x66urther\x18\x06 \x03(\x05\x12\r\n\x05\x65xact\x18\x07 \x03(\x05*\xae\x01\n\tGraphKind\x12\x1a\n\x16GRAPH_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12GRAPH_KIND_PREFILL\x10\x01\x12\x15\n\x11GRAPH_KIND_DECODE\x10\x02\x12\x15\n\x11GRAPH_KIND_ENCODE\x10\x03\x12\x14\n\x10GRAPH_KIND_ALIGN\x10\x04\x12\x13\n\x0fGRAPH_KIND_CALL\x10\x05\x12\x14\n\x10GRAPH_KIND_SCORE\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shaperouter.v1.signature_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GRAPHKIND']._serialized_start=198
-  _globals['_GRAPHKIND']._serialized_end=350
+  _globals['_GRAPHKIND']._serialized_end=372
   _globals['_SIGNATURE']._serialized_start=51
   _globals['_SIGNATURE']._serialized_end=195
 # @@protoc_insertion_point(module_scope)

@@ -15,12 +15,14 @@ class GraphKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GRAPH_KIND_ENCODE: _ClassVar[GraphKind]
     GRAPH_KIND_ALIGN: _ClassVar[GraphKind]
     GRAPH_KIND_CALL: _ClassVar[GraphKind]
+    GRAPH_KIND_SCORE: _ClassVar[GraphKind]
 GRAPH_KIND_UNSPECIFIED: GraphKind
 GRAPH_KIND_PREFILL: GraphKind
 GRAPH_KIND_DECODE: GraphKind
 GRAPH_KIND_ENCODE: GraphKind
 GRAPH_KIND_ALIGN: GraphKind
 GRAPH_KIND_CALL: GraphKind
+GRAPH_KIND_SCORE: GraphKind
 
 class Signature(_message.Message):
     __slots__ = ("model", "kind", "rows", "length", "beams", "further", "exact")

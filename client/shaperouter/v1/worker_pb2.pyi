@@ -77,7 +77,7 @@ class RunUpdate(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., event: _Optional[_Union[RunResponse, _Mapping]] = ..., error_status: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar", "scored_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class RunRequest(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     SUSPECT_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    SCORED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -106,7 +107,8 @@ class RunRequest(_message.Message):
     alignment: Alignment
     suspect: bool
     grammar: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ...) -> None: ...
+    scored_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ..., scored_tokens: _Optional[int] = ...) -> None: ...
 
 class Sound(_message.Message):
     __slots__ = ("numbers", "places")
@@ -141,7 +143,7 @@ class TranscriptRules(_message.Message):
     def __init__(self, first_timestamp: _Optional[int] = ..., last_initial_timestamp: _Optional[int] = ..., begin_suppressed: _Optional[_Iterable[int]] = ..., least_first: _Optional[int] = ..., largest_first: _Optional[int] = ..., no_speech: _Optional[int] = ..., no_speech_place: _Optional[int] = ...) -> None: ...
 
 class RunOptions(_message.Message):
-    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs", "transcript", "stop", "further")
+    __slots__ = ("max_new_tokens", "do_sample", "temperature", "seed", "eos_token_ids", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "num_beams", "num_return_sequences", "length_penalty", "early_stopping", "biases", "logprobs", "transcript", "stop", "prompt_logprobs", "further")
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +164,7 @@ class RunOptions(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FURTHER_FIELD_NUMBER: _ClassVar[int]
     max_new_tokens: int
     do_sample: bool
@@ -183,8 +186,9 @@ class RunOptions(_message.Message):
     logprobs: int
     transcript: TranscriptRules
     stop: _containers.RepeatedScalarFieldContainer[str]
+    prompt_logprobs: int
     further: _generation_pb2.GenerationOptions
-    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ..., transcript: _Optional[_Union[TranscriptRules, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., further: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ...) -> None: ...
+    def __init__(self, max_new_tokens: _Optional[int] = ..., do_sample: bool = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., num_beams: _Optional[int] = ..., num_return_sequences: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: _Optional[_Union[_generation_pb2.EarlyStopping, str]] = ..., biases: _Optional[_Iterable[_Union[SequenceBias, _Mapping]]] = ..., logprobs: _Optional[int] = ..., transcript: _Optional[_Union[TranscriptRules, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., prompt_logprobs: _Optional[int] = ..., further: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ...) -> None: ...
 
 class SequenceBias(_message.Message):
     __slots__ = ("token_ids", "bias")
@@ -195,16 +199,18 @@ class SequenceBias(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., bias: _Optional[float] = ...) -> None: ...
 
 class RunResponse(_message.Message):
-    __slots__ = ("stall", "tokens", "completion", "isolated")
+    __slots__ = ("stall", "tokens", "completion", "isolated", "prompt_logprobs")
     STALL_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
     ISOLATED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     stall: _generation_pb2.Stall
     tokens: RunTokens
     completion: RunCompletion
     isolated: Isolated
-    def __init__(self, stall: _Optional[_Union[_generation_pb2.Stall, _Mapping]] = ..., tokens: _Optional[_Union[RunTokens, _Mapping]] = ..., completion: _Optional[_Union[RunCompletion, _Mapping]] = ..., isolated: _Optional[_Union[Isolated, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: _generation_pb2.PromptLogprobs
+    def __init__(self, stall: _Optional[_Union[_generation_pb2.Stall, _Mapping]] = ..., tokens: _Optional[_Union[RunTokens, _Mapping]] = ..., completion: _Optional[_Union[RunCompletion, _Mapping]] = ..., isolated: _Optional[_Union[Isolated, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class Isolated(_message.Message):
     __slots__ = ()
@@ -375,7 +381,7 @@ class RefusedGraph(_message.Message):
     def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens", "align_padding_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens", "align_padding_tokens", "score_padding_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +396,7 @@ class Lane(_message.Message):
     ENCODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ALIGN_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     beams: int
     active_slots: int
@@ -404,7 +411,8 @@ class Lane(_message.Message):
     encode_padding_tokens: int
     decode_padding_tokens: int
     align_padding_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ...) -> None: ...
+    score_padding_tokens: int
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ..., score_padding_tokens: _Optional[int] = ...) -> None: ...
 
 class CallQueue(_message.Message):
     __slots__ = ("model", "calls", "rows", "elements", "padding_elements", "padding_checks", "padding_differences")

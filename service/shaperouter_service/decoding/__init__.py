@@ -7,7 +7,7 @@ from shaperouter_service.decoding.caches import prepare as prepare_caches
 from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
 from shaperouter_service.decoding.encode import EncodeProgram
 from shaperouter_service.decoding.options import Options, TranscriptRules
-from shaperouter_service.decoding.prefill import PrefillProgram
+from shaperouter_service.decoding.prefill import Piece, PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
 
@@ -21,6 +21,7 @@ __all__ = [
     "EncodeProgram",
     "Logprobs",
     "Options",
+    "Piece",
     "PrefillProgram",
     "Program",
     "Shape",

@@ -1,5 +1,7 @@
 """The prefill graph: reads prompts into the caches of a batch.
 
+The score graph is the same, and also reports how likely the tokens of the prompts are.
+
 Prefill chooses no token: the decode graph does, from the logits that prefill leaves. So prefill
 needs neither options nor beams, and lanes of all beam widths share it. For requests with a source
 it reads all tokens but the last and leaves no logits; see `State.has_source`.
@@ -18,7 +20,24 @@ from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.scores import token_logprobs
+from shaperouter_service.decoding.search import Logprobs
 from shaperouter_service.models import Model
+
+
+class Piece(NamedTuple):
+    """A piece of prompts that was read.
+
+    Attributes:
+        is_last: Whether the prompts have been read completely.
+        start: Position of its first token.
+        logprobs: [R, P, ...], log-probabilities of the tokens after those of the piece; undefined
+            after the end of a prompt. None unless the program scores.
+    """
+
+    is_last: bool
+    start: int
+    logprobs: Logprobs | None
 
 
 class _Inputs(NamedTuple):
@@ -32,6 +51,8 @@ class _Inputs(NamedTuple):
         source_lengths: [R] int32, positions of the sources; empty without an encoder.
         rules: Rules of R transcripts; empty for models that do not transcribe.
         no_speech: [R] float32, see `State`.
+        next_tokens: [R, P] int32, the tokens after those of the piece; empty unless it scores.
+        likeliest: bool, whether to look for the likeliest tokens; empty unless it scores.
     """
 
     tokens: Any
@@ -41,6 +62,8 @@ class _Inputs(NamedTuple):
     source_lengths: Any
     rules: Any
     no_speech: Any
+    next_tokens: Any
+    likeliest: Any
 
 
 class _Outputs(NamedTuple):
@@ -50,10 +73,12 @@ class _Outputs(NamedTuple):
         logits: [R, V] float32, logits after the prompts' last tokens, if the piece contains them;
             empty with sources.
         no_speech: [R] float32, see `State`.
+        logprobs: See `Piece`; empty unless it scores.
     """
 
     logits: Any
     no_speech: Any
+    logprobs: Any
 
 
 class PrefillProgram(Program):
@@ -70,9 +95,12 @@ class PrefillProgram(Program):
 
     Attributes:
         piece: P, tokens per call.
+        scores: Whether it also computes the log-probabilities of the tokens that it reads.
     """
 
-    def __init__(self, name: str, model: Model, *, rows: int, length: int, piece: int) -> None:
+    def __init__(
+        self, name: str, model: Model, *, rows: int, length: int, piece: int, scores: bool = False
+    ) -> None:
         """Describes the function; see `Program`. A piece is at most the length."""
         super().__init__(
             name,
@@ -83,17 +111,18 @@ class PrefillProgram(Program):
             source_length=model.family.max_source_length,
         )
         self.piece = min(piece, length)
+        self.scores = scores
 
-    def __call__(self, batch: Batch, active: Sequence[int], start: int) -> bool:
+    def __call__(
+        self, batch: Batch, active: Sequence[int], start: int, *, likeliest: bool = False
+    ) -> Piece:
         """Reads the next piece of the prompts of some rows of a batch of this graph's shape.
 
         Args:
             batch: The piece goes to its caches; the last piece also sets its logits.
             active: The rows to read.
             start: Number of tokens of the prompts that have been read.
-
-        Returns:
-            Whether the prompts have been read completely.
+            likeliest: Whether to look for the likeliest tokens; only if it scores.
         """
         # The last piece may read some tokens again, so as not to write beyond the cache.
         start = min(start, self.length - self.piece)
@@ -103,39 +132,53 @@ class PrefillProgram(Program):
         lengths = batch.state.read_lengths
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
-        outputs = self._run(batch, self._inputs(batch, tokens, mask, start))
+        inputs = self._inputs(batch, tokens, mask, start)
+        if self.scores:
+            next_tokens = np.zeros_like(tokens)
+            known = batch.state.tokens[:, 0, start + 1 : end + 1]
+            next_tokens[:, : known.shape[1]] = known
+            inputs = inputs._replace(next_tokens=next_tokens, likeliest=np.bool_(likeliest))
+        outputs = self._run(batch, inputs)
         batch.state = batch.state._replace(no_speech=outputs.no_speech)
-        if max(lengths[row] for row in active) > end:
-            return False
-        if not batch.state.has_source:
+        is_last = max(lengths[row] for row in active) <= end
+        if is_last and not batch.state.has_source:
             batch.logits = outputs.logits
-        return True
+        return Piece(is_last, start, outputs.logprobs or None)
 
     @property
     def label(self) -> str:
         """See `Program`."""
-        return f"prefill_{self.rows}x{self.length}_piece{self.piece}"
+        kind = "score" if self.scores else "prefill"
+        return f"{kind}_{self.rows}x{self.length}_piece{self.piece}"
 
     @property
     def plan(self) -> Callable[[Model], Program]:
         """See `Program`."""
         return functools.partial(
-            PrefillProgram, self._name, rows=self.rows, length=self.length, piece=self.piece
+            PrefillProgram,
+            self._name,
+            rows=self.rows,
+            length=self.length,
+            piece=self.piece,
+            scores=self.scores,
         )
 
     @property
     def _specs(self) -> Sequence[Any]:
         lengths = tf.TensorSpec([self.rows], tf.int32)
         has_transcript = self.model.family.has_transcript
+        tokens = tf.TensorSpec([self.rows, self.piece], tf.int32)
         return [
             _Inputs(
-                tokens=tf.TensorSpec([self.rows, self.piece], tf.int32),
+                tokens=tokens,
                 lengths=lengths,
                 active=tf.TensorSpec([self.rows], tf.bool),
                 start=tf.TensorSpec([], tf.int32),
                 source_lengths=lengths if self.source_length else (),
                 rules=Options.specs(self.rows, has_transcript=has_transcript).transcript,
                 no_speech=self._results.no_speech,
+                next_tokens=tokens if self.scores else (),
+                likeliest=tf.TensorSpec([], tf.bool) if self.scores else (),
             )
         ]
 
@@ -146,6 +189,7 @@ class PrefillProgram(Program):
         return _Outputs(
             logits=() if self.source_length else logits,
             no_speech=tf.TensorSpec([self.rows], tf.float32) if family.has_transcript else (),
+            logprobs=Logprobs.specs(self.rows, self.piece) if self.scores else (),
         )
 
     @staticmethod
@@ -159,15 +203,20 @@ class PrefillProgram(Program):
             source_lengths=state.source_lengths,
             rules=batch.options_on_device.transcript,
             no_speech=state.no_speech,
+            next_tokens=(),
+            likeliest=(),
         )
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         tokens = np.zeros([self.rows, self.piece], np.int32)
-        return [self._inputs(batch, tokens, np.zeros([self.rows], np.bool_), 0)]
+        inputs = self._inputs(batch, tokens, np.zeros([self.rows], np.bool_), 0)
+        if self.scores:
+            inputs = inputs._replace(next_tokens=tokens, likeliest=np.bool_(False))
+        return [inputs]
 
     def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Outputs:
         """Reads a piece."""
-        tokens, lengths, active, start, source_lengths, rules, no_speech = inputs
+        tokens, lengths, active, start, source_lengths, rules, no_speech = inputs[:7]
         family = self.model.family
         weights = self.model.weights.read()
         written = len(self._token_shapes)
@@ -200,6 +249,15 @@ class PrefillProgram(Program):
                     outputs.no_speech, reads, rules, lambda: logits_after(rules.no_speech_position)
                 )
                 outputs = outputs._replace(no_speech=probability)
+            if self.scores:
+                logprobs = token_logprobs(
+                    hidden,
+                    inputs.next_tokens,
+                    count=tf.reduce_max(tf.where(active, lengths, 0)) - start,
+                    likeliest=inputs.likeliest,
+                    logits=lambda hidden: family.logits(weights, hidden),
+                )
+                outputs = outputs._replace(logprobs=logprobs)
             return index + 1, outputs, attend.caches
 
         # The call that compiles the graph has no active row and need not read a prompt. This is a
@@ -207,10 +265,11 @@ class PrefillProgram(Program):
         # a condition change or leave unchanged.
         iterations = tf.cast(tf.reduce_any(active), tf.int32)
         nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
+        unscored = Logprobs.none(self.rows, self.piece) if self.scores else ()
         _, outputs, values = tf.while_loop(
             lambda index, *_: index < iterations,
             read,
-            (tf.constant(0), _Outputs(nothing, no_speech), values),
+            (tf.constant(0), _Outputs(nothing, no_speech, unscored), values),
         )
         caches.write(handles[:written], values)
         return _Outputs(*outputs)

@@ -10,7 +10,6 @@ from shaperouter_service.decoding.randomness import gumbel
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
 from shaperouter_service.decoding.state import State
 from shaperouter_service.decoding.warpers import warp
-from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 
 
 class Sampling(Search):
@@ -76,19 +75,8 @@ class Sampling(Search):
         none = Logprobs.none(rows)
 
         def computed() -> Logprobs:
-            logprobs = tf.nn.log_softmax(logits)
-
-            def likeliest() -> tuple[tf.Tensor, tf.Tensor]:
-                known = min(MAX_TOP_LOGPROBS, logits.shape[1])
-                top, tokens = tf.math.top_k(logprobs, known)
-                rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
-                return tf.pad(tokens, rest), tf.pad(top, rest)
-
-            # Finding them takes longer than a whole step of a small model.
             wants_others = tf.reduce_any((options.logprobs > 0) & active)
-            top_tokens, top = tf.cond(wants_others, likeliest, lambda: (none.top_tokens, none.top))
-            chosen = tf.gather(logprobs, new, batch_dims=1)
-            return Logprobs(chosen=chosen, top_tokens=top_tokens, top=top)
+            return Logprobs.of(logits, new, likeliest=wants_others)
 
         wanted = tf.reduce_any((options.logprobs >= 0) & active)
         return Logprobs(*tf.cond(wanted, computed, lambda: none))

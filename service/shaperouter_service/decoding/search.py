@@ -42,6 +42,28 @@ class Logprobs(NamedTuple):
         )
         return zeros
 
+    @classmethod
+    def of(cls, logits: tf.Tensor, chosen: tf.Tensor, *, likeliest: tf.Tensor) -> "Logprobs":
+        """Computes log-probabilities.
+
+        Args:
+            logits: [R, V] float32.
+            chosen: [R] int32, the tokens.
+            likeliest: bool, whether to look for the likeliest tokens, too.
+        """
+        logprobs = tf.nn.log_softmax(logits)
+        none = cls.none(logits.shape[0])
+
+        def find() -> tuple[tf.Tensor, tf.Tensor]:
+            known = min(MAX_TOP_LOGPROBS, logits.shape[1])
+            top, tokens = tf.math.top_k(logprobs, known)
+            rest = [[0, 0], [0, MAX_TOP_LOGPROBS - known]]
+            return tf.pad(tokens, rest), tf.pad(top, rest)
+
+        # Finding them takes longer than a whole step of a small model.
+        top_tokens, top = tf.cond(likeliest, find, lambda: (none.top_tokens, none.top))
+        return cls(chosen=tf.gather(logprobs, chosen, batch_dims=1), top_tokens=top_tokens, top=top)
+
 
 class Search(abc.ABC):
     """Advances every active row of a batch by one token, in pure functions of tensors."""

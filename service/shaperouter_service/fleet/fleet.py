@@ -142,9 +142,7 @@ class Fleet(Connections):
             with contextlib.ExitStack() as waiting:
                 worker, taken = self._workers[link], decision.taken
                 waiting.enter_context(self._overload.waiting(request.client, taken))
-                assignment = self.catalog.assign(
-                    worker, attempts.remaining(), beams=taken.decode.beams
-                )
+                assignment = self.catalog.assign(worker, attempts.remaining(), beams=taken.beams)
                 waiting.callback(self.catalog.arrived, assignment)
                 on_route(decision)
                 self._log_resumed(attempts, worker)

@@ -8,6 +8,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Isolated,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunEvent,
     Stalled,
@@ -37,7 +38,8 @@ class RunAttempts:
     Attributes:
         request: The run as sent to the first worker.
         token_ids: Tokens that the caller has received; none with beam search, which starts again.
-        lost_here: Workers that were lost with it after exactly these tokens.
+        scored_tokens: Number of log-probabilities of the prompt that the caller has received.
+        lost_here: Workers that were lost with it after exactly these tokens and log-probabilities.
         lost_isolated: Number of these workers on which it was alone on the device.
         worker: The worker on which it was last interrupted.
         loss: Why it was interrupted; None if it was not.
@@ -50,6 +52,7 @@ class RunAttempts:
         """Starts without attempts."""
         self.request = request
         self.token_ids: list[int] = []
+        self.scored_tokens = 0
         self.lost_here = 0
         self.lost_isolated = 0
         self.worker = ""
@@ -57,7 +60,7 @@ class RunAttempts:
         self.is_logged = False
         self.refusals: dict[WorkerId, RelayedError] = {}
         self.stalled_on: Signature | None = None
-        self._tokens_before = 0
+        self._progress_before = 0
         self._is_isolated = False
 
     def remaining(self) -> RequestShape:
@@ -72,7 +75,20 @@ class RunAttempts:
             num_beams=request.options["num_beams"],
             source_tokens=sound.positions if sound else len(request.source_token_ids),
             aligns=request.align_after is not None,
+            scores=self._scores,
         )
+
+    @property
+    def _scores(self) -> bool:
+        """Whether the caller still waits for log-probabilities of the prompt."""
+        request = self.request
+        is_asked = request.options["prompt_logprobs"] is not None
+        return is_asked and self.scored_tokens < len(request.token_ids) - 1
+
+    @property
+    def _progress(self) -> int:
+        """Grows with what the caller receives."""
+        return self.scored_tokens + len(self.token_ids)
 
     @property
     def had_slot(self) -> bool:
@@ -83,7 +99,7 @@ class RunAttempts:
         """
         if self.request.options["num_beams"] > 1:
             return self.loss not in (None, Loss.DRAINING)
-        return bool(self.token_ids)
+        return self._progress > 0
 
     @property
     def is_suspect(self) -> bool:
@@ -97,10 +113,15 @@ class RunAttempts:
 
     def next_request(self, option: Option) -> RunRequest:
         """The remaining work as a request to a worker, in the chosen lane."""
+        options = self.request.options
+        if options["prompt_logprobs"] is not None and not self._scores:
+            options = {**options, "prompt_logprobs": None}
         return dataclasses.replace(
             self.request,
+            options=options,
+            scored_tokens=self.scored_tokens,
             generated_token_ids=(*self.request.generated_token_ids, *self.token_ids),
-            lane_beams=option.decode.beams,
+            lane_beams=option.beams,
             resumed=self.had_slot,
             suspect=self.is_suspect,
         )
@@ -112,6 +133,8 @@ class RunAttempts:
         self.stalled_on = event.signature if isinstance(event, Stalled) else None
         if isinstance(event, NewTokens):
             self.token_ids += event.token_ids
+        elif isinstance(event, PromptLogprobs):
+            self.scored_tokens += len(event.logprobs)
 
     def record_refusal(self, worker: WorkerId, error: RelayedError) -> None:
         """Records that a worker has no room for it."""
@@ -127,14 +150,14 @@ class RunAttempts:
         """Records that it cannot stay on a worker."""
         self.worker, self.loss, self.is_logged = worker, loss, False
         self.stalled_on = None
-        if len(self.token_ids) > self._tokens_before:
+        if self._progress > self._progress_before:
             self.lost_here = self.lost_isolated = 0
         # A worker that returns a run is healthy.
         if loss is not Loss.DRAINING:
             self.lost_here += 1
             self.lost_isolated += self._is_isolated
         self._is_isolated = False
-        self._tokens_before = len(self.token_ids)
+        self._progress_before = self._progress
 
     def completion(self) -> RunCompletion | None:
         """The end of a run whose worker was lost after its last token.
@@ -142,9 +165,9 @@ class RunAttempts:
         It lacks what only the worker knew. None if there is more to generate.
         """
         options = self.request.options
-        if not self.token_ids:
+        if self.request.align_after is not None or self._scores:
             return None
-        if self.token_ids[-1] in options["eos_token_ids"]:
+        if self.token_ids and self.token_ids[-1] in options["eos_token_ids"]:
             return RunCompletion(finish_reason=FinishReason.EOS)
         if len(self.token_ids) == options["max_new_tokens"]:
             return RunCompletion(finish_reason=FinishReason.LENGTH)

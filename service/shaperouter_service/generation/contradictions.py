@@ -38,9 +38,15 @@ def _broken_rules(
     beams, new_tokens = resolved["num_beams"], resolved["max_new_tokens"]
     if beams > 1 and given.get("logprobs", 0) > 0:
         yield "logprobs", f"must be 0 if num_beams is above 1 (it is {beams})"
+    if new_tokens == 0:
+        if resolved["prompt_logprobs"] is None:
+            yield "max_new_tokens", "must be at least 1 unless prompt_logprobs is set"
+        for name in ("num_beams", "num_return_sequences"):
+            if given.get(name, 1) > 1:
+                yield name, "must be 1 if max_new_tokens is 0"
     if given.get("min_new_tokens", 0) > new_tokens:
         yield "min_new_tokens", f"must be at most {new_tokens} (max_new_tokens)"
-    if given.get("num_return_sequences", 1) > (limit := max_sequences(resolved)):
+    if new_tokens and given.get("num_return_sequences", 1) > (limit := max_sequences(resolved)):
         rule = f"must be at most {limit}"
         if beams > 1:
             rule += " (num_beams)"

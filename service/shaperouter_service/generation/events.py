@@ -8,6 +8,7 @@ from shaperouter_service.conversation import MessagePart
 from shaperouter_service.generation.run_events import (
     FinishReason,
     GraphUse,
+    PromptLogprobs,
     RunTimings,
     Stalled,
     TokenLogprobs,
@@ -123,7 +124,8 @@ class Completed:
     completion: Completion
 
 
-GenerationEvent: TypeAlias = Stalled | Delta | Completed
+# All log-probabilities of the prompt come before the first delta.
+GenerationEvent: TypeAlias = Stalled | PromptLogprobs | Delta | Completed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,9 @@ class Generation:
     Attributes:
         sequences: The sequences, in order.
         completion: How the request was served.
+        prompt_logprobs: One for each token of the prompt but the first, if requested.
     """
 
     sequences: Sequence[GeneratedSequence]
     completion: Completion
+    prompt_logprobs: Sequence[TokenLogprobs] = ()

@@ -10,7 +10,7 @@ MAX_BIAS_TOKENS = 8
 # Smallest and largest finite bias: far beyond any logit, and well within single precision.
 MIN_BIAS, MAX_BIAS = -1e4, 1e4
 
-# Maximum number of likeliest tokens returned besides the chosen one.
+# Maximum number of likeliest tokens returned besides the chosen one, or the prompt's own.
 MAX_TOP_LOGPROBS = 20
 
 # Maximum sampled sequences of one request, each in a slot of its own.

@@ -73,7 +73,13 @@ def resolve(
 def neutral_options(**options: Any) -> Resolved:
     """Options of a run that takes the likeliest tokens, with the given ones."""
     neutral = {name: option.neutral for name, option in OPTIONS.items() if option.on_device}
-    others = {"logprobs": None, "stop": (), "num_return_sequences": 1, "biases": ()}
+    others = {
+        "logprobs": None,
+        "prompt_logprobs": None,
+        "stop": (),
+        "num_return_sequences": 1,
+        "biases": (),
+    }
     return neutral | others | options
 
 
@@ -81,6 +87,8 @@ def max_sequences(resolved: Resolved) -> int:
     """Maximum number of sequences for a request with these options."""
     if resolved["num_beams"] > 1:
         return int(resolved["num_beams"])
+    if resolved["max_new_tokens"] == 0:
+        return 1
     return MAX_RETURN_SEQUENCES if resolved["do_sample"] else 1
 
 
@@ -111,8 +119,8 @@ def _do_sample(given: Given, model: ServedModel) -> bool:
 def _num_beams(given: Given, model: ServedModel) -> int:
     if "num_beams" in given:
         return int(given["num_beams"])
-    # logprobs are requested, and cannot be computed with beam search.
-    if given.get("logprobs", 0) > 0:
+    # logprobs are requested, and cannot be computed with beam search; or no token is.
+    if given.get("logprobs", 0) > 0 or given.get("max_new_tokens") == 0:
         return 1
     return min(model.max_beams, int(_value("num_beams", given, model)))
 

@@ -1,4 +1,4 @@
-"""What a worker reports about a run: stalls, new tokens and the end."""
+"""What a worker reports about a run: stalls, log-probabilities, new tokens and the end."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log-probabilities of one new token.
+    """Log-probabilities of one token, new or of the prompt.
 
     Attributes:
         token_id: The token.
@@ -49,6 +49,13 @@ class NewTokens:
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of the next tokens of the prompt; the first are of its second token."""
+
+    logprobs: Sequence[TokenLogprobs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,4 +160,4 @@ class RunCompletion:
     aligned: AlignedTokens | None = None
 
 
-RunEvent: TypeAlias = Stalled | Isolated | NewTokens | RunCompletion
+RunEvent: TypeAlias = Stalled | Isolated | PromptLogprobs | NewTokens | RunCompletion

@@ -66,6 +66,7 @@ class RunRequest:
             each chunk at once.
         generated_token_ids: Tokens that another worker has generated for this run, which continues
             after them. Empty with beam search, which starts again.
+        scored_tokens: Number of log-probabilities of the prompt that another worker has sent.
         lane_beams: Beam width of the lane to run in; 0 means the narrowest.
         resumed: Whether it had a slot on a worker that was lost.
         suspect: Whether workers died while they computed its next token, so that it must have the
@@ -84,6 +85,7 @@ class RunRequest:
     align_after: int | None = None
     tokens_interval_seconds: float = 0.0
     generated_token_ids: Sequence[int] = ()
+    scored_tokens: int = 0
     lane_beams: int = 0
     resumed: bool = False
     suspect: bool = False

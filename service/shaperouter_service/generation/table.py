@@ -36,8 +36,9 @@ _OPTIONS = (
     _length(
         name="max_new_tokens",
         kind=Kind.COUNT,
-        help="Maximum number of tokens to generate.",
-        range=Range(low=1),
+        help="Maximum number of tokens to generate. 0 only scores the prompt: needs "
+        "`prompt_logprobs`.",
+        range=Range(low=0),
         neutral=1,
         # Transformers' 20 end in mid-sentence.
         default=64,
@@ -342,6 +343,19 @@ _OPTIONS = (
         checkpoint="",
         command_help="Returns the log-probability of each new token and of the N likeliest ones; "
         "0 with beam search. Needs --json.",
+    ),
+    _result(
+        name="prompt_logprobs",
+        kind=Kind.COUNT,
+        help="Returns the log-probability of each token of the prompt but the first. A number "
+        "above 0 also returns those of that many likeliest tokens.",
+        range=Range(low=0, high=limits.MAX_TOP_LOGPROBS),
+        default=None,
+        default_help="none",
+        checkpoint="",
+        on_device=False,
+        command_help="Returns the log-probability of each token of the prompt but the first, and "
+        "of the N likeliest ones. Needs --json.",
     ),
     _result(
         name="echo",

@@ -72,7 +72,7 @@ class Dimensions:
                 source = 0
             case GraphKind.ALIGN:
                 tokens = signature.rows * signature.length
-            case GraphKind.PREFILL:
+            case GraphKind.PREFILL | GraphKind.SCORE:
                 tokens = signature.rows * min(signature.length, self.prefill_piece)
             case GraphKind.CALL:
                 return self._call_work(signature)
@@ -95,7 +95,7 @@ class Dimensions:
 class Costs:
     """Device times of steps, and compile times. Not thread-safe.
 
-    A step is one token of each row for decode, and one piece of a prompt for prefill.
+    A step is one token of each row for decode, and one piece of a prompt for prefill and score.
     """
 
     def __init__(self, dimensions: Mapping[str, Dimensions]) -> None:

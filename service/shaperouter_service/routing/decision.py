@@ -23,10 +23,11 @@ class RequestShape:
     Attributes:
         model: Name of the model.
         prompt_tokens: Length of the prompt.
-        new_tokens: Maximum number of tokens to generate.
+        new_tokens: Maximum number of tokens to generate; 0 if it only reads.
         num_beams: Number of beams; 1 means no beam search.
         source_tokens: Positions of its source, if the model has an encoder.
         aligns: Whether the prompt is a whole transcript to align with the source.
+        scores: Whether it asks for the log-probabilities of the prompt.
     """
 
     model: str
@@ -35,6 +36,7 @@ class RequestShape:
     num_beams: int
     source_tokens: int = 0
     aligns: bool = False
+    scores: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +45,18 @@ class Option(WorkerOption):
 
     Attributes:
         encode: The graph that reads the source; None without one.
-        prefill: The graph that reads the prompt; None if no part of it is left to read.
-        decode: The graph that decodes first, or the one that aligns.
+        prefill: The graph that reads the prompt, or scores it; None if no part of it is left to
+            read.
+        decode: The graph that decodes first, or the one that aligns; None without new tokens.
+        beams: Beam width of the lane.
         prefill_seconds: Reading source and prompt.
         decode_seconds: Generating all tokens, on a tighter graph once that is ready; or aligning.
     """
 
     encode: Signature | None = None
     prefill: Signature | None
-    decode: Signature
+    decode: Signature | None
+    beams: int
     prefill_seconds: float
     decode_seconds: float
 
@@ -69,7 +74,7 @@ class Option(WorkerOption):
     @property
     def queue(self) -> tuple[str, str, int]:
         """The lane in which it waits for a slot."""
-        return self.worker, self.decode.model, self.decode.beams
+        return self.worker, self.tight.model, self.beams
 
 
 def decide(
@@ -98,9 +103,16 @@ def _options(shape: RequestShape, worker: WorkerView, now: float) -> Iterator[Op
         if load is None:
             continue
         option = _option(shape, worker, lane.beams, load, now)
-        state = worker.state(option.decode)
-        if lane.beams == narrowest or state is GraphState.READY or state.on_the_way:
+        if lane.beams == narrowest or _is_coming(option, worker):
             yield option
+
+
+def _is_coming(option: Option, worker: WorkerView) -> bool:
+    """Whether the graph that decodes is ready or on the way."""
+    if option.decode is None:
+        return False
+    state = worker.state(option.decode)
+    return state is GraphState.READY or state.on_the_way
 
 
 def _option(
@@ -115,17 +127,21 @@ def _option(
     # Transcripts are aligned one at a time.
     together = 1 if shape.aligns else min(load.active_slots + 1, load.total_slots)
     tight, joint, first = _answer_signatures(shape, worker.ladders[shape.model], beams, together)
-    decode = worker.cheapest(tight, together) or first
-    calls = math.ceil(together / decode.rows)
-    step_seconds = turns * calls * costs.step_seconds(decode)
+    answer = worker.cheapest(tight, together) or first
+    calls = math.ceil(together / answer.rows)
+    step_seconds = turns * calls * costs.step_seconds(answer)
     joint_seconds = turns * costs.step_seconds(joint)
 
+    decode: Signature | None = answer
+    if not shape.new_tokens and not shape.aligns:
+        # The others of the lane still decode, which takes slots.
+        decode, tight = None, _tight_reading(shape, worker.ladders[shape.model])
     graphs = [graph for graph in (encode, prefill, decode) if graph is not None]
     stall = max(worker.ready_at(graph, now) for graph in graphs) - now
     queue = turns * _unread_seconds(worker, shape.model, load) + _slot_seconds(load, step_seconds)
-    steps = max(1, shape.new_tokens - 1)
+    steps = 0 if decode is None else max(1, shape.new_tokens - 1)
     decode_seconds = steps * step_seconds
-    if joint_seconds < step_seconds and worker.state(joint).on_the_way:
+    if steps and joint_seconds < step_seconds and worker.state(joint).on_the_way:
         begun = max(queue, stall) + read_seconds
         until = max(0.0, worker.ready_at(joint, now) - now - begun)
         if until < decode_seconds:
@@ -135,6 +151,7 @@ def _option(
         encode=encode,
         prefill=prefill,
         decode=decode,
+        beams=beams,
         tight=tight,
         queue_seconds=queue,
         # Compilations continue while the request is queued.
@@ -174,8 +191,17 @@ def _read_graphs(
     if shape.aligns:
         read_tokens = 0
     encode, encode_seconds = _reading(worker, shape.model, GraphKind.ENCODE, 1, shape.source_tokens)
-    prefill, prefill_seconds = _reading(worker, shape.model, GraphKind.PREFILL, 1, read_tokens)
+    kind = GraphKind.SCORE if shape.scores else GraphKind.PREFILL
+    prefill, prefill_seconds = _reading(worker, shape.model, kind, 1, read_tokens)
     return encode, prefill, encode_seconds + prefill_seconds
+
+
+def _tight_reading(shape: RequestShape, ladders: Ladders) -> Signature:
+    """The tight cover to read the prompt, or the source if no part of the prompt is to be read."""
+    if not (read_tokens := ladders.read_tokens(shape.prompt_tokens)):
+        return ladders.encode(shape.model, rows=1, source_tokens=shape.source_tokens)
+    kind = GraphKind.SCORE if shape.scores else GraphKind.PREFILL
+    return ladders.cover(shape.model, kind, rows=1, length=read_tokens)
 
 
 def _unread_seconds(worker: WorkerView, model: str, load: LaneReport) -> float:
@@ -199,7 +225,7 @@ def _reading(
     Args:
         worker: The worker.
         model: Name of the model.
-        kind: Encode for sources, prefill for prompts.
+        kind: Encode for sources, prefill or score for prompts.
         requests: Number of sources or prompts.
         tokens: Tokens of all of them; 0 if there is nothing to read.
     """

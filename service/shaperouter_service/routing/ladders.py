@@ -73,7 +73,7 @@ class Ladders:
     """The ladders of one model.
 
     Attributes:
-        prefill_lengths: Padded prompt lengths, in tokens.
+        prefill_lengths: Padded prompt lengths, in tokens. Score graphs have the ladders of prefill.
         prefill_rows: Numbers of prompts that are read together, up to `prefill_batch_tokens`.
         prefill_batch_tokens: Maximum padded tokens of a prefill of several prompts.
         prefill_piece: Maximum tokens of a prompt that one call reads.
@@ -181,6 +181,8 @@ class Ladders:
                 return encoder.lengths
             case GraphKind.PREFILL:
                 return self.prefill_lengths
+            case GraphKind.SCORE if not self.aligns:
+                return self.prefill_lengths
             case GraphKind.DECODE:
                 return self.lane(beams).decode_lengths
             case GraphKind.ALIGN if encoder is not None and encoder.align_lengths is not None:
@@ -191,7 +193,7 @@ class Ladders:
         """How many requests graphs of a kind and of a rung `length` compute together."""
         if kind is GraphKind.ENCODE and self.encoder is not None:
             return _together(self.encoder.rows, length, self.encoder.batch_tokens)
-        if kind is GraphKind.PREFILL:
+        if kind in (GraphKind.PREFILL, GraphKind.SCORE):
             return _together(self.prefill_rows, length, self.prefill_batch_tokens)
         if kind is GraphKind.DECODE:
             return self.lane(beams).decode_rows
@@ -203,8 +205,9 @@ class Ladders:
         """The kinds of graphs of the model, each with the beam width of a lane."""
         encode = [(GraphKind.ENCODE, 1)] if self.encoder else []
         decodes = [(GraphKind.DECODE, lane.beams) for lane in self.lanes]
-        align = [(GraphKind.ALIGN, 1)] if self.aligns else []
-        return [*encode, (GraphKind.PREFILL, 1), *decodes, *align]
+        # The prompts of transcripts are the service's own, so nobody asks how likely they are.
+        last = GraphKind.ALIGN if self.aligns else GraphKind.SCORE
+        return [*encode, (GraphKind.PREFILL, 1), *decodes, (last, 1)]
 
     def positions(
         self, *, prompt_tokens: int, new_tokens: int, beams: int, source_tokens: int
@@ -216,7 +219,7 @@ class Ladders:
         """
         if self.encoder is None:
             # The prompt gives the first token, without a step.
-            return prompt_tokens + beams * max(1, new_tokens - 1)
+            return prompt_tokens + beams * min(new_tokens, max(1, new_tokens - 1))
         tokens = prompt_tokens - 1 + beams * new_tokens
         return tokens if self.encoder.has_whole_source else max(tokens, source_tokens)
 
@@ -244,6 +247,10 @@ class Ladders:
     def prefill(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
         """The tight cover to prefill `rows` prompts of up to `prompt_tokens` tokens."""
         return self.cover(model, GraphKind.PREFILL, rows=rows, length=prompt_tokens)
+
+    def score(self, model: str, *, rows: int, prompt_tokens: int) -> Signature:
+        """The tight cover to score `rows` prompts of up to `prompt_tokens` tokens."""
+        return self.cover(model, GraphKind.SCORE, rows=rows, length=prompt_tokens)
 
     def decode(self, model: str, *, rows: int, length: int, beams: int) -> Signature:
         """The tight cover to decode `rows` requests that reach `length` positions."""

@@ -11,6 +11,7 @@ class GraphKind(StrEnum):
 
     ENCODE = "encode"
     PREFILL = "prefill"
+    SCORE = "score"
     DECODE = "decode"
     ALIGN = "align"
     CALL = "call"
@@ -35,7 +36,7 @@ class Signature:
         beams: Beam width of the lane; 1 without beam search. Always 1 for the other kinds, which
             all lanes share.
         rows: Number of requests computed together.
-        length: Padded tokens: of the source for encode, of the prompt for prefill, of the
+        length: Padded tokens: of the source for encode, of the prompt for prefill and score, of the
             transcript for align. For decode it is the length of the attended cache: a token of the
             prompt takes one position, a step takes `beams`, and a source must fit beside them. For
             call it is the padded size of the first axis, 1 if there is none.

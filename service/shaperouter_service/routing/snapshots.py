@@ -134,6 +134,7 @@ class LaneReport:
         prefill_padding_tokens: Tokens of padding that prefill graphs have computed.
         decode_padding_tokens: Rows without a slot that decode graphs have computed, once a step.
         align_padding_tokens: Tokens of padding that align graphs have computed.
+        score_padding_tokens: Tokens of padding that score graphs have computed.
     """
 
     model: str
@@ -150,6 +151,7 @@ class LaneReport:
     prefill_padding_tokens: int = 0
     decode_padding_tokens: int = 0
     align_padding_tokens: int = 0
+    score_padding_tokens: int = 0
 
     def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneReport":
         """The lane with one more request."""

@@ -112,6 +112,7 @@ class _Totals:
             self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
             self.padding[lane.model, "align"] += lane.align_padding_tokens
+            self.padding[lane.model, "score"] += lane.score_padding_tokens
         for queue in snapshot.call_queues:
             self.padding[queue.model, "call"] += queue.padding_elements
             equal = queue.padding_checks - queue.padding_differences
@@ -239,9 +240,10 @@ def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
 def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "shaperouter_padding_tokens",
-        "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill), of "
-        "transcripts whose words are timed (align), and rows without a request (decode). Of models "
-        "that answer once, rows times sizes computed and thrown away (call).",
+        "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill, or "
+        "score if their log-probabilities are returned), of transcripts whose words are timed "
+        "(align), and rows without a request (decode). Of models that answer once, rows times "
+        "sizes computed and thrown away (call).",
         labels=["model", "kind"],
     )
     for labels, tokens in totals.items():

@@ -7,7 +7,7 @@ from shaperouter.v1 import generation_pb2
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.wire.chat import chat_from_message
 from shaperouter_service.wire.decisions import DECISIONS
 from shaperouter_service.wire.options import options_from_message
@@ -40,7 +40,12 @@ def _input(message: GenerateAny, text_field: Any, ids_field: Any) -> Input:
 
 _EVENTS = EventTranslation[GenerationEvent, generation_pb2.GenerateStreamResponse](
     generation_pb2.GenerateStreamResponse,
-    {"stall": Stalled, "delta": Delta, "completion": Completed},
+    {
+        "stall": Stalled,
+        "prompt_logprobs": PromptLogprobs,
+        "delta": Delta,
+        "completion": Completed,
+    },
     codecs={**LOGPROBS, **DECISIONS},
 )
 generation_event_to_message = _EVENTS.to_message

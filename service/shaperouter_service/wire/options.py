@@ -96,6 +96,8 @@ def run_options_from_message(message: worker_pb2.RunOptions) -> Resolved:
         options[name] = _from_message(name, getattr(message, field))
     if not message.HasField("logprobs"):
         options["logprobs"] = None
+    if not message.HasField("prompt_logprobs"):
+        options["prompt_logprobs"] = None
     if not message.early_stopping:
         options["early_stopping"] = EarlyStopping.HEURISTIC
     options["biases"] = tuple((tuple(bias.token_ids), bias.bias) for bias in message.biases)

@@ -4,6 +4,7 @@ from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.generation.run_events import (
     Isolated,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunEvent,
     Stalled,
@@ -30,7 +31,13 @@ def _logprobs_from_message(message: generation_pb2.TokenLogprobs) -> TokenLogpro
 LOGPROBS = {TokenLogprobs: Codec(_logprobs_to_message, _logprobs_from_message)}
 _EVENTS = EventTranslation[RunEvent, worker_pb2.RunResponse](
     worker_pb2.RunResponse,
-    {"stall": Stalled, "isolated": Isolated, "tokens": NewTokens, "completion": RunCompletion},
+    {
+        "stall": Stalled,
+        "isolated": Isolated,
+        "prompt_logprobs": PromptLogprobs,
+        "tokens": NewTokens,
+        "completion": RunCompletion,
+    },
     names={"places": "positions"},
     codecs=LOGPROBS,
 )

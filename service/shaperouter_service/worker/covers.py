@@ -48,8 +48,10 @@ class Covers:
         return self._ladders.encode(self._model, rows=len(runs), source_tokens=longest)
 
     def tight_prefill(self, runs: Sequence[Run]) -> Signature:
-        """The tight cover for reading the prompts of these runs together."""
+        """The tight cover for reading the prompts of these runs together; all score, or none."""
         longest = max(run.read_tokens for run in runs)
+        if runs[0].scores:
+            return self._ladders.score(self._model, rows=len(runs), prompt_tokens=longest)
         return self._ladders.prefill(self._model, rows=len(runs), prompt_tokens=longest)
 
     def tight_decode(self, runs: Sequence[Run]) -> Signature:
@@ -78,7 +80,7 @@ class Covers:
     def of_same_length(
         self, waiting: Sequence[Run], tight: Callable[[Sequence[Run]], Signature]
     ) -> list[Run]:
-        """The first run and those that could be read in the same call.
+        """The first run and those that could be read in the same call, by graphs of its kind.
 
         Args:
             waiting: Runs with an unread source or prompt.
@@ -86,7 +88,7 @@ class Covers:
         """
         first = tight(waiting[:1])
         max_rows = self._ladders.rows(first.kind, first.length).maximum
-        return [run for run in waiting if tight([run]).length == first.length][:max_rows]
+        return [run for run in waiting if tight([run]) == first][:max_rows]
 
     def max_rows(self, together: Signature) -> int:
         """How many rows of a tight cover a ready graph of its length can read in a call."""
@@ -163,6 +165,8 @@ class Covers:
         return self._request_cover(self.tight_prefill([run]))
 
     def _missing_decode(self, run: Run) -> Graph | None:
+        if run.max_new_tokens == 0:
+            return None
         graph = self._request_cover(self.tight_decode([run]))
         return graph if self.best_decode([run])[0] is None else None
 

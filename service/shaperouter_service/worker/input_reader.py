@@ -1,5 +1,7 @@
 """Reading for the runs of a lane: encoding sources, prefilling prompts, aligning transcripts.
 
+Prompts whose log-probabilities are returned are read by score graphs.
+
 If the model has an encoder, one call encodes the source of a run. Its prompt is then read in
 pieces, together with other prompts if a graph of more rows is ready. A transcript to be aligned
 with its source is read whole, which ends its run.
@@ -25,7 +27,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.placement import place
-from shaperouter_service.worker.results import aligned
+from shaperouter_service.worker.results import aligned, prompt_logprobs
 from shaperouter_service.worker.run import Ended, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
 
@@ -104,6 +106,7 @@ class InputReader:
     Attributes:
         encode_padding_tokens: Positions of padding that encodes computed since the start.
         prefill_padding_tokens: Tokens of padding that prefills computed since the start.
+        score_padding_tokens: Tokens of padding that scoring computed since the start.
         align_padding_tokens: Tokens of padding that aligning computed since the start.
     """
 
@@ -133,6 +136,7 @@ class InputReader:
         """
         self.encode_padding_tokens = 0
         self.prefill_padding_tokens = 0
+        self.score_padding_tokens = 0
         self.align_padding_tokens = 0
         self._model = model
         self._graphs = graphs
@@ -289,7 +293,12 @@ class InputReader:
         program, batch, runs = prompts.program, prompts.batch, prompts.runs
         started = time.monotonic()
         with self._watchdog.watching(prompts.graph.signature, runs):
-            is_read = program(batch, [run.row for run in runs], prompts.start)
+            piece = program(
+                batch,
+                [run.row for run in runs],
+                prompts.start,
+                likeliest=any(run.prompt_logprobs for run in runs),
+            )
         seconds = time.monotonic() - started
         self._graphs.record(prompts.graph, seconds, steps=1)
         self._covers.record_missed_savings(
@@ -299,11 +308,16 @@ class InputReader:
         for run in runs:
             run.padded_prompt_tokens += program.piece
             run.use(prompts.asked, prompts.graph.signature, seconds)
-        if is_read:
+            if new := prompt_logprobs(run, piece):
+                run.scored += len(new.logprobs)
+                run.emit(new)
+        if piece.is_last:
             self._prompts = None
-            self.prefill_padding_tokens += batch.rows * prompts.start - sum(
-                run.read_tokens for run in runs
-            )
+            padding = batch.rows * prompts.start - sum(run.read_tokens for run in runs)
+            if program.scores:
+                self.score_padding_tokens += padding
+            else:
+                self.prefill_padding_tokens += padding
             for run in runs:
                 run.phase = Phase.DECODE
         return seconds

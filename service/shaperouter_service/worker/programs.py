@@ -74,9 +74,10 @@ class ProgramFactory:
         name = f"{signature.model}_{signature.kind}_{rows}x{length}"
         if signature.kind is GraphKind.ENCODE:
             return EncodeProgram(name, model, rows=rows, length=length)
-        if signature.kind is GraphKind.PREFILL:
+        if signature.kind in (GraphKind.PREFILL, GraphKind.SCORE):
             piece = self._ladders[signature.model].prefill_piece
-            return PrefillProgram(name, model, rows=rows, length=length, piece=piece)
+            scores = signature.kind is GraphKind.SCORE
+            return PrefillProgram(name, model, rows=rows, length=length, piece=piece, scores=scores)
         if signature.kind is GraphKind.ALIGN:
             return _align_program(name, model, signature)
         name = f"{name}_beams{beams}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shaperouter_service.decoding import Aligned, Logprobs
+from shaperouter_service.decoding import Aligned, Logprobs, Piece
 from shaperouter_service.decoding.state import Beams, State
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.option import NO_TOKEN
@@ -10,6 +10,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
     NewTokens,
+    PromptLogprobs,
     TokenLogprobs,
 )
 from shaperouter_service.worker.run import Run
@@ -27,23 +28,46 @@ def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
     token_ids = state.tokens[run.row, 0, known : state.lengths[run.row]].tolist()
     if run.logprobs is None:
         return NewTokens(token_ids)
-    return NewTokens(
-        token_ids,
-        [
-            TokenLogprobs(
-                token_id=token_id,
-                logprob=float(logprobs.chosen[run.row, step]),
-                top=list(
-                    zip(
-                        logprobs.top_tokens[run.row, step, : run.logprobs].tolist(),
-                        logprobs.top[run.row, step, : run.logprobs].tolist(),
-                        strict=True,
-                    )
-                ),
-            )
-            for step, token_id in enumerate(token_ids)
-        ],
+    return NewTokens(token_ids, _of_tokens(run, token_ids, logprobs, top=run.logprobs))
+
+
+def prompt_logprobs(run: Run, piece: Piece) -> PromptLogprobs | None:
+    """The log-probabilities of a run's prompt that a piece adds; None if it adds none.
+
+    The last piece may have tokens of the one before it, and those that another worker generated.
+    """
+    if piece.logprobs is None or run.prompt_logprobs is None:
+        return None
+    length = piece.logprobs.chosen.shape[1]
+    first, end = run.scored, min(piece.start + length, len(run.token_ids) - 1)
+    if first >= end:
+        return None
+    # The first token of a prompt has no log-probability.
+    token_ids = run.token_ids[first + 1 : end + 1]
+    found = _of_tokens(
+        run, token_ids, piece.logprobs, top=run.prompt_logprobs, first=first - piece.start
     )
+    return PromptLogprobs(found)
+
+
+def _of_tokens(
+    run: Run, token_ids: Sequence[int], logprobs: Logprobs, *, top: int, first: int = 0
+) -> list[TokenLogprobs]:
+    """The log-probabilities of a run's tokens, which are [R, first:, ...] of those of its batch."""
+    return [
+        TokenLogprobs(
+            token_id=token_id,
+            logprob=float(logprobs.chosen[run.row, step]),
+            top=list(
+                zip(
+                    logprobs.top_tokens[run.row, step, :top].tolist(),
+                    logprobs.top[run.row, step, :top].tolist(),
+                    strict=True,
+                )
+            ),
+        )
+        for step, token_id in enumerate(token_ids, start=first)
+    ]
 
 
 def hypotheses(run: Run, state: State) -> list[Hypothesis]:

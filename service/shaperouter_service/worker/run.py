@@ -13,6 +13,7 @@ from shaperouter_service.generation.run_events import (
     Hypothesis,
     Isolated,
     NewTokens,
+    PromptLogprobs,
     RunTimings,
     Stalled,
 )
@@ -98,7 +99,7 @@ class Failed:
     error: ServiceError
 
 
-Event = Stalled | Isolated | NewTokens | Ended | Failed
+Event = Stalled | Isolated | PromptLogprobs | NewTokens | Ended | Failed
 
 
 @dataclass(kw_only=True, eq=False)
@@ -125,6 +126,8 @@ class Run:
         stop_tokens: Finds tokens that complete a stop string; only with beam search.
         constraint: What the text must follow; None for any text.
         logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
+        prompt_logprobs: The same for each token of the prompt but the first.
+        scored: Number of log-probabilities of the prompt that were reported, on all workers.
         options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.
         timings: Times of its events.
@@ -163,6 +166,8 @@ class Run:
     source_length: int = 0
     valid_length: int = 0
     aligns: bool = False
+    prompt_logprobs: int | None = None
+    scored: int = 0
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False
     suspect: bool = False
@@ -182,6 +187,11 @@ class Run:
         if self.has_source:
             return len(self.token_ids) + len(self.generated_token_ids) - 1
         return len(self.token_ids) + max(0, len(self.generated_token_ids) - 1)
+
+    @property
+    def scores(self) -> bool:
+        """Whether the log-probabilities of its prompt are reported."""
+        return self.prompt_logprobs is not None
 
     @property
     def has_source(self) -> bool:

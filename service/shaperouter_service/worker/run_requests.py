@@ -66,6 +66,8 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
         num_beams=options["num_beams"],
         num_return_sequences=options["num_return_sequences"],
         logprobs=options["logprobs"],
+        prompt_logprobs=options["prompt_logprobs"],
+        scored=request.scored_tokens,
         options=Options.of(
             **{name: options[name] for name in ON_DEVICE},
             biases=options["biases"],
@@ -91,8 +93,6 @@ def check(request: RunRequest, model: ServedModel) -> None:
     transcribes = model.transcripts is not None
     longest_source = 0 if transcribes else model.max_source_length
     aligns = request.align_after is not None
-    # An alignment generates no tokens.
-    min_new_tokens = 0 if aligns else 1
     # There is one lane without beam search.
     widest = model.max_beams if num_beams > 1 else 1
     generated = request.generated_token_ids
@@ -101,7 +101,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
     stop_lengths = [len(string) for string in options["stop"]]
     bias_lengths = [len(token_ids) for token_ids, _ in options["biases"]]
     for field, value, low, high in (
-        ("token_ids", len(ids), 1, model.max_length - min_new_tokens),
+        ("token_ids", len(ids), 1, model.max_length),
         ("token_ids", min(ids, default=0), 0, last_token),
         ("token_ids", max(ids, default=0), 0, last_token),
         ("source_token_ids", len(source), min(1, longest_source), longest_source),
@@ -110,7 +110,7 @@ def check(request: RunRequest, model: ServedModel) -> None:
         (
             "options.max_new_tokens",
             options["max_new_tokens"],
-            min_new_tokens,
+            0,
             0 if aligns else model.max_length - len(ids),
         ),
         ("options.eos_token_ids", len(options["eos_token_ids"]), 0, MAX_EOS_TOKENS),
@@ -127,6 +127,8 @@ def check(request: RunRequest, model: ServedModel) -> None:
         ("options.biases.token_ids", min(biased, default=0), 0, last_token),
         ("options.biases.token_ids", max(biased, default=0), 0, last_token),
         ("options.logprobs", options["logprobs"] or 0, 0, MAX_TOP_LOGPROBS),
+        ("options.prompt_logprobs", options["prompt_logprobs"] or 0, 0, MAX_TOP_LOGPROBS),
+        ("scored_tokens", request.scored_tokens, 0, max(0, len(ids) - 1)),
         ("generated_token_ids", len(generated), 0, max(0, options["max_new_tokens"] - 1)),
         ("generated_token_ids", min(generated, default=0), 0, last_token),
         ("generated_token_ids", max(generated, default=0), 0, last_token),
@@ -139,6 +141,10 @@ def check(request: RunRequest, model: ServedModel) -> None:
             raise InvalidRequestError.of(
                 unasked, f"must not be set: {model.name} makes no transcripts"
             )
+    if transcribes and options["prompt_logprobs"] is not None:
+        raise InvalidRequestError.of(
+            "options.prompt_logprobs", f"must not be set: {model.name} makes transcripts"
+        )
     if generated and num_beams > 1:
         raise InvalidRequestError.of(
             "generated_token_ids", f"must be empty with beam search, got {len(generated)} ids"

@@ -13,6 +13,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Isolated,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunEvent,
     Stalled,
@@ -140,7 +141,7 @@ async def _relay(
         if tokens:
             send(tokens)
         match event:
-            case Stalled() | Isolated():
+            case Stalled() | Isolated() | PromptLogprobs():
                 send(event)
             case Ended() | Failed():
                 return event

@@ -261,9 +261,11 @@ class LaneScheduler:
             self._recorder.source(self.model.name, run.source_length)
         if run.aligns:
             return
-        if run.read_tokens:
+        # Ladders of prompts are fitted to what prefill graphs read.
+        if run.read_tokens and not run.scores:
             self._recorder.prompt(self.model.name, run.read_tokens)
-        self._recorder.run(self.model.name, self.beams, self.covers.positions(run))
+        if run.max_new_tokens:
+            self._recorder.run(self.model.name, self.beams, self.covers.positions(run))
 
     # --- Reading and decoding ----------------------------------------------------------------
 
@@ -280,9 +282,13 @@ class LaneScheduler:
 
     def decode(self, runs: Sequence[Run]) -> bool:
         """Decodes a chunk of the runs that ready graphs cover; returns whether there were any."""
+        only_read = [run for run in in_phase(runs, Phase.DECODE) if run.max_new_tokens == 0]
+        for run in only_read:
+            run.timings.first_token = time.monotonic()
+            self._end(run, Ended(FinishReason.LENGTH), run.timings.first_token)
         runs = in_phase(runs, Phase.DECODE)
         if not runs:
-            return False
+            return bool(only_read)
         asked = self.covers.tight_decode(runs)
         self._recorder.record_request(asked)
         rest = runs
@@ -384,7 +390,7 @@ class LaneScheduler:
 
     def _end(self, run: Run, end: Ended, now: float) -> None:
         run.timings.ended = now
-        if not run.aligns:
+        if run.max_new_tokens:
             self._lengths.observe(run.generated, run.max_new_tokens)
         self._leave(run)
         run.emit(end)

@@ -85,6 +85,7 @@ def report_lane(lane: LaneScheduler) -> LaneReport:
         prefill_padding_tokens=lane.reader.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
         align_padding_tokens=lane.reader.align_padding_tokens,
+        score_padding_tokens=lane.reader.score_padding_tokens,
     )
 
 

@@ -120,7 +120,7 @@ def make_requests(model: Model, *, rows: int, beams: int, length: int, seed: int
 def read_prompt(program: PrefillProgram, batch: Batch) -> None:
     """Runs the prefill of a batch of one row."""
     start = 0
-    while not program(batch, [0], start):
+    while not program(batch, [0], start).is_last:
         start += program.piece
 
 

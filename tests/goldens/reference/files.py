@@ -21,6 +21,7 @@ from .distributions import logprob_records, probability_records, sampling_record
 from .greedy import check_random_cases, random_cases, text_cases
 from .model import Continuation, Reference, SourceReference
 from .options import OptionCase, check_option_cases, option_cases, text_option_cases
+from .scores import score_records
 from .words import word_cases, word_option_cases
 
 # Files of tokenizers: a checkpoint with any of them has one.
@@ -114,9 +115,17 @@ def add(directory: Path, path: Path) -> None:
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     reference, seed = Reference.of(directory), document["seed"]
     share = {checkpoint.name: checkpoint.option_cases for checkpoint in TINY_CHECKPOINTS}
+    name = directory.resolve().name
+    if "score_cases" not in document:
+        document["score_cases"] = list(score_records(reference, seed))
+        path.write_text(dumps(document), encoding="utf-8")
+        print(f"{path.name}: log-probabilities of prompts")
+    if name not in share:
+        # Its other cases are texts.
+        return
     kept = document["option_cases"]
     known = {case["name"] for case in kept}
-    for case in option_cases(reference, seed, share[directory.resolve().name], known):
+    for case in option_cases(reference, seed, share[name], known):
         kept.append(option_case_record(case))
         path.write_text(dumps(document), encoding="utf-8")
         print(f"{path.name}: {case.name}")
@@ -189,6 +198,7 @@ def expect(directory: Path, output: Path, seed: int) -> None:
         "cases": records,
         "option_cases": option_records,
         **distributions,
+        "score_cases": list(score_records(reference, seed)),
     }
     output.write_text(dumps(document), encoding="utf-8")
 

@@ -113,6 +113,7 @@ def test_tables_show_names_unchanged(fake: FakeShaperouter) -> None:
         ["generate", "x", "--logit-bias", "5=x"],
         ["generate", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"],
         ["generate", "x", "--logprobs", "0"],
+        ["generate", "x", "--prompt-logprobs", "0"],
         ["models", "--address", "nonsense"],
         ["unknown"],
     ],

@@ -67,11 +67,11 @@ def test_a_shape_is_the_short_form_without_the_model() -> None:
         ("demo decode 4x256 beams", "must read MODEL KIND ROWSxLENGTH"),
         (
             "demo transcribe 4x256",
-            "the kind must be encode, prefill, decode, align or call, got 'transcribe'",
+            "the kind must be encode, prefill, score, decode, align or call, got 'transcribe'",
         ),
         (
             "demo unknown 4x256",
-            "the kind must be encode, prefill, decode, align or call, got 'unknown'",
+            "the kind must be encode, prefill, score, decode, align or call, got 'unknown'",
         ),
         ("demo decode 4*256", "the size must read ROWSxLENGTH, such as 4x256, got '4*256'"),
         ("demo decode -4x256", "the size must read ROWSxLENGTH, such as 4x256, got '-4x256'"),
@@ -137,7 +137,7 @@ def test_every_kind_of_graph_can_be_warmed(
         ({"signatures": [DECODE, "demo"]}, "signatures[1]: must read MODEL KIND ROWSxLENGTH"),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.UNKNOWN, rows=1, length=1)]},
-            "signatures[0].kind: must be encode, prefill, decode, align or call, got",
+            "signatures[0].kind: must be encode, prefill, score, decode, align or call, got",
         ),
         (
             {"signatures": [Signature(model="m", kind=GraphKind.DECODE, rows=2**31, length=1)]},

@@ -94,6 +94,16 @@ def test_each_new_token_has_log_probabilities(fake: FakeShaperouter, client: Cli
     )
 
 
+def test_each_token_of_the_prompt_has_log_probabilities(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    assert client.generate("x").prompt_logprobs == ()
+    fake.response.prompt_logprobs.append(fake.logprobs(5, -1.5))
+    generation = client.generate("x", prompt_logprobs=1)
+    assert [each.chosen.token_id for each in generation.prompt_logprobs] == [5]
+    assert fake.requests[-1].options.prompt_logprobs == 1
+
+
 def test_str_of_a_generation_is_its_text_and_repr_is_short(
     fake: FakeShaperouter, client: Client
 ) -> None:

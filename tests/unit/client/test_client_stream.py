@@ -54,6 +54,24 @@ def test_deltas_of_several_sequences_add_up_to_each_of_them(
     assert [each.chosen.logprob for each in other.logprobs] == [-1.5]
 
 
+def test_the_prompts_log_probabilities_are_known_before_the_first_delta(
+    fake: FakeShaperouter, client: Client
+) -> None:
+    pieces = [
+        generation_pb2.GenerateStreamResponse(
+            prompt_logprobs=generation_pb2.PromptLogprobs(logprobs=[fake.logprobs(token, -1.5)])
+        )
+        for token in (5, 7)
+    ]
+    fake.script = [*pieces, *fake.script]
+    with client.stream("x", prompt_logprobs=0) as stream:
+        next(stream)
+        found = stream.prompt_logprobs
+        assert [each.chosen.token_id for each in found] == [5, 7]
+        list(stream)
+    assert stream.result.prompt_logprobs == found
+
+
 def test_a_sequence_may_have_no_delta(fake: FakeShaperouter, client: Client) -> None:
     fake.script = [fake.completion()]
     stream = client.stream("x")

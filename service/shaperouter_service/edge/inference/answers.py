@@ -12,12 +12,13 @@ from shaperouter_service.edge.inference.generation_inputs import (
     LOGPROB,
     OUTPUT_TOKENS,
     OUTPUTS,
+    PROMPT_LOGPROBS,
     TEXT_OUTPUT,
 )
 from shaperouter_service.edge.inference.generation_request import Generation
 from shaperouter_service.edge.inference.requests import Array, InferResponse
 from shaperouter_service.generation.events import Completed, Delta, GenerationEvent
-from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.tensors.dtypes import DType
 
 
@@ -35,6 +36,8 @@ async def answers(
     async with contextlib.aclosing(events):
         async for event in events:
             match event:
+                case PromptLogprobs(logprobs):
+                    answer.prompt_logprobs += [each.logprob for each in logprobs]
                 case Delta():
                     answer.add(event)
                     if asked.streams and event.text and TEXT_OUTPUT in asked.outputs:
@@ -46,9 +49,14 @@ async def answers(
 
 
 class _Answer:
-    """The tensors of a generation, as far as it has come."""
+    """The tensors of a generation, as far as it has come.
+
+    Attributes:
+        prompt_logprobs: Log-probabilities of the prompt's tokens but the first.
+    """
 
     def __init__(self, asked: Generation) -> None:
+        self.prompt_logprobs: list[float] = []
         self._asked = asked
         self._texts: list[str] = []
         self._tokens: list[int] = []
@@ -79,6 +87,7 @@ class _Answer:
                 INPUT_TOKENS: [usage.source_tokens or usage.prompt_tokens],
                 OUTPUT_TOKENS: self._tokens,
                 LOGPROB: self._logprobs,
+                PROMPT_LOGPROBS: self.prompt_logprobs,
             },
             is_final=True,
         )

@@ -63,10 +63,12 @@ FINISH_REASON = "finish_reason"
 INPUT_TOKENS = "num_input_tokens"
 OUTPUT_TOKENS = "num_output_tokens"
 LOGPROB = "cumulative_logprob"
+PROMPT_LOGPROBS = "prompt_logprobs"
 OUTPUTS: Mapping[str, DType] = {
     TEXT_OUTPUT: DType.BYTES,
     FINISH_REASON: DType.BYTES,
     INPUT_TOKENS: DType.UINT32,
     OUTPUT_TOKENS: DType.UINT32,
     LOGPROB: DType.FP32,
+    PROMPT_LOGPROBS: DType.FP32,
 }

@@ -14,6 +14,7 @@ from shaperouter_service.edge.inference.generation_inputs import (
     LOGPROB,
     OPTION_NAMES,
     OUTPUTS,
+    PROMPT_LOGPROBS,
     STREAM,
     TEXT,
     TYPES,
@@ -31,6 +32,8 @@ from shaperouter_service.tensors.dtypes import DType
 
 # Maximum characters of a name or value from a caller in an error.
 _SHOWN = 64
+# Outputs that there are only with an option, and that option.
+_ASKED_BY = {LOGPROB: "logprobs", PROMPT_LOGPROBS: "prompt_logprobs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +114,18 @@ def generation_from_request(request: InferRequest) -> Generation:
         for option in output.parameters:
             shown = shortened(option, _SHOWN)
             given.refuse(f"outputs[{index}]", f"must have no parameters, got {shown!r}")
-    if given.flag(LOG_PROBS) or LOGPROB in requested:
+    if given.flag(LOG_PROBS):
         options.setdefault("logprobs", 0)
+    options |= {
+        option: 0
+        for output, option in _ASKED_BY.items()
+        if output in requested and option not in options
+    }
+    given.refuse_likeliest(options, names)
     if given.violations:
         raise InvalidRequestError(*given.violations)
     outputs = frozenset(requested or OUTPUTS)
-    if "logprobs" not in options:
-        outputs -= {LOGPROB}
+    outputs -= {output for output, option in _ASKED_BY.items() if option not in options}
     return Generation(
         request=GenerationRequest(
             model=request.model,
@@ -238,6 +246,12 @@ class _Given:
                 self.refuse(name, f"must equal {names[option]}, which is the same option")
             options[option], names[option] = value, name
         return _as_meant(options), names
+
+    def refuse_likeliest(self, options: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        """Refuses likeliest tokens beside those of the prompt, which no tensor has room for."""
+        if count := options.get("prompt_logprobs"):
+            rule = "must be 0, because no tensor has room for the likeliest tokens"
+            self.refuse(names["prompt_logprobs"], f"{rule}, got {count}")
 
     def _value(self, name: str, kind: Kind) -> Any:
         """A value of a kind; None if it was not given or is none."""

@@ -16,8 +16,10 @@ from shaperouter_service.generation.events import (
 )
 from shaperouter_service.generation.run_events import (
     GraphUse,
+    PromptLogprobs,
     RunCompletion,
     RunTimings,
+    TokenLogprobs,
     merge_uses,
 )
 from shaperouter_service.serving.generation.preparation import PreparedRequest
@@ -72,8 +74,11 @@ def completion_of(
 async def collected(events: AsyncIterator[GenerationEvent]) -> Generation:
     """Reads the events of a generation to their end and returns the result."""
     deltas: defaultdict[int, list[Delta]] = defaultdict(list)
+    prompt_logprobs: list[TokenLogprobs] = []
     async for event in events:
         match event:
+            case PromptLogprobs(logprobs):
+                prompt_logprobs += logprobs
             case Delta():
                 deltas[event.sequence].append(event)
             case Completed():
@@ -91,6 +96,7 @@ async def collected(events: AsyncIterator[GenerationEvent]) -> Generation:
             for number, end in enumerate(completed.sequences)
         ],
         completion=completed.completion,
+        prompt_logprobs=prompt_logprobs,
     )
 
 

@@ -94,6 +94,9 @@ class PreparedRequest:
             if count > 1:
                 seed = sequence_seed(options["seed"], sequence)
                 options = {**options, "num_return_sequences": 1, "seed": seed}
+            if sequence:
+                # All have the same prompt.
+                options = {**options, "prompt_logprobs": None}
             runs.append(
                 RunRequest(
                     request_id=f"{request_id}/{sequence}" if sequence else request_id,

@@ -12,6 +12,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     Hypothesis,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunTimings,
     Stalled,
@@ -38,7 +39,7 @@ class RunEnd:
     worker: str
 
 
-SequenceEvent: TypeAlias = Stalled | Delta | RunEnd
+SequenceEvent: TypeAlias = Stalled | PromptLogprobs | Delta | RunEnd
 _Ended: TypeAlias = RunCompletion | Hypothesis
 
 
@@ -169,7 +170,7 @@ async def run_events(
         deadline: Deadline on the monotonic clock, in seconds.
 
     Yields:
-        Stalls and deltas, and finally the end.
+        Stalls, log-probabilities of the prompt, deltas, and finally the end.
 
     Raises:
         ServiceError: Any error of `Fleet.run`.
@@ -186,6 +187,8 @@ async def run_events(
             match event:
                 case Stalled():
                     record.stalls(growing.sequence)
+                    yield event
+                case PromptLogprobs():
                     yield event
                 case NewTokens(token_ids, logprobs):
                     delta = growing.write(token_ids, logprobs)
@@ -216,6 +219,8 @@ def _last_deltas(
 ) -> Iterator[Delta]:
     """The deltas at a run's end: hypotheses, or the rest of a text."""
     if not account.hypotheses:
+        # There may have been no new token.
+        yield from writers[0].echo()
         rest = writers[0].rest()
         if rest.text or rest.parts:
             yield rest

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.run_events import Stalled
+from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.call import Call
@@ -114,6 +114,8 @@ class GenerationService:
             for index, run in enumerate(runs)
         ]
         waiting: dict[int, Signature] = {}
+        # Deltas of other runs, until the first run has scored the prompt.
+        held: list[Delta] | None = None if prepared.options["prompt_logprobs"] is None else []
         ends: dict[int, RunEnd] = {}
         async with contextlib.aclosing(merged(streams)) as events:
             async for index, event in events:
@@ -125,9 +127,18 @@ class GenerationService:
                         waiting[index] = event.signature
                         if not reported:
                             yield event
-                    case Delta():
+                    case PromptLogprobs():
                         waiting.pop(index, None)
                         yield event
+                    case Delta():
+                        waiting.pop(index, None)
+                        if held is not None and index > 0:
+                            held.append(event)
+                            continue
+                        yield event
+                        for delta in held or ():
+                            yield delta
+                        held = None
                     case RunEnd():
                         ends[index] = event
         in_order = [ends[index] for index in sorted(ends)]

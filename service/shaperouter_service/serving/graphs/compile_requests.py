@@ -23,9 +23,6 @@ from shaperouter_service.routing.warm_request import RequestedGraph, WarmRequest
 
 AnyLadders: TypeAlias = Ladders | CallLadders
 
-# In the order in which errors list them.
-_KINDS = (GraphKind.PREFILL, GraphKind.DECODE, GraphKind.ENCODE, GraphKind.ALIGN)
-
 # Sizes that an axis without a ladder may have.
 _SIZES = range(1, 2**31)
 

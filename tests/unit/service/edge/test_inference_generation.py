@@ -167,10 +167,20 @@ def test_the_prompt_comes_first_in_one_answer_and_not_in_a_stream(
 
 def test_the_log_probability_is_computed_where_it_is_asked_for() -> None:
     assert "logprobs" not in read().request.options
-    assert read().outputs == OUTPUTS.keys() - {"cumulative_logprob"}
+    assert read().outputs == OUTPUTS.keys() - {"cumulative_logprob", "prompt_logprobs"}
     for found in (read(return_log_probs=True), read(outputs=("cumulative_logprob",))):
         assert found.request.options["logprobs"] == 0
         assert "cumulative_logprob" in found.outputs
+
+
+def test_the_prompt_is_scored_where_it_is_asked_for() -> None:
+    assert "prompt_logprobs" not in read().request.options
+    for found in (read(prompt_logprobs=0), read(outputs=("prompt_logprobs",))):
+        assert found.request.options["prompt_logprobs"] == 0
+        assert "prompt_logprobs" in found.outputs
+    (fault,) = faults(text_input="A", prompt_logprobs=2)
+    assert fault.startswith("prompt_logprobs: must be 0")
+    assert fault.endswith("got 2")
 
 
 def test_errors_of_the_core_get_the_callers_names() -> None:

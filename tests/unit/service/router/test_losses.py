@@ -116,6 +116,48 @@ def test_log_probabilities_go_on(play: Play) -> None:
     play(scenario, workers=2)
 
 
+PROMPT = (5, 7, 3, 9)
+
+
+def _scoring(*workers: FakeWorker, held_after: int) -> None:
+    """Workers that score the prompt a token at a time, and then generate."""
+    for worker in workers:
+        worker.released.clear()
+        steps = [*(worker.scores(token) for token in PROMPT[1:]), worker.tokens(*TOKENS)]
+        worker.script = [*steps[:held_after], worker.hold, *steps[held_after:], worker.completion()]
+
+
+@pytest.mark.parametrize("held_after", range(5))
+@pytest.mark.parametrize("new_tokens", [0, len(TOKENS)])
+def test_each_log_probability_of_the_prompt_comes_once(
+    play: Play, until: Until, held_after: int, new_tokens: int
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        _scoring(*workers, held_after=held_after)
+        call = router.stream(
+            text=None,
+            token_ids=generation_pb2.TokenIds(ids=PROMPT),
+            options=options(max_new_tokens=new_tokens, prompt_logprobs=0),
+        )
+        events = [await call.read() for _ in range(min(held_after, 3 + new_tokens))]
+        await until(lambda: any(worker.running for worker in workers))
+        lost, (other,) = busy(*workers)
+        other.released.set()
+        await lost.kill()
+        rest, end = await read_events(call)
+        logprobs = [one for e in [*events, *rest] for one in e.prompt_logprobs.logprobs]
+        assert [one.chosen.token_id for one in logprobs] == list(PROMPT[1:])
+        got = [token for delta in deltas([*events, *rest]) for token in delta.token_ids]
+        assert got == TOKENS[:new_tokens]
+        assert end.sequences[0].finish_reason == generation_pb2.FINISH_REASON_LENGTH
+        for after in other.requests:
+            # A prompt that is scored is only read again.
+            assert after.scored_tokens == min(held_after, 3)
+            assert after.options.HasField("prompt_logprobs") == (held_after < 3)
+
+    play(scenario, workers=2)
+
+
 def test_a_run_goes_on_after_several_losses(play: Play) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         alive = list(workers)

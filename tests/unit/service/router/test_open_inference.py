@@ -83,6 +83,25 @@ def test_the_log_probability_is_returned_if_its_output_is_requested(play: Play) 
     play(scenario)
 
 
+def test_the_prompt_is_scored_if_its_log_probabilities_are_requested(
+    play: Play, encode: Callable[[str], list[int]]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        prompt = encode("A family of")
+        worker.script = [worker.scores(*prompt[1:]), worker.completion()]
+        request = infer_request(
+            text_input="A family of",
+            max_tokens=0,
+            outputs=("prompt_logprobs", "num_output_tokens"),
+        )
+        assert tensors_of(await infer(router, request)) == {
+            "prompt_logprobs": [-token / 4 for token in prompt[1:]],
+            "num_output_tokens": [0],
+        }
+
+    play(scenario)
+
+
 def test_beam_search_answers_with_several_texts(
     play: Play, encode: Callable[[str], list[int]]
 ) -> None:

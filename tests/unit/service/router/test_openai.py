@@ -128,6 +128,60 @@ def test_log_probabilities_of_completions_are_lists(http: Any, prompt: Any) -> N
     http(scenario)
 
 
+SCORED = {"prompt": [5, 7, 3], "echo": True, "logprobs": 0}
+
+
+def _scores(worker: FakeWorker) -> None:
+    worker.script = [worker.scores(7), worker.scores(3), *worker.script]
+
+
+def test_log_probabilities_of_a_prompt_precede_those_of_its_completion(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        _scores(worker)
+        (choice,) = (await client.post(COMPLETIONS, json=PROMPT | SCORED)).json()["choices"]
+        found = choice["logprobs"]
+        assert found["token_logprobs"] == [None, -1.75, -0.75, -1.25, -1.75, -2.0]
+        assert found["top_logprobs"] == [None, {}, {}, {}, {}, {}]
+        assert choice["text"].startswith("".join(found["tokens"]))
+        assert found["text_offset"] == [
+            len("".join(found["tokens"][:count])) for count in range(len(found["tokens"]))
+        ]
+
+    http(scenario)
+
+
+def test_a_stream_has_the_log_probabilities_of_the_whole_answer(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        _scores(worker)
+        asked = PROMPT | SCORED | {"n": 2, "temperature": 1}
+        whole = (await client.post(COMPLETIONS, json=asked)).json()["choices"]
+        async with client.stream("POST", COMPLETIONS, json=asked | {"stream": True}) as response:
+            pieces = [piece["choices"][0] for piece in await events_of(response)]
+        for choice in whole:
+            of_choice = [piece for piece in pieces if piece["index"] == choice["index"]]
+            assert "".join(piece["text"] for piece in of_choice) == choice["text"]
+            for name, expected in choice["logprobs"].items():
+                parts = [piece["logprobs"][name] for piece in of_choice if piece["logprobs"]]
+                assert [each for part in parts for each in part] == expected
+
+    http(scenario)
+
+
+@pytest.mark.parametrize("prompt", [[5, 7, 3], [5]])
+def test_a_prompt_is_scored_without_new_tokens(http: Any, prompt: list[int]) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        if len(prompt) > 1:
+            _scores(worker)
+        asked = PROMPT | SCORED | {"prompt": prompt, "max_tokens": 0}
+        body = (await client.post(COMPLETIONS, json=asked)).json()
+        (choice,) = body["choices"]
+        expected = [None, -1.75, -0.75][: len(prompt)]
+        assert choice["logprobs"]["token_logprobs"] == expected
+        assert (choice["finish_reason"], body["usage"]["completion_tokens"]) == ("length", 0)
+
+    http(scenario)
+
+
 @pytest.fixture
 def template(checkpoint: Path) -> Any:
     """Gives the model a chat template."""
@@ -193,10 +247,13 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
         (COMPLETIONS, {"prompt": [1, 2**40]}, "prompt[0]", "must be a text or a list"),
         (COMPLETIONS, {"suffix": "x"}, "suffix", "must be '', got 'x'"),
         (COMPLETIONS, {"best_of": 3}, "best_of", "must be n, 1, got 3"),
-        (COMPLETIONS, {"echo": True, "logprobs": 1}, "logprobs", "together with echo"),
+        (COMPLETIONS, {"prompt_logprobs": 1}, "prompt_logprobs", "with echo and logprobs"),
+        (COMPLETIONS, {"echo": True, "logprobs": 21}, "logprobs", "from 0 to 20, got 21"),
         (COMPLETIONS, {"unheard": 1}, "unheard", "is unknown"),
         (COMPLETIONS, {"max_tokens": "9"}, "max_tokens", "must not be a text, got '9'"),
-        (COMPLETIONS, {"max_tokens": 0}, "max_tokens", "must be at least 1, got 0"),
+        (COMPLETIONS, {"max_tokens": 0}, "max_tokens", "at least 1 without both echo and logprobs"),
+        (CHAT, {"prompt": None, "messages": [{}], "max_tokens": 0}, "max_tokens", "1, got 0"),
+        (COMPLETIONS, {"max_tokens": -1}, "max_tokens", "must be at least 0, got -1"),
         (COMPLETIONS, {"top_p": 7}, "top_p", "got 7"),
         (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
         (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "must be 0"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.router import agreed, deltas, read_events
-from shaperouter.v1 import generation_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -247,5 +247,57 @@ def test_banned_words_reach_the_worker_as_tokens(play: Play, encode: Encode) -> 
             encode("graph"),
             encode(" graph"),
         ]
+
+    play(scenario)
+
+
+def test_the_prompts_log_probabilities_come_before_its_sequences(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.scores(7, 3), worker.scores(9), *worker.script]
+        prompt = generation_pb2.TokenIds(ids=[5, 7, 3, 9])
+        asked = options(prompt_logprobs=0, logprobs=0, echo=True)
+        response = await agreed(router, text=None, token_ids=prompt, options=asked)
+        assert list(response.prompt_logprobs) == worker.logprobs([7, 3, 9], 0)
+        assert len(response.sequences[0].logprobs) == len(response.sequences[0].token_ids) - 4
+        (run, _) = worker.requests
+        assert run.options.prompt_logprobs == 0
+        assert run.options.HasField("prompt_logprobs")
+
+    play(scenario)
+
+
+def test_one_run_scores_the_prompt_of_all_sequences(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        script = worker.script
+
+        def script_of(request: worker_pb2.RunRequest) -> list[Any]:
+            # The others generate their tokens first.
+            scores = [worker.hold, worker.scores(7)]
+            return [*(scores if request.options.HasField("prompt_logprobs") else ()), *script]
+
+        worker.script_of = script_of
+        prompt = generation_pb2.TokenIds(ids=[5, 7])
+        asked = options(prompt_logprobs=0, do_sample=True, num_return_sequences=3)
+        call = router.stream(text=None, token_ids=prompt, options=asked)
+        await until(lambda: len(worker.requests) == 3 and worker.running == 1)
+        worker.released.set()
+        events, _ = await read_events(call)
+        assert events[0].HasField("prompt_logprobs")
+        assert {event.WhichOneof("event") for event in events[1:]} == {"delta"}
+        assert {event.delta.sequence for event in events[1:]} == {0, 1, 2}
+
+    play(scenario)
+
+
+def test_a_prompt_is_scored_without_new_tokens(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.scores(7, 3), *worker.script]
+        prompt = generation_pb2.TokenIds(ids=[5, 7, 3])
+        asked = options(prompt_logprobs=0, max_new_tokens=0, echo=True)
+        response = await agreed(router, text=None, token_ids=prompt, options=asked)
+        assert list(response.prompt_logprobs) == worker.logprobs([7, 3], 0)
+        (sequence,) = response.sequences
+        assert (sequence.token_ids, sequence.finish_reason) == ([5, 7, 3], LENGTH)
+        assert response.completion.usage.generated_tokens == 0
 
     play(scenario)

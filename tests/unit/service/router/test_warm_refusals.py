@@ -31,7 +31,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
         (
             shape(16, kind=0),
             "kind",
-            "must be one of prefill, decode (kinds of graphs of tiny), got 0",
+            "must be one of prefill, decode, score (kinds of graphs of tiny), got 0",
         ),
         (shape(16, beams=2), "beams", "must be one of 1 (beam widths of prefill of tiny), got 2"),
         (

@@ -279,6 +279,35 @@ def test_a_request_stalls_until_its_source_can_be_encoded() -> None:
     assert decision.taken.stall_seconds > 0
 
 
+# Log-probabilities of prompts.
+
+FIRST_SCORE = LADDERS.first_of(MODEL, GraphKind.SCORE)
+
+
+def test_a_prompt_is_scored_in_place_of_being_prefilled() -> None:
+    scoring = dataclasses.replace(shape(), scores=True)
+    taken = decided(scoring, [worker("a", ready=(*FIRST, FIRST_SCORE))]).taken
+    assert taken.graphs == [FIRST_SCORE, FIRST[1]]
+    # A prefill graph covers no prompt to score.
+    assert decided(scoring, [worker("a", ready=FIRST)]).taken.stall_seconds > 0
+
+
+def test_a_prompt_that_is_only_scored_needs_no_decode_graph() -> None:
+    scoring = dataclasses.replace(shape(), scores=True, new_tokens=0)
+    (option,) = decided(scoring, [worker("a", ready=(FIRST_SCORE,))]).options
+    assert (option.graphs, option.decode, option.beams) == ([FIRST_SCORE], None, 1)
+    assert (option.stall_seconds, option.decode_seconds) == (0, 0)
+    assert option.tight == LADDERS.score(MODEL, rows=1, prompt_tokens=scoring.prompt_tokens)
+
+
+def test_a_decoders_prompt_of_one_token_needs_no_score_graph() -> None:
+    view = encoding_worker(SOURCE_LADDERS.first(MODEL))
+    scoring = dataclasses.replace(_asked(1, 30), scores=True, new_tokens=0)
+    (option,) = decided(scoring, [view]).options
+    assert option.graphs == [SOURCE_LADDERS.first_of(MODEL, GraphKind.ENCODE)]
+    assert option.tight.kind is GraphKind.ENCODE
+
+
 # Models that make transcripts.
 
 HEARING_LADDERS = dataclasses.replace(

@@ -1,5 +1,6 @@
 """Ladders: few rungs, bounded padding, exact at the maximum."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -260,7 +261,20 @@ def test_the_closed_set_is_the_product_of_the_ladders(max_length: int, slots: in
     decode = sum(
         len(lane.decode_lengths.rungs) * len(lane.decode_rows.rungs) for lane in ladders.lanes
     )
-    assert len(signatures) == len(set(signatures)) == prefill + decode
+    score = prefill
+    assert len(signatures) == len(set(signatures)) == prefill + decode + score
+
+
+def test_prompts_are_scored_on_the_ladders_of_prefill() -> None:
+    ladders = Ladders.default(max_length=1000, slots=6)
+    for rows, tokens in ((1, 1), (3, 20), (1, 999)):
+        prefill = ladders.prefill("gpt2", rows=rows, prompt_tokens=tokens)
+        score = ladders.score("gpt2", rows=rows, prompt_tokens=tokens)
+        assert score == dataclasses.replace(prefill, kind=GraphKind.SCORE)
+        assert not score.covers(prefill)
+    first = ladders.first_of("gpt2", GraphKind.SCORE)
+    assert first in ladders.first("gpt2")
+    assert first not in ladders.first_to_read("gpt2")
 
 
 def test_a_full_prompt_and_a_full_lane_have_their_exact_signatures() -> None:
@@ -410,6 +424,7 @@ def test_transcripts_are_aligned_one_at_a_time() -> None:
     assert [(one.rows, one.length) for one in aligns] == [(1, 64), (1, 112), (1, 224), (1, 448)]
     assert HEARING.align("m", tokens=65) == aligns[1]
     assert HEARING.tight(aligns[2]) == aligns[2]
+    assert all(one.kind is not GraphKind.SCORE for one in HEARING.signatures("m"))
 
 
 def test_the_usual_search_of_transcripts_pads_no_beams() -> None:

@@ -23,6 +23,7 @@ DECISION = Decision(
             worker="worker-3",
             prefill=None,
             decode=TIGHT,
+            beams=1,
             tight=TIGHT,
             queue_seconds=0.0,
             stall_seconds=0.0,

@@ -20,6 +20,7 @@ from shaperouter_service.generation.run_events import (
     Hypothesis,
     Isolated,
     NewTokens,
+    PromptLogprobs,
     RunCompletion,
     RunEvent,
     RunTimings,
@@ -200,6 +201,7 @@ def test_a_snapshot_arrives_as_it_was_sent() -> None:
             )
         },
         {"options": neutral_options(max_new_tokens=3, seed=2**63 - 1, stop=("a", "b"), logprobs=0)},
+        {"options": neutral_options(prompt_logprobs=0, max_new_tokens=0), "scored_tokens": 1},
         {"options": neutral_options(biases=(((1, 2), -math.inf), ((3,), 0.5)))},
     ],
 )
@@ -237,6 +239,7 @@ USE = GraphUse(
         Isolated(),
         NewTokens((1,), LOGPROBS),
         NewTokens((1, 2)),
+        PromptLogprobs(LOGPROBS),
         RunCompletion(finish_reason=FinishReason.EOS, graphs=(), hypotheses=()),
         RunCompletion(
             finish_reason=FinishReason.STOP,

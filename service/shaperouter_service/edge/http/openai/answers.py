@@ -1,5 +1,6 @@
 """Answers to completions and chat completions, whole and in pieces."""
 
+import itertools
 import secrets
 import string
 import time
@@ -75,6 +76,7 @@ class Answer:
         model: Name of the model.
         is_chat: Whether it is a chat completion.
         token_text: The text of a token, for log-probabilities.
+        scores_prompt: See `OpenAIRequest`.
         usage: Numbers of tokens so far.
         created: Unix time of its start, in seconds.
     """
@@ -83,6 +85,7 @@ class Answer:
     model: str
     is_chat: bool
     token_text: TokenText
+    scores_prompt: bool = False
     usage: Usage = field(default_factory=Usage)
     created: int = field(default_factory=lambda: int(time.time()))
     # Characters of each choice so far, for the offsets of log-probabilities.
@@ -100,7 +103,10 @@ class Answer:
                 if self.is_chat:
                     choice = self._chat_choice(index, sequence)
                 else:
-                    choice = self._text_choice(index, sequence.text, sequence.logprobs)
+                    logprobs = [*generation.prompt_logprobs, *sequence.logprobs]
+                    # Its tokens begin with the prompt's.
+                    first = sequence.token_ids[0] if self.scores_prompt else None
+                    choice = self._text_choice(index, sequence.text, logprobs, first)
                 reason = self._finish_reason(index, sequence.end.finish_reason)
                 choices.append(choice | {"finish_reason": reason})
         kind = "chat.completion" if self.is_chat else "text_completion"
@@ -110,6 +116,11 @@ class Answer:
         """The first piece of a choice of a chat."""
         choice = {"index": index, "delta": {"role": "assistant", "content": ""}}
         return self._piece([choice | {"logprobs": None, "finish_reason": None}])
+
+    def prompt(self, index: int, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """The piece of a choice that has the prompt and its log-probabilities."""
+        choice = self._text_choice(index, delta.text, logprobs, delta.token_ids[0])
+        return self._piece([choice | {"finish_reason": None}])
 
     def pieces(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
         """The pieces of a choice for a piece of its sequence."""
@@ -155,11 +166,20 @@ class Answer:
         return "tool_calls" if told == "stop" and self._calls.get(index) else told
 
     def _text_choice(
-        self, index: int, text: str, logprobs: Sequence[TokenLogprobs]
+        self, index: int, text: str, logprobs: Sequence[TokenLogprobs], first: int | None = None
     ) -> dict[str, Any]:
+        """A choice of a completion, or a piece of one.
+
+        Args:
+            index: Number of the choice.
+            text: Its text.
+            logprobs: Log-probabilities of its tokens; empty if there are none.
+            first: The first token of a prompt, which has no log-probability; None without a prompt.
+        """
         offset = self._characters.get(index, 0)
         self._characters[index] = offset + len(text)
-        told = self._listed_logprobs(logprobs, offset) if logprobs else None
+        has_logprobs = logprobs or first is not None
+        told = self._listed_logprobs(logprobs, offset, first) if has_logprobs else None
         return {"index": index, "text": text, "logprobs": told}
 
     def _chat_choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
@@ -214,22 +234,26 @@ class Answer:
         text = self.token_text(token_id)
         return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
 
-    def _listed_logprobs(self, logprobs: Sequence[TokenLogprobs], offset: int) -> dict[str, Any]:
+    def _listed_logprobs(
+        self, logprobs: Sequence[TokenLogprobs], offset: int, first: int | None
+    ) -> dict[str, Any]:
         """Log-probabilities as lists, the form of completions."""
-        texts = [self.token_text(each.token_id) for each in logprobs]
-        offsets = []
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
+        unknown = [] if first is None else [None]
+        token_ids = [] if first is None else [first]
+        texts = [self.token_text(each) for each in [*token_ids, *(e.token_id for e in logprobs)]]
         return {
             "tokens": texts,
-            "token_logprobs": [_finite(each.logprob) for each in logprobs],
-            "top_logprobs": [
-                {self.token_text(token): _finite(value) for token, value in each.top}
-                for each in logprobs
-            ],
-            "text_offset": offsets,
+            "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
+            "top_logprobs": [*unknown, *(self._by_text(each.top) for each in logprobs)],
+            "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
         }
+
+    def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+        """Log-probabilities by the text of their token; of equal texts, the likeliest."""
+        found: dict[str, float] = {}
+        for token_id, logprob in top:
+            found.setdefault(self.token_text(token_id), _finite(logprob))
+        return found
 
 
 def call_id() -> str:

@@ -151,12 +151,12 @@ class Fields:
         try:
             yield
         except InvalidRequestError as error:
-            raise InvalidRequestError(
-                *(
-                    Violation(field=self._callers_field(each.field), description=each.description)
-                    for each in error.violations
-                )
-            ) from None
+            violations = (
+                Violation(field=self._callers_field(each.field), description=each.description)
+                for each in error.violations
+            )
+            # A field of the caller may be two options.
+            raise InvalidRequestError(*dict.fromkeys(violations)) from None
 
     def _callers_field(self, field: str) -> str:
         name = field.removeprefix("options.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from shaperouter_service.edge.http.openai.requests import (
 )
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
+from shaperouter_service.generation.run_events import PromptLogprobs, TokenLogprobs
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.generation.completion import collected
@@ -60,6 +62,7 @@ class Generations:
             model=model,
             is_chat=asked.is_chat,
             token_text=self._core.models.token_text(model),
+            scores_prompt=asked.scores_prompt,
         )
 
     def _events(
@@ -97,6 +100,8 @@ class Generations:
         """Yields the pieces of a stream; None for an event that has none."""
         starts: set[int] = set()
         so_far = Usage()
+        # Of each prompt, as far as they are known.
+        prompt_logprobs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
         per_prompt = asked.requests[0].options["num_return_sequences"]
 
         def with_usage(piece: dict[str, Any]) -> dict[str, Any]:
@@ -109,13 +114,20 @@ class Generations:
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
+                        case PromptLogprobs(logprobs):
+                            prompt_logprobs[prompt] += logprobs
                         case Delta():
                             index = prompt * per_prompt + event.sequence
-                            if asked.is_chat and index not in starts:
-                                yield with_usage(answer.start(index))
+                            is_first = index not in starts
                             starts.add(index)
+                            if is_first and asked.is_chat:
+                                yield with_usage(answer.start(index))
                             so_far.generated += len(event.token_ids)
                             so_far.reasoning += event.reasoning_tokens
+                            if is_first and asked.scores_prompt:
+                                known = prompt_logprobs[prompt]
+                                yield with_usage(answer.prompt(index, event, known))
+                                continue
                             for piece in answer.pieces(index, event):
                                 yield with_usage(piece)
                         case Completed():

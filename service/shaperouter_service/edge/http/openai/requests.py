@@ -34,6 +34,8 @@ class OpenAIRequest:
         streams: Whether to answer as text is generated.
         includes_usage: Whether a stream ends with the numbers of tokens.
         counts_along: Whether each of its pieces has those so far.
+        scores_prompt: Whether the log-probabilities of a choice begin with those of its prompt,
+            which its text begins with.
     """
 
     requests: Sequence[GenerationRequest]
@@ -42,6 +44,7 @@ class OpenAIRequest:
     streams: bool
     includes_usage: bool
     counts_along: bool
+    scores_prompt: bool
 
 
 def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
@@ -111,22 +114,21 @@ def completion_request(body: Mapping[str, Any]) -> OpenAIRequest:
     fields = Fields(body)
     inputs = _prompts(fields)
     logprobs = fields.count("logprobs")
-    if logprobs is not None and fields_echo(body):
-        fields.refuse("logprobs", f"must not be set together with echo, got {logprobs}")
+    scores_prompt = logprobs is not None and body.get("echo") is True
     fields.only("suffix", "")
     best_of, n = fields.take("best_of"), body.get("n")
     if best_of not in (None, n or 1):
         fields.refuse("best_of", f"must be n, {n or 1}, got {told(best_of)}")
-    return _request(fields, inputs, chat=None, logprobs=logprobs)
-
-
-def fields_echo(body: Mapping[str, Any]) -> bool:
-    """Whether a request asks for its prompt."""
-    return body.get("echo") is True
+    return _request(fields, inputs, chat=None, logprobs=logprobs, scores_prompt=scores_prompt)
 
 
 def _request(
-    fields: Fields, inputs: Sequence[Input], *, chat: Chat | None, logprobs: int | None
+    fields: Fields,
+    inputs: Sequence[Input],
+    *,
+    chat: Chat | None,
+    logprobs: int | None,
+    scores_prompt: bool = False,
 ) -> OpenAIRequest:
     """Reads the fields that both kinds of requests have."""
     model, streams = take_model(fields), fields.flag("stream")
@@ -140,7 +142,7 @@ def _request(
     for name in ("presence_penalty", "frequency_penalty"):
         fields.only(name, 0, why="repetition_penalty is")
     fields.only("store", False)
-    options = take_options(fields)
+    options = take_options(fields, scores_prompt=scores_prompt, may_score=chat is None)
     add_schema(fields, options)
     if counts_along and options.get("echo"):
         fields.refuse(
@@ -151,6 +153,9 @@ def _request(
     if logprobs is not None:
         options["logprobs"] = logprobs
         fields.names["logprobs"] = "logprobs" if chat is None else "top_logprobs"
+    if scores_prompt:
+        options["prompt_logprobs"] = logprobs
+        fields.names["prompt_logprobs"] = "logprobs"
     fields.end()
     return OpenAIRequest(
         requests=[
@@ -161,6 +166,7 @@ def _request(
         streams=streams,
         includes_usage=includes_usage,
         counts_along=counts_along,
+        scores_prompt=scores_prompt,
     )
 
 
@@ -192,10 +198,22 @@ def generation_request(
     )
 
 
-def take_options(fields: Fields) -> dict[str, Any]:
-    """Takes all options, with OpenAI's meaning where it is another than ours."""
+def take_options(
+    fields: Fields, *, scores_prompt: bool = False, may_score: bool = False
+) -> dict[str, Any]:
+    """Takes all options, with OpenAI's meaning where it is another than ours.
+
+    Args:
+        fields: The fields of the request.
+        scores_prompt: See `OpenAIRequest`; such a request may generate nothing.
+        may_score: Whether it is a request that could score its prompt.
+    """
+    fields.only("prompt_logprobs", why="completions return them with echo and logprobs")
     options = fields.options()
     options.setdefault("num_return_sequences", 1)
+    if options.get("max_new_tokens") == 0 and not scores_prompt:
+        unless = " without both echo and logprobs" if may_score else ""
+        fields.refuse(fields.names["max_new_tokens"], f"must be at least 1{unless}, got 0")
     # The name that load generators have for it.
     if fields.flag("ignore_eos"):
         if options.get("eos_token_ids"):

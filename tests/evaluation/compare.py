@@ -1,0 +1,138 @@
+"""Evaluates the embedded model with lm-eval, over HTTP and by Transformers, and compares both.
+
+`make test-lm-eval` runs it. The service is a real one, and lm-eval its unmodified command, in an
+environment of its own. The tasks beside this file have all kinds of requests that lm-eval makes.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import shaperouter_service
+from harness.service import serving
+
+TASKS = Path(__file__).parent / "tasks"
+ROOT = Path(__file__).parents[2]
+DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
+MAX_LENGTH = 512
+# lm-eval keeps one token of the maximum for a new one, and one more before the windows of a text.
+WINDOW = MAX_LENGTH - 2
+# What rounding of float32 may change in the log-likelihood of a text, and as a share of it.
+NOISE, RELATIVE_NOISE = 1e-4, 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What lm-eval has written.
+
+    Attributes:
+        metrics: The metrics of each task, without their standard errors.
+        samples: The responses to each document, by task and number.
+    """
+
+    metrics: dict[str, dict[str, float]]
+    samples: dict[tuple[str, int], Any]
+
+
+def main() -> int:
+    """Compares; the exit status is 1 if results differ."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lm-eval", type=Path, required=True, help="the command lm_eval")
+    parser.add_argument("--work", type=Path, required=True, help="folder for results")
+    options = parser.parse_args()
+    shutil.rmtree(options.work, ignore_errors=True)
+    with serving(f"--model=demo={DEMO}") as service:
+        served = evaluate(
+            options.lm_eval,
+            options.work / "served",
+            "local-completions",
+            f"model=demo,base_url={service.http_url}/v1/completions,tokenizer={DEMO},"
+            f"tokenizer_backend=huggingface,max_length={MAX_LENGTH},num_concurrent=2",
+            batch=4,
+        )
+    expected = evaluate(
+        options.lm_eval,
+        options.work / "expected",
+        "hf",
+        f"pretrained={DEMO},dtype=float32,max_length={WINDOW}",
+        "--device=cpu",
+        batch=1,
+    )
+    differences = [*compare(served.metrics, expected.metrics)]
+    differences += compare(served.samples, expected.samples)
+    for difference in differences:
+        print(difference, file=sys.stderr)
+    for task, metrics in served.metrics.items():
+        print(task, ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()))
+    print(f"{len(served.samples)} documents, {len(differences)} differences")
+    return 1 if differences or not served.samples else 0
+
+
+def evaluate(
+    command: Path, output: Path, model: str, arguments: str, *others: str, batch: int
+) -> Results:
+    """Runs all tasks with a backend of lm-eval."""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    subprocess.run(
+        [
+            command,
+            f"--model={model}",
+            f"--model_args={arguments}",
+            f"--batch_size={batch}",
+            f"--tasks={','.join(sorted(f'shaperouter_{file.stem}' for file in _tasks()))}",
+            f"--include_path={TASKS}",
+            f"--output_path={output}",
+            "--log_samples",
+            *others,
+        ],
+        # The tasks name their documents from here.
+        cwd=ROOT,
+        env={**os.environ, **offline, "HF_HOME": str(output.absolute() / "hub")},
+        check=True,
+    )
+    (results,) = output.glob("*/results_*.json")
+    content = json.loads(results.read_text(encoding="utf-8"))
+    samples = {}
+    for file in output.glob("*/samples_*.jsonl"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            sample = json.loads(line)
+            task = file.name.removeprefix("samples_").rpartition("_")[0]
+            samples[task, sample["doc_id"]] = sample["resps"]
+    metrics = {
+        task: {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, float) and "stderr" not in name
+        }
+        for task, found in content["results"].items()
+    }
+    return Results(metrics=metrics, samples=samples)
+
+
+def compare(found: Any, expected: Any, at: str = "") -> list[str]:
+    """The differences of two nested values; numbers, also in texts, may differ by rounding."""
+    if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
+        return [d for key in found for d in compare(found[key], expected[key], f"{at} {key}")]
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = enumerate(zip(found, expected, strict=True))
+        return [d for index, pair in pairs for d in compare(*pair, f"{at}[{index}]")]
+    try:
+        difference = abs(float(found) - float(expected))
+        is_equal = difference <= NOISE + RELATIVE_NOISE * abs(float(expected))
+    except (TypeError, ValueError):
+        is_equal = found == expected
+    return [] if is_equal else [f"{at}: {found!r} over HTTP, {expected!r} by Transformers"]
+
+
+def _tasks() -> list[Path]:
+    return list(TASKS.glob("*.yaml"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
