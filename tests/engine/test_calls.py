@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from harness import served_functions
 from harness.call_engine import CallBench, random_inputs
-from harness.functions import FUNCTIONS, TestFunction
+from harness.functions import FLOAT, FUNCTIONS, TestFunction
 from harness.waiting import wait_until
 from shaperouter_service.calls.agreement import disagreement
 from shaperouter_service.calls.function import Function
@@ -147,6 +148,23 @@ def test_values_that_the_function_cannot_take_fail_their_call_only(
     assert disagreement(direct(bench, "plain", good), calls[0].wait().outputs) == ""
     with pytest.raises(InvalidRequestError, match="plain cannot compute these values"):
         calls[1].wait()
+    bench.stop_compiling()
+    assert not bench.defects
+
+
+def test_an_error_that_quotes_bytes_fails_its_call_only(tmp_path: Path) -> None:
+    """TensorFlow cannot raise an error whose text is not UTF-8."""
+    schema = {"x": tf.io.FixedLenFeature([2], FLOAT, [1.0, 2.0])}
+    path = TestFunction(
+        call=lambda examples: {"y": tf.io.parse_example(examples, schema)["x"]},
+        inputs={"examples": ([None], tf.string)},
+        settings="jit = false\n",
+    ).save(tmp_path / "parsed")
+    bench = CallBench({"parsed": path})
+    wrong = bench.submit("parsed", {"examples": np.array([b"\xb1\xff"], object)})
+    with pytest.raises(InvalidRequestError, match="Could not parse example input"):
+        wrong.wait()
+    bench.submit("parsed", {"examples": np.array([b""], object)}).wait()
     bench.stop_compiling()
     assert not bench.defects
 

@@ -89,6 +89,22 @@ def test_a_size_that_depends_on_an_axis_otherwise_makes_it_exact(tmp_path: Path)
     bench.stop_compiling()
 
 
+def test_a_function_that_takes_only_some_values_is_served_exactly(tmp_path: Path) -> None:
+    """As one of serialized examples, which the texts of a trial seldom are."""
+    schema = {"x": tf.io.FixedLenFeature([2], FLOAT, [1.0, 2.0])}
+    path = save(
+        tmp_path,
+        lambda examples: {"outputs": tf.io.parse_example(examples, schema)["x"]},
+        {"examples": ([None], tf.string)},
+        "jit = false",
+    )
+    bench = CallBench({"rated": path})
+    assert bench.scheduler("rated").model.ladders.rows is None
+    result = bench.submit("rated", {"examples": np.array([b"", b""], object)}).wait()
+    np.testing.assert_array_equal(result.outputs["outputs"], [[1.0, 2.0], [1.0, 2.0]])
+    bench.stop_compiling()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

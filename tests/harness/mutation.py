@@ -1,11 +1,15 @@
-"""Mutation of bytes, JSON and files."""
+"""Mutation of bytes, messages, JSON and files."""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 # The most dangerous values of lengths, counts and tags: as varints, and as 8 bytes.
 _EXTREMES = [
@@ -31,6 +35,24 @@ _KEYS = (
     "bad_words_ids", "sequence_bias", "suppress_tokens", "num_beams", "max_new_tokens",
     "data_offsets", "shape", "dtype", "__metadata__", "weight_map", "auto_map",
 )  # fmt: skip
+
+# Values of fields, and names and data types that are right somewhere else.
+_NUMBERS: list[Any] = [0, 1, -1, 2, 3, 7, 14, 99, 2**31 - 1, -(2**31), 2**40, 2**63 - 1, -(2**63)]
+_FLOATS = [0.0, -1.5, 1e30, float("nan"), float("inf")]
+_NAMES = (
+    "", "x" * 300, "BYTES", "BOOL", "INT8", "INT32", "INT64", "UINT64", "FP16", "FP32", "a", "b",
+    "flag", "text", "input_ids", "examples", "many", "classify", "regress", "embed", "1", "\0",
+)  # fmt: skip
+_VALUES: dict[int, Sequence[Any]] = {
+    FieldDescriptor.CPPTYPE_STRING: _NAMES,
+    FieldDescriptor.CPPTYPE_FLOAT: _FLOATS,
+    FieldDescriptor.CPPTYPE_DOUBLE: _FLOATS,
+    FieldDescriptor.CPPTYPE_ENUM: [each for each in _NUMBERS if abs(each) < 2**31],
+    FieldDescriptor.CPPTYPE_INT32: [each for each in _NUMBERS if abs(each) < 2**31],
+    FieldDescriptor.CPPTYPE_INT64: _NUMBERS,
+    FieldDescriptor.CPPTYPE_UINT32: [each for each in _NUMBERS if 0 <= each < 2**32],
+    FieldDescriptor.CPPTYPE_UINT64: [each for each in _NUMBERS if each >= 0],
+}
 
 
 def mutated(data: bytes, source: random.Random) -> bytes:
@@ -88,3 +110,67 @@ def mutate_file(path: Path, source: random.Random) -> None:
         length = len(header) if source.random() < 0.9 else source.choice((0, 2**62, len(data)))
         rest = data[end:] if source.random() < 0.8 else data[end : end + source.randrange(1000)]
         path.write_bytes(length.to_bytes(8, "little") + header + rest)
+
+
+def mutate_message(message: Message, source: random.Random) -> None:
+    """Changes a field somewhere in a message, which stays one of its type."""
+    given = [field for field, _ in message.ListFields()]
+    if not given or source.random() < 0.1:
+        given = list(message.DESCRIPTOR.fields)
+    if not given:
+        return
+    field = source.choice(given)
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        _mutate_map(value, field.message_type.fields_by_name["value"], source)
+    elif field.is_repeated:
+        _mutate_list(value, field, source)
+    elif source.random() < 0.1:
+        message.ClearField(field.name)
+    elif field.message_type is not None:
+        value.SetInParent()
+        mutate_message(value, source)
+    else:
+        setattr(message, field.name, _scalar(field, value, source))
+
+
+def _mutate_map(entries: Any, field: FieldDescriptor, source: random.Random) -> None:
+    key = source.choice([*entries, source.choice(_NAMES)])
+    other = source.choice([*entries, source.choice(_NAMES)])
+    if field.message_type is None:
+        entries[other] = _scalar(field, entries.get(key, ""), source)
+        return
+    match source.randrange(4):
+        case 0:
+            entries[other].CopyFrom(entries[key])
+        case 1:
+            entries.pop(key, None)
+        case _:
+            mutate_message(entries[key], source)
+
+
+def _mutate_list(values: Any, field: FieldDescriptor, source: random.Random) -> None:
+    if not values:
+        values.append(_scalar(field, b"", source)) if field.message_type is None else values.add()
+        return
+    at = source.randrange(len(values))
+    match source.randrange(5):
+        case 0:
+            del values[at]
+        case 1:
+            del values[at:]
+        case 2:
+            values.extend([values[at]] * source.choice((1, 1, 3, 100)))
+        case _ if field.message_type is None:
+            values[at] = _scalar(field, values[at], source)
+        case _:
+            mutate_message(values[at], source)
+
+
+def _scalar(field: FieldDescriptor, value: Any, source: random.Random) -> Any:
+    """A value of a field's type that is wrong, or at least another one."""
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return mutated(value or b"\x03\0\0\0abc", source)
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return not value
+    return source.choice(_VALUES[field.cpp_type])

@@ -51,6 +51,13 @@ def traffics(draw: st.DrawFn, model: str = MODEL) -> Traffic:
         ),
         signatures=draw(st.dictionaries(signatures, counts, max_size=5)),
         sources=draw(st.dictionaries(st.integers(1, 100), _COUNTS, max_size=5)),
+        sizes=draw(
+            st.dictionaries(
+                st.tuples(st.sampled_from(["batch", "length"]), st.integers(1, 100)),
+                _COUNTS,
+                max_size=5,
+            )
+        ),
     )
 
 
@@ -64,3 +71,7 @@ def prefill(rows: int, length: int, model: str = MODEL) -> Signature:
 
 def decode(rows: int, length: int, *, beams: int = 1, model: str = MODEL) -> Signature:
     return Signature(model=model, kind=GraphKind.DECODE, beams=beams, rows=rows, length=length)
+
+
+def call(rows: int, length: int, model: str = MODEL) -> Signature:
+    return Signature(model=model, kind=GraphKind.CALL, rows=rows, length=length)

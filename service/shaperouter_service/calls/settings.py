@@ -13,9 +13,6 @@ from shaperouter_service.tensors.specs import Scalar
 SETTINGS = "shaperouter.toml"
 MAX_SETTINGS_BYTES = 2**20
 
-# Name of the axis along which calls are joined.
-BATCH = "batch"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AxisSettings:

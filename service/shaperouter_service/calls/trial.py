@@ -65,8 +65,15 @@ def try_axes(call: Call, guessed: GuessedAxes, *, state: Sequence[str] = ()) -> 
     if state:
         trial.fail_all(f"the function has state ({', '.join(state)})")
     else:
-        trial.run()
+        try:
+            trial.run()
+        except _CallError as error:
+            trial.fail_all(f"the trial could not call it: {error}")
     return TriedAxes(spec=trial.spec, ladders=trial.ladders, sizes=trial.sizes, exact=trial.exact)
+
+
+class _CallError(Exception):
+    """The function has failed, with its error's first line."""
 
 
 class _Trial:
@@ -81,11 +88,12 @@ class _Trial:
         self.exact: dict[str, str] = {}
 
     def run(self) -> None:
-        """Tries all axes."""
-        error = self._find_sizes()
-        if error:
-            self.fail_all(f"the trial could not call it: {error}")
-            return
+        """Tries all axes.
+
+        Raises:
+            _CallError: The function fails for some values, or for all.
+        """
+        self._find_sizes()
         inputs = self._inputs(self.sizes)
         if problem := disagreement(self._outputs(inputs), self._outputs(inputs)):
             self.fail_all(f"equal calls have different answers: {problem}")
@@ -116,20 +124,18 @@ class _Trial:
 
     # --- Sizes and shapes -------------------------------------------------------------------------
 
-    def _find_sizes(self) -> str:
-        """Finds sizes that the function takes; returns its last error if there are none."""
-        reason = ""
+    def _find_sizes(self) -> None:
+        """Finds sizes that the function takes; raises its first error if there are none."""
+        errors = []
         for factor, self._largest_id in itertools.product(FACTORS, LARGEST_IDS):
             self.sizes = self._limited(factor)
             try:
                 self._outputs(self._inputs(self.sizes))
-            # The function is the user's. Its operations and layers raise errors of any kind for
-            # sizes and values that they cannot take; each means that these do not suit it.
-            except Exception as error:
-                reason = reason or (str(error) or type(error).__name__).splitlines()[0]
-                continue
-            return ""
-        return reason
+            except _CallError as error:
+                errors.append(error)
+            else:
+                return
+        raise errors[0]
 
     def _limited(self, factor: int) -> Sizes:
         """Sizes within the ladders."""
@@ -150,7 +156,7 @@ class _Trial:
         for size in (own - 1, own + 1, 2 * own, own // 2):
             try:
                 after = self._outputs(self._inputs(self._resized(axis, size))) if size > 0 else None
-            except Exception:  # noqa: S112 (any error: it cannot take this size)
+            except _CallError:  # it cannot take this size
                 continue
             if after is not None:
                 break
@@ -232,10 +238,8 @@ class _Trial:
         try:
             together = self._outputs(joined)
             alone = [self._outputs(part.inputs) for part in parts]
-        # The function may raise errors of any kind for sizes that it cannot take: it then cannot be
-        # served in this way.
-        except Exception as error:
-            return (str(error) or type(error).__name__).splitlines()[0]
+        except _CallError as error:  # it cannot be served in this way
+            return str(error)
         row = 0
         for part, expected in zip(parts, alone, strict=True):
             if problem := disagreement(expected, cut(together, self.spec, part, row)):
@@ -267,7 +271,12 @@ class _Trial:
         return Part(inputs=inputs, sizes=sizes, first=0, rows=sizes.rows)
 
     def _outputs(self, inputs: Any) -> Arrays:
-        return {name: output.numpy() for name, output in self._call(inputs).items()}
+        try:
+            return {name: output.numpy() for name, output in self._call(inputs).items()}
+        # The function is the user's. Its operations and layers raise errors of any kind for sizes
+        # and values that they cannot take.
+        except Exception as error:
+            raise _CallError((str(error) or type(error).__name__).splitlines()[0]) from error
 
     def _inputs(self, sizes: Sizes, scale: float = 1.0) -> Arrays:
         return {

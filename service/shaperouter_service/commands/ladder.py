@@ -1,7 +1,11 @@
 """`shaperouterd ladder`: fits ladders to recorded traffic."""
 
+import json
+import math
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +16,19 @@ from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.compile_cache.cache import CompileCache
 from shaperouter_service.compile_cache.directory import default_directory, record_directory
+from shaperouter_service.routing.call_demand import call_demands
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
 from shaperouter_service.routing.demand import demands
 from shaperouter_service.routing.fitting import Demand, fit_ladder
-from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladder import LENGTH_MULTIPLE, Ladder
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 from shaperouter_service.traffic_record import read_record
+
+# The file beside a function that chooses its ladders; `calls`, which reads it, needs TensorFlow.
+SETTINGS = "shaperouter.toml"
 
 # Requests below which a fitted ladder is unreliable: about ten for each of about ten rungs.
 ENOUGH_REQUESTS = 100
@@ -30,7 +38,7 @@ COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "len
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The current and the fitted ladder of encode, of prefill or of one lane.
+    """The current and the fitted ladder of encode, of prefill, of one lane or of one axis.
 
     Attributes:
         title: Which of these, as the table names it.
@@ -51,13 +59,19 @@ class Fit:
 
     Attributes:
         traffic: The recorded traffic.
-        chosen: Lengths for the model's options, by kind; None if no device time was recorded.
+        chosen: The fitted ladder of each kind of graphs, or of each axis; None if no device time
+            was recorded.
         comparisons: Comparisons with the current ladders.
     """
 
     traffic: Traffic
-    chosen: Mapping[GraphKind, ChosenLengths | None]
+    chosen: Mapping[str, Ladder | None]
     comparisons: Sequence[Comparison]
+
+    @property
+    def of_calls(self) -> bool:
+        """Whether the model is called once."""
+        return isinstance(self.traffic.ladders, CallLadders)
 
     @property
     def cost_today(self) -> float:
@@ -120,6 +134,13 @@ def ladder() -> None:
     help="Maximum number of lengths for sources.  [default: as many as pay]",
 )
 @click.option(
+    "--axis-rungs",
+    type=Integer(min=1),
+    metavar="K",
+    help="Maximum number of sizes of each axis of a function, and of its batch.  [default: as "
+    "many as pay]",
+)
+@click.option(
     "--horizon",
     type=Number(min=0, min_open=True),
     metavar="HOURS",
@@ -130,7 +151,8 @@ def ladder() -> None:
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the fitted ladders to this TOML file, for `shaperouterd serve --config`.",
+    help="Write the fitted ladders to this TOML file, for `shaperouterd serve --config`. Those of "
+    "functions are comments in it, to be copied to the functions' shaperouter.toml.",
 )
 def fit(
     *,
@@ -139,21 +161,17 @@ def fit(
     prefill_rungs: int | None,
     decode_rungs: int | None,
     encode_rungs: int | None,
+    axis_rungs: int | None,
     horizon: float | None,
     output: Path | None,
 ) -> None:
-    """Fit ladders of lengths to recorded traffic.
+    """Fit ladders to recorded traffic.
 
-    Finds the lengths that cost the least time in padding and compilations together, and compares
-    them with the current lengths of the models.
+    Finds the lengths, and for functions the sizes of each axis, that cost the least time in padding
+    and compilations together, and compares them with the current ones of the models.
     """
     configure_logs(LogSettings(level="warning"))
-    record = {
-        name: traffic
-        for name, traffic in read_record(directory).items()
-        # Ladders of models that are called once are chosen beside the model.
-        if not isinstance(traffic.ladders, CallLadders)
-    }
+    record = read_record(directory)
     if not record:
         raise click.BadParameter(f"{directory} has no recorded traffic", param_hint="--record")
     if model is not None and model not in record:
@@ -167,7 +185,11 @@ def fit(
         GraphKind.DECODE: decode_rungs,
     }
     fits = [
-        _fit(record[name], max_rungs, horizon) for name in sorted(record) if model in (None, name)
+        _fit_axes(traffic, traffic.ladders, axis_rungs, horizon)
+        if isinstance(traffic.ladders, CallLadders)
+        else _fit(traffic, max_rungs, horizon)
+        for name, traffic in sorted(record.items())
+        if model in (None, name)
     ]
     click.echo("\n\n".join(_report(one, horizon) for one in fits))
     if output is not None:
@@ -178,10 +200,8 @@ def fit(
 
 
 def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: float | None) -> Fit:
-    ladders = traffic.of_generation
-    # The counts cover `traffic.seconds` seconds.
-    factor = horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
-    chosen: dict[GraphKind, ChosenLengths | None] = {}
+    ladders, factor = traffic.of_generation, _factor(traffic, horizon)
+    chosen: dict[str, Ladder | None] = {}
     comparisons = []
     for kind in (GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE):
         if (kind, 1) not in ladders.kinds:
@@ -195,7 +215,7 @@ def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: f
             maximum=ladders.lengths(kind).maximum,
             max_rungs=max_rungs[kind],
         )
-        chosen[kind] = ChosenLengths(model=traffic.model, rungs=fitted.rungs)
+        chosen[kind] = fitted
         comparisons += [
             Comparison(
                 title=kind if beams == 1 else f"{kind}, {beams} beams",
@@ -206,6 +226,30 @@ def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: f
             for beams, demand in lanes.items()
         ]
     return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
+
+
+def _fit_axes(
+    traffic: Traffic, ladders: CallLadders, max_rungs: int | None, horizon: float | None
+) -> Fit:
+    found, factor = call_demands(traffic, ladders), _factor(traffic, horizon)
+    chosen: dict[str, Ladder | None] = dict.fromkeys(ladders.padded)
+    comparisons = []
+    for axis, demand in found.items():
+        demand, today = demand.times(factor), ladders.padded[axis]
+        fitted = chosen[axis] = fit_ladder(
+            [demand],
+            maximum=today.maximum,
+            max_rungs=max_rungs,
+            # Lengths stay multiples, and small batches need not be any.
+            multiple=math.gcd(LENGTH_MULTIPLE, *today.rungs),
+        )
+        comparisons.append(Comparison(title=axis, demand=demand, today=today, fitted=fitted))
+    return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
+
+
+def _factor(traffic: Traffic, horizon: float | None) -> float:
+    """How many times as many calls there are as recorded, in `traffic.seconds` seconds."""
+    return horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
 
 
 # --- Output -------------------------------------------------------------------------------------
@@ -220,8 +264,8 @@ def _report(fit: Fit, horizon: float | None) -> str:
         lines.append(_saving(fit))
     lines += [
         f"No device time is recorded for {kind}, so its ladder stays as it is."
-        for kind, lengths in fit.chosen.items()
-        if lengths is None
+        for kind, ladder in fit.chosen.items()
+        if ladder is None
     ]
     if fit.comparisons and not any(one.compiles for one in traffic.signatures.values()):
         lines.append(
@@ -229,21 +273,36 @@ def _report(fit: Fit, horizon: float | None) -> str:
         )
     if _is_thin(traffic):
         lines.append(
-            f"TOO LITTLE TRAFFIC: a ladder fitted to fewer than {ENOUGH_REQUESTS} prompts or runs "
-            "is unreliable."
+            f"TOO LITTLE TRAFFIC: a ladder fitted to fewer than {ENOUGH_REQUESTS} "
+            f"{'calls' if fit.of_calls else 'prompts or runs'} is unreliable."
         )
+    if fit.of_calls and fit.comparisons:
+        lines += ["", f"For {SETTINGS} beside {traffic.model}:", "", *_settings(fit)]
     return "\n".join(lines)
 
 
 def _recorded(traffic: Traffic) -> str:
+    time = f"{traffic.seconds / 3600:,.3g} h of workers' time"
+    if isinstance(traffic.ladders, CallLadders):
+        return f"{_calls(traffic):,.0f} joined calls, {time}"
     counts = [f"{sum(traffic.prompts.values()):,.0f} prompts"]
     if traffic.sources:
         counts.insert(0, f"{sum(traffic.sources.values()):,.0f} sources")
     counts.append(f"{sum(traffic.runs.values()):,.0f} runs")
-    return ", ".join([*counts, f"{traffic.seconds / 3600:,.3g} h of workers' time"])
+    return ", ".join([*counts, time])
+
+
+def _calls(traffic: Traffic) -> float:
+    """Number of joined calls; each is counted once for each axis."""
+    counts: defaultdict[str, float] = defaultdict(float)
+    for (axis, _), count in traffic.sizes.items():
+        counts[axis] += count
+    return max(counts.values(), default=0.0)
 
 
 def _is_thin(traffic: Traffic) -> bool:
+    if isinstance(traffic.ladders, CallLadders):
+        return _calls(traffic) < ENOUGH_REQUESTS
     # With an encoder, most prompts have one token: they need no prefill and are not recorded.
     inputs = traffic.prompts if traffic.of_generation.encoder is None else traffic.sources
     return min(sum(inputs.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
@@ -286,8 +345,29 @@ def _config(fits: Sequence[Fit]) -> str:
         thin = "(too little traffic to be reliable)" if _is_thin(fit.traffic) else ""
         lines.append(f"# {fit.traffic.model}: {_recorded(fit.traffic)}{thin}.")
     for kind in GraphKind:
-        chosen = [lengths for fit in fits if (lengths := fit.chosen.get(kind)) is not None]
+        chosen = [
+            ChosenLengths(model=fit.traffic.model, rungs=ladder.rungs)
+            for fit in fits
+            if not fit.of_calls and (ladder := fit.chosen.get(kind)) is not None
+        ]
         if chosen:
             values = ", ".join(f'"{lengths}"' for lengths in chosen)
             lines.append(f"{kind}-lengths = [{values}]")
+    for fit in fits:
+        if fit.of_calls and fit.comparisons:
+            lines += ["", f"# For {SETTINGS} beside {fit.traffic.model}:"]
+            lines += [f"# {line}" for line in _settings(fit)]
     return "\n".join(lines) + "\n"
+
+
+def _settings(fit: Fit) -> Iterator[str]:
+    """The lines of a function's settings."""
+    for axis, ladder in fit.chosen.items():
+        if ladder is not None:
+            yield f"[axes.{_key(axis)}]"
+            yield f"ladder = {list(ladder.rungs)}"
+
+
+def _key(name: str) -> str:
+    """A key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

@@ -65,8 +65,17 @@ def call_module(
 def call_flat(
     function: tf.types.experimental.ConcreteFunction, tensors: Sequence[tf.Tensor]
 ) -> Sequence[tf.Tensor]:
-    """Calls a function with its arguments and captured tensors; shapes are not checked."""
-    results: Sequence[tf.Tensor] = function.inference_fn.call_flat(*tensors) or ()
+    """Calls a function with its arguments and captured tensors; shapes are not checked.
+
+    Raises:
+        tf.errors.OpError: An operation has failed.
+    """
+    try:
+        results: Sequence[tf.Tensor] = function.inference_fn.call_flat(*tensors) or ()
+    except UnicodeDecodeError as error:
+        # An operation quotes a value that is not UTF-8, and TensorFlow cannot raise its error.
+        message = error.object.decode(errors="replace")
+        raise tf.errors.InvalidArgumentError(None, None, message) from None
     return results
 
 

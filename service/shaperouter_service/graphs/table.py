@@ -159,7 +159,7 @@ class GraphTable:
             if graph.signature.covers(signature)
         }
         with self._lock:
-            best = cheapest(covers, signature.rows, self._costs)
+            best = cheapest(self._costs.sound(covers), signature.rows)
         return NO_COVER if best is None else covers[best]
 
     def ready(self, model: str, kind: GraphKind, beams: int) -> list[Graph]:

@@ -9,6 +9,9 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import CallSpec
 
+# Name of the axis along which calls are joined.
+BATCH = "batch"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisLadder:
@@ -73,6 +76,18 @@ class CallLadders:
         rows = next(next_exact) if self.rows is None else signature.rows
         axes = (next(next_padded if each.ladder else next_exact) for each in self.axes)
         return Sizes(rows=rows, axes=tuple(axes))
+
+    @property
+    def padded(self) -> dict[str, Ladder]:
+        """The ladders with more than the size 1, by axis."""
+        named = [(BATCH, self.rows), *((each.name, each.ladder) for each in self.axes)]
+        return {name: ladder for name, ladder in named if ladder is not None and ladder.maximum > 1}
+
+    def by_axis(self, sizes: Sizes) -> dict[str, int]:
+        """The sizes along the axes of `padded`."""
+        names = [BATCH, *(each.name for each in self.axes)]
+        found = zip(names, (sizes.rows, *sizes.axes), strict=True)
+        return {name: size for name, size in found if name in self.padded}
 
     def replacing(self, signature: Signature) -> Signature:
         """The tight cover of a signature, which may come from other ladders.

@@ -189,19 +189,17 @@ def _distance(one: Signature, other: Signature) -> float:
     return sum(abs(math.log2(a / b)) for a, b in zip(ours, theirs, strict=False))
 
 
-def cheapest(signatures: Collection[Signature], runs: int, costs: Costs) -> Signature | None:
+def cheapest(seconds: Mapping[Signature, float], runs: int) -> Signature | None:
     """The graph that gives each of `runs` runs a step in the least time.
 
     A graph with fewer rows is called several times in turn.
 
     Args:
-        signatures: Graphs that are long enough.
+        seconds: Graphs that are long enough, with device times of a step from `Costs.sound`.
         runs: Number of runs.
-        costs: Costs of graphs on their worker.
     """
-    seconds = costs.sound(signatures)
     return min(
-        signatures,
+        seconds,
         key=lambda one: (math.ceil(runs / one.rows) * seconds[one], one.cost_order),
         default=None,
     )

@@ -75,21 +75,28 @@ class Demand:
         )
 
 
-def fit_ladder(demands: Sequence[Demand], *, maximum: int, max_rungs: int | None = None) -> Ladder:
+def fit_ladder(
+    demands: Sequence[Demand],
+    *,
+    maximum: int,
+    max_rungs: int | None = None,
+    multiple: int = LENGTH_MULTIPLE,
+) -> Ladder:
     """Finds the ladder with the lowest cost of padding and compilations together.
 
-    Its inner rungs are multiples of LENGTH_MULTIPLE. A rung that serves nothing costs nothing.
-    Among ladders of equal cost, one with the fewest rungs is returned.
+    A rung that serves nothing costs nothing. Among ladders of equal cost, one with the fewest rungs
+    is returned.
 
     Args:
         demands: Demands on the ladder; no length is above `maximum` times the demand's beams.
         maximum: The last rung, in tokens.
         max_rungs: Maximum number of rungs, at least 1; None means as many as pay.
+        multiple: All rungs below the last are multiples of it.
 
     Returns:
         The ladder, in tokens.
     """
-    rungs = _candidates(demands, maximum)
+    rungs = _candidates(demands, maximum, multiple)
     costs = _costs(demands, rungs)
     # For each rung, the lowest cost of the ladders that end with it, and that ladder's rungs.
     best: list[tuple[float, tuple[int, ...]]] = [
@@ -108,10 +115,10 @@ def fit_ladder(demands: Sequence[Demand], *, maximum: int, max_rungs: int | None
     return Ladder(best[-1][1])
 
 
-def _candidates(demands: Sequence[Demand], maximum: int) -> list[int]:
+def _candidates(demands: Sequence[Demand], maximum: int, multiple: int) -> list[int]:
     """Rungs that can pay. Any other rung could be lowered to one of these at no higher cost."""
     tokens = (math.ceil(length / demand.beams) for demand in demands for length in demand.calls)
-    rungs = {math.ceil(length / LENGTH_MULTIPLE) * LENGTH_MULTIPLE for length in tokens}
+    rungs = {math.ceil(length / multiple) * multiple for length in tokens}
     return sorted({rung for rung in rungs if rung < maximum} | {maximum})
 
 

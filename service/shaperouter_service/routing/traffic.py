@@ -77,6 +77,8 @@ class Traffic:
             step attends to if nothing ends the run early.
         signatures: Counts of each signature.
         sources: Number of sources by length, in positions.
+        sizes: Number of joined calls of a model that is called once, by axis and size: of the
+            batch, and of each other axis that may be padded.
     """
 
     model: str
@@ -87,6 +89,7 @@ class Traffic:
     runs: dict[tuple[int, int], float] = field(default_factory=dict)
     signatures: dict[Signature, SignatureTraffic] = field(default_factory=dict)
     sources: dict[int, float] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], float] = field(default_factory=dict)
 
     @property
     def of_generation(self) -> Ladders:
@@ -102,7 +105,8 @@ class Traffic:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been counted."""
-        return not (self.prompts or self.runs or self.signatures or self.sources)
+        counts = (self.prompts, self.runs, self.signatures, self.sources, self.sizes)
+        return not any(counts)
 
     def add_prompt(self, tokens: int) -> None:
         """Counts a prompt."""
@@ -115,6 +119,10 @@ class Traffic:
     def add_run(self, beams: int, final_length: int) -> None:
         """Counts a run in the lane of `beams` whose last step attends to `final_length`."""
         self.runs[beams, final_length] = self.runs.get((beams, final_length), 0.0) + 1
+
+    def add_size(self, axis: str, size: int) -> None:
+        """Counts joined calls by their size along an axis."""
+        self.sizes[axis, size] = self.sizes.get((axis, size), 0.0) + 1
 
     def of(self, signature: Signature) -> SignatureTraffic:
         """The counts of a signature, for adding to them."""
@@ -143,6 +151,7 @@ class Traffic:
             prompts=_summed(newer.prompts, older.prompts, share),
             runs=_summed(newer.runs, older.runs, share),
             sources=_summed(newer.sources, older.sources, share),
+            sizes=_summed(newer.sizes, older.sizes, share),
         )
         for record, part in ((newer, 1.0), (older, share)):
             for signature, counts in record.signatures.items():

@@ -34,6 +34,10 @@ def to_json(traffic: Traffic) -> str:
             {"beams": beams, "final_length": length, "count": count}
             for (beams, length), count in sorted(traffic.runs.items())
         ],
+        "sizes": [
+            {"axis": axis, "size": size, "count": count}
+            for (axis, size), count in sorted(traffic.sizes.items())
+        ],
         "signatures": [
             {**asdict(signature), "counts": asdict(counts)}
             for signature, counts in sorted(traffic.signatures.items(), key=lambda item: item[0])
@@ -77,6 +81,8 @@ def _traffic(record: Mapping[str, Any]) -> Traffic:
         # Absent in records from before models had encoders.
         sources=dict(record.get("sources", ())),
         runs={(run["beams"], run["final_length"]): run["count"] for run in record["runs"]},
+        # Absent in records from before sizes of calls were counted.
+        sizes={(one["axis"], one["size"]): one["count"] for one in record.get("sizes", ())},
         signatures={
             _value(Signature, {**one, "model": model}): _value(SignatureTraffic, one["counts"])
             for one in record["signatures"]

@@ -77,6 +77,10 @@ class WorkerView:
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+    # Device times of a step on the ready covers of a signature.
+    _covers: dict[Signature, Mapping[Signature, float]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
     _cheapest: dict[tuple[Signature, int], Signature | None] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -128,9 +132,11 @@ class WorkerView:
             runs: Number of runs; a graph with fewer rows serves them in turn.
         """
         if (tight, runs) not in self._cheapest:
-            ready = self.ready(tight.model, tight.kind, tight.beams)
-            covers = [signature for signature in ready if signature.covers(tight)]
-            self._cheapest[tight, runs] = cheapest(covers, runs, self.costs)
+            if tight not in self._covers:
+                ready = self.ready(tight.model, tight.kind, tight.beams)
+                covers = [signature for signature in ready if signature.covers(tight)]
+                self._covers[tight] = self.costs.sound(covers)
+            self._cheapest[tight, runs] = cheapest(self._covers[tight], runs)
         return self._cheapest[tight, runs]
 
     def state(self, signature: Signature) -> GraphState:

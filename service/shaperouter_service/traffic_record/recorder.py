@@ -63,6 +63,12 @@ class TrafficRecorder:
         with self._counting:
             self._recent[model].add_run(beams, final_length)
 
+    def call(self, model: str, sizes: Mapping[str, int]) -> None:
+        """Counts joined calls by their sizes along the axes that may be padded."""
+        with self._counting:
+            for axis, size in sizes.items():
+                self._recent[model].add_size(axis, size)
+
     def record_request(self, signature: Signature) -> None:
         """Counts that a signature was the tight cover of a computation."""
         with self._counting:

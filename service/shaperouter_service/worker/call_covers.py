@@ -9,6 +9,7 @@ from shaperouter_service.errors import GraphFailedError, GraphRefusedError, Serv
 from shaperouter_service.graphs import Graph, GraphState, GraphTable
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.worker.call import Call
 
 # Signatures whose covers are remembered. Exact sizes are endless.
@@ -129,19 +130,20 @@ class CallCovers:
             free -= call.rows_left
         return Batch(graph=graph, calls=calls, parts=parts)
 
-    def asked(self, lead: Call, waiting: Sequence[Call]) -> Signature:
-        """The tight cover of a call and of all others that are padded to the same sizes."""
+    def asked(self, lead: Call, waiting: Sequence[Call]) -> Sizes:
+        """The sizes of a call together with all others that are padded to the same ones."""
         most = self.max_rows(lead)
         if self.ladders.rows is None:
-            return self.tight(lead, most)
+            return Sizes(most, lead.sizes.axes)
         one = self._one_row(lead)
-        rows = lead.rows_left
+        joined, rows = [lead.sizes.axes], lead.rows_left
         for call in waiting:
             if rows >= most:
                 break
             if call is not lead and not call.suspect and self._one_row(call) == one:
+                joined.append(call.sizes.axes)
                 rows += call.rows_left
-        return self.tight(lead, min(rows, most))
+        return Sizes(min(rows, most), tuple(map(max, *joined, lead.sizes.axes)))
 
     def missing(self, call: Call) -> Graph | ServiceError:
         """The graph that a call without a cover waits for, or a permanent error.

@@ -227,7 +227,12 @@ class CallScheduler:
         for lead in waiting:
             batch = self.covers.best(lead, waiting)
             if batch is not None:
-                self._call(batch, self.covers.asked(lead, waiting))
+                asked, ladders = self.covers.asked(lead, waiting), self.covers.ladders
+                # Not again for each part that a graph with too few rows computes.
+                if lead.taken % self.covers.max_rows(lead) == 0:
+                    self._recorder.call(self.model.name, ladders.by_axis(asked))
+                tight = ladders.tight(self.model.name, rows=asked.rows, sizes=asked.axes)
+                self._call(batch, tight)
                 return True
             missing = self.covers.missing(lead)
             if isinstance(missing, Graph):

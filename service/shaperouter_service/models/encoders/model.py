@@ -15,14 +15,14 @@ from shaperouter_service.models.encoders.text_encoder import TextEncoder
 from shaperouter_service.models.encoders.tokens import Tokens
 from shaperouter_service.models.weight_memory import variable
 from shaperouter_service.models.weights import DeviceKind, Weights
-from shaperouter_service.routing.call_ladders import AxisLadder, CallLadders
+from shaperouter_service.routing.call_ladders import BATCH, AxisLadder, CallLadders
 from shaperouter_service.routing.ladder import doubling_ladder, length_ladder
 from shaperouter_service.routing.served_model import ModelKind
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
 TOKEN_IDS, MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
-BATCH, LENGTH = "batch", "length"
+LENGTH = "length"
 # Of the default ladders: texts of a batch, tokens of the shortest rung, and how much longer a rung
 # is than the one below. The native kernels compute no padding, so their graphs can be few.
 MAX_ROWS = 32

@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.roles import options_of
-from harness.traffic import decode, encode, prefill
+from harness.traffic import call, decode, encode, prefill
 from shaperouter_service.commands.group import cli
 from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.routing.call_ladders import AxisLadder, CallLadders
+from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.routing.traffic_json import to_json
@@ -315,3 +317,29 @@ def test_encode_rungs_limits_the_lengths_of_sources(fit: Fit, record: Path) -> N
     answering.signatures = {encode(1, 24, "t5"): served(50.0), encode(1, 112, "t5"): served(100.0)}
     write(record, answering)
     assert len(row(fit("--model=t5", "--encode-rungs=2"), "encode", "fitted")[-1].split()) == 2
+
+
+def test_axes_of_a_function_are_fitted_for_its_settings(fit: Fit, tmp_path: Path) -> None:
+    """Batches of 3 and lengths of 40, served by the last rungs."""
+    directory, file = tmp_path / "functions", tmp_path / "fitted.toml"
+    ladders = CallLadders(
+        rows=Ladder((1, 2, 4)), axes=(AxisLadder(name="length", ladder=Ladder((8, 64, 512))),)
+    )
+    write(
+        directory,
+        Traffic(
+            model="scorer",
+            ladders=ladders,
+            as_of=time.time(),
+            seconds=HOURS * 3600.0,
+            sizes={("batch", 3): 500.0, ("length", 40): 500.0},
+            signatures={call(4, 64, "scorer"): served(1000.0)},
+        ),
+    )
+    result = fit(f"--record={directory}", f"--output={file}")
+    assert "scorer: 500 joined calls, 10 h" in result.output
+    assert row(result, "batch", "today")[-1] == "1 2 4"
+    assert row(result, "length", "fitted")[-1] == "40 512"
+    assert "[axes.batch]\nladder = [3, 4]\n[axes.length]\nladder = [40, 512]" in result.output
+    assert "# [axes.length]\n# ladder = [40, 512]" in file.read_text()
+    options_of("serve", [f"--config={file}"])

@@ -92,7 +92,7 @@ def test_no_graph_beats_the_cheapest_by_sound_costs(measured, runs: int) -> None
     def total(graph: Signature) -> float:
         return -(-runs // graph.rows) * sound[graph]
 
-    best = cheapest(graphs, runs, known)
+    best = cheapest(known.sound(graphs), runs)
     assert best is not None
     assert total(best) == min(map(total, graphs))
 
@@ -100,12 +100,12 @@ def test_no_graph_beats_the_cheapest_by_sound_costs(measured, runs: int) -> None
 def test_one_graph_for_all_is_taken_before_several_turns_that_take_longer() -> None:
     known = costs(_1x64=0.03, _4x64=0.06)
     graphs = [decode(1, 64), decode(4, 64)]
-    assert cheapest(graphs, 4, known) == decode(4, 64)
-    assert cheapest(graphs, 1, known) == decode(1, 64)
+    assert cheapest(known.sound(graphs), 4) == decode(4, 64)
+    assert cheapest(known.sound(graphs), 1) == decode(1, 64)
 
 
 def test_there_is_no_cheapest_of_none() -> None:
-    assert cheapest([], 1, costs()) is None
+    assert cheapest({}, 1) is None
 
 
 def test_compile_times_are_those_of_the_graphs_that_are_most_alike() -> None:

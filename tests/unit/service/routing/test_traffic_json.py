@@ -43,6 +43,13 @@ def test_the_same_traffic_has_the_same_text(traffic: Traffic) -> None:
     assert to_json(from_json(to_json(traffic))) == to_json(traffic)
 
 
+def test_traffic_from_before_sizes_of_calls_were_counted_has_none() -> None:
+    content = json.loads(TEXT)
+    del content["traffic"]["sizes"]
+    content["checksum"] = _checksum(content["traffic"])
+    assert from_json(json.dumps(content)) == from_json(TEXT)
+
+
 def test_traffic_from_before_there_were_encoders_has_no_sources() -> None:
     content = json.loads(TEXT)
     del content["traffic"]["sources"], content["traffic"]["ladders"]["encoder"]
