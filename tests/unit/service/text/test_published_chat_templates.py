@@ -1,0 +1,86 @@
+"""Conversations become the prompts that Transformers makes of them with published templates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+from shaperouter.v1 import generation_pb2
+from shaperouter_service.text import ChatTemplateError, Tokenizer
+from shaperouter_service.wire.chat import chat_from_message
+
+GOLDENS = Path(__file__).parents[3] / "goldens"
+EXPECTED = json.loads((GOLDENS / "chat_templates.json").read_text(encoding="utf-8"))
+CONVERSATIONS, TEMPLATES = EXPECTED["conversations"], EXPECTED["templates"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tokenizer]:
+    """Loads a tokenizer with the special tokens and the chat template of a published one."""
+
+    @cache
+    def load(name: str) -> Tokenizer:
+        directory = tmp_path_factory.mktemp(name)
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()),
+            **TEMPLATES[name]["special_tokens"],
+        ).save_pretrained(directory)
+        template = GOLDENS / "chat_templates" / f"{name}.jinja"
+        shutil.copyfile(template, directory / "chat_template.jinja")
+        return Tokenizer(directory)
+
+    return load
+
+
+@pytest.fixture
+def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops the clock that templates see at the time of the goldens."""
+
+    class FixedTime(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return cls.fromisoformat(EXPECTED["now"])
+
+    monkeypatch.setattr(chat_template_utils, "datetime", FixedTime)
+
+
+def _request(conversation: Mapping[str, Any]) -> generation_pb2.GenerateRequest:
+    """The request for a conversation, with all but role and text as JSON."""
+    messages = []
+    for message in conversation["messages"]:
+        others = dict(message)
+        built = generation_pb2.ChatMessage(role=others.pop("role"))
+        if isinstance(others["content"], str):
+            built.content = others.pop("content")
+        built.other_fields = json.dumps(others)
+        messages.append(built)
+    return generation_pb2.GenerateRequest(
+        messages=messages,
+        tools=[json.dumps(tool) for tool in conversation.get("tools", ())],
+        chat_template_kwargs=json.dumps(conversation.get("arguments", {})),
+    )
+
+
+@pytest.mark.usefixtures("fixed_clock")
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_conversation_becomes_the_same_prompt(
+    tokenizer_of: Callable[[str], Tokenizer], template: str, conversation: str
+) -> None:
+    chat = chat_from_message(_request(CONVERSATIONS[conversation]))
+    assert chat is not None
+    try:
+        found = {"prompt": tokenizer_of(template).render_chat(chat)}
+    except ChatTemplateError as error:
+        found = {"error": str(error)}
+    assert found == TEMPLATES[template]["prompts"][conversation]
