@@ -23,29 +23,29 @@ class Format(StrEnum):
     OPENVINO_INT8 = "openvino-int8"
 
 
-def path_of(shape: Shape, format: Format) -> Path:  # noqa: A002 (the word for it)
+def path_of(shape: Shape, kind: Format) -> Path:
     """Where a checkpoint is in a format."""
-    match format:
+    match kind:
         case Format.HUGGING_FACE:
             return shape.checkpoint
         case Format.CTRANSLATE2:
             return shape.converted
         case _:
-            return WORK / f"{shape.name}-{format}"
+            return WORK / f"{shape.name}-{kind}"
 
 
-def prepare(shape: Shape, format: Format) -> None:  # noqa: A002
+def prepare(shape: Shape, kind: Format) -> None:
     """Writes a checkpoint in a format, unless it exists.
 
     Raises:
         PeerError: A converter fails; its output is in the logs.
     """
     make_checkpoint(shape)
-    path = path_of(shape, format)
+    path = path_of(shape, kind)
     if path.exists():
         return
     unfinished = path.with_name(f"unfinished-{path.name}")
-    environment, command = _COMMANDS[format](shape.checkpoint, unfinished)
+    environment, command = _COMMANDS[kind](shape.checkpoint, unfinished)
     python = environment_python(environment)
     if not python.exists():
         raise PeerError(f"{environment} is missing; make bench-families makes it")
