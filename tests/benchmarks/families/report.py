@@ -9,7 +9,7 @@ from common.tables import NOTHING, Spread, Table, Target
 from .checkpoint import Shape
 from .measuring import Measured
 from .parts import Entry, Goal, Part
-from .under_load import ENTRIES, OURS, SECONDS, THEIRS, Loaded, at_same_p99
+from .under_load import CALLERS, OURS, SECONDS, THEIRS, Loaded, at_same_p99
 
 # Under load, at least 1.5 times the throughput of CTranslate2.
 LOAD_LIMIT = 0.67
@@ -67,17 +67,17 @@ def load_table(shape: Shape, loaded: Loaded) -> Table:
     """Throughput and latencies under load."""
     rows = [
         [
-            f"{kind}, {level.callers} callers: {entry.label}",
+            f"{kind}, {level.callers} callers: {label}",
             f"{level.tokens_per_second:.0f}",
             f"{1e3 * level.median:.0f}",
             f"{1e3 * level.p99:.0f}",
             f"{level.answered}",
         ]
         for kind, levels in loaded.levels.items()
-        for number in range(len(next(iter(levels.values()))))
-        for entry in ENTRIES
-        if entry.label in levels
-        for level in [levels[entry.label][number]]
+        for callers in CALLERS
+        for label, made in levels.items()
+        for level in made
+        if level.callers == callers
     ]
     return Table(
         title=f"{shape.label} under load, float32",
@@ -128,8 +128,8 @@ def _median(times: Spread | None) -> float:
 def load_targets(shape: Shape, loaded: Loaded) -> Iterator[Target]:
     """The targets under load."""
     for kind, levels in loaded.levels.items():
-        known = OURS.label in levels and THEIRS.label in levels
-        ratio = at_same_p99(levels[OURS.label], levels[THEIRS.label]) if known else None
+        ours, theirs = (levels.get(entry.label) for entry in (OURS, THEIRS))
+        ratio = at_same_p99(ours, theirs) if ours and theirs else None
         yield Target(
             text=f"{shape.label} under load, {kind}: {THEIRS.label}'s tokens/s ÷ ours at its p99",
             limit=LOAD_LIMIT,
