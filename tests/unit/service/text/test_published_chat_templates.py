@@ -12,24 +12,27 @@ from typing import Any
 
 import pytest
 import tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.text import ChatTemplateError, Tokenizer
+from shaperouter_service.text.chat_template import render_chat
 from shaperouter_service.wire.chat import chat_from_message
 
 GOLDENS = Path(__file__).parents[3] / "goldens"
 EXPECTED = json.loads((GOLDENS / "chat_templates.json").read_text(encoding="utf-8"))
 CONVERSATIONS, TEMPLATES = EXPECTED["conversations"], EXPECTED["templates"]
+PLAIN = ("a question", "a system message", "several turns", "an answer to continue after")
+WITH_TOOLS, WITHOUT_TOOLS = ("tools", "tools and a system message"), ("phi3.5",)
 
 
 @pytest.fixture(scope="module")
-def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tokenizer]:
-    """Loads a tokenizer with the special tokens and the chat template of a published one."""
+def directory_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Writes a tokenizer with the special tokens and the chat template of a published one."""
 
     @cache
-    def load(name: str) -> Tokenizer:
+    def write(name: str) -> Path:
         directory = tmp_path_factory.mktemp(name)
         PreTrainedTokenizerFast(
             tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()),
@@ -37,9 +40,9 @@ def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], To
         ).save_pretrained(directory)
         template = GOLDENS / "chat_templates" / f"{name}.jinja"
         shutil.copyfile(template, directory / "chat_template.jinja")
-        return Tokenizer(directory)
+        return directory
 
-    return load
+    return write
 
 
 @pytest.fixture
@@ -75,12 +78,26 @@ def _request(conversation: Mapping[str, Any]) -> generation_pb2.GenerateRequest:
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_conversation_becomes_the_same_prompt(
-    tokenizer_of: Callable[[str], Tokenizer], template: str, conversation: str
+    directory_of: Callable[[str], Path], template: str, conversation: str
 ) -> None:
     chat = chat_from_message(_request(CONVERSATIONS[conversation]))
     assert chat is not None
+    tokenizer = AutoTokenizer.from_pretrained(directory_of(template), local_files_only=True)
     try:
-        found = {"prompt": tokenizer_of(template).render_chat(chat)}
+        found = {"prompt": render_chat(tokenizer, chat)}
     except ChatTemplateError as error:
         found = {"error": str(error)}
     assert found == TEMPLATES[template]["prompts"][conversation]
+
+
+@pytest.mark.usefixtures("fixed_clock")
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_what_a_template_reads_whole_is_not_adapted(
+    directory_of: Callable[[str], Path], template: str
+) -> None:
+    tokenizer = Tokenizer(directory_of(template))
+    for conversation in PLAIN + (() if template in WITHOUT_TOOLS else WITH_TOOLS):
+        chat = chat_from_message(_request(CONVERSATIONS[conversation]))
+        assert chat is not None
+        expected = TEMPLATES[template]["prompts"][conversation]["prompt"]
+        assert tokenizer.render_chat(chat) == expected
