@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -184,6 +184,20 @@ bench: setup $(BENCH_READY) ## Measures generation against Transformers and CTra
 
 bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and CTranslate2; BENCH='--help' for options.
 	@$(CONDUCT) t5 $(BENCH)
+
+# optimum-intel asks for torchvision, whose build must be for the same platform as PyTorch's, and
+# with which texts have nothing to do.
+.venvs/bench-openvino/.ready: $(BENCHMARKS)/common/requirements-openvino.txt
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
+	$(@D)/bin/pip uninstall --quiet --yes torchvision
+	@touch $@
+
+FAMILIES_READY := $(foreach name,conductor torch ct2 llamacpp openvino,.venvs/bench-$(name)/.ready)
+
+bench-families: setup $(FAMILIES_READY) ## Measures Qwen3-0.6B's shape against llama.cpp, OpenVINO and others, and BART and Marian; BENCH='--help' for options.
+	@$(CONDUCT) families $(BENCH)
 
 bench-functions: setup $(TOOLS)/.ready .venvs/bench-conductor/.ready .venvs/bench-tf/.ready .venvs/bench-encoders/.ready ## Measures text embeddings against PyTorch, ONNX Runtime, OpenVINO and tf.function; BENCH='--help' for options.
 	@$(CONDUCT) functions $(BENCH)

@@ -45,10 +45,20 @@ def kept_compilations() -> CompileCache:
 @pytest.fixture(scope="session")
 def benches(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
     """The engine of each checkpoint."""
+    yield from _benches(kept_compilations)
+
+
+@pytest.fixture(scope="module")
+def successors(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
+    """The same engines of another worker, which have run nothing yet."""
+    yield from _benches(kept_compilations)
+
+
+def _benches(cache: CompileCache) -> Iterator[dict[str, Bench]]:
     thorough = {name: CHECKPOINTS[name] for name in THOROUGH}
-    many_slots = Bench(thorough, slots=4, compile_cache=kept_compilations)
+    many_slots = Bench(thorough, slots=4, compile_cache=cache)
     others = {name: path for name, path in CHECKPOINTS.items() if name not in THOROUGH}
-    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=kept_compilations)
+    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=cache)
     yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
     assert not many_slots.defects
     assert not few_graphs.defects

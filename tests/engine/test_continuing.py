@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Bench, Collected, Golden
+from harness.engine import Bench, Collected, Golden, assert_equals
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.wire.run_requests import run_request_from_message
@@ -32,6 +32,19 @@ SAMPLED: dict[str, dict[str, Any]] = {
         "biases": [((5,), 2.0), ((1, 2), -math.inf)],
     },
 }
+
+
+# Numbers of tokens that a worker has generated before it is lost, and of all.
+CUTS, NEW_TOKENS = (1, 9, 23), 24
+
+
+def _input(golden: Golden) -> tuple[list[int], list[int]]:
+    """The longest prompt that leaves room for the new tokens, and the source of its case."""
+    cases = [
+        case for case in golden.cases if len(golden.prompt(case)) + NEW_TOKENS <= golden.max_length
+    ]
+    case = max(cases, key=lambda case: (len(golden.prompt(case)), len(golden.source(case))))
+    return golden.prompt(case), golden.source(case)
 
 
 def _assert_continues(
@@ -80,6 +93,38 @@ def test_sampling_continues_after_any_number_of_tokens(
     whole.wait()
     assert len(whole.token_ids) == 24
     _assert_continues(bench, thorough.name, prompt, whole.token_ids, **options)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_a_run_continues_on_another_worker(
+    benches: dict[str, Bench], successors: dict[str, Bench], golden: Golden, kind: str
+) -> None:
+    prompt, source = _input(golden)
+    options = {"source": source, "max_new_tokens": NEW_TOKENS, "logprobs": 0}
+    options |= SAMPLED.get(kind, {})
+    whole = benches[golden.name].submit(golden.name, prompt, **options)
+    whole.wait()
+    # They run beside each other, as do those of a lost worker.
+    rests = {
+        cut: successors[golden.name].submit(
+            golden.name, prompt, generated_token_ids=whole.token_ids[:cut], **options
+        )
+        for cut in CUTS
+    }
+    for cut, rest in rests.items():
+        rest.wait()
+        assert (cut, rest.token_ids) == (cut, whole.token_ids[cut:])
+        logprobs = [each.logprob for each in whole.logprobs[cut:]]
+        assert [each.logprob for each in rest.logprobs] == pytest.approx(logprobs, abs=1e-4)
+
+
+def test_a_beam_search_starts_again_on_another_worker(
+    benches: dict[str, Bench], successors: dict[str, Bench], golden: Golden
+) -> None:
+    case = next(case for case in golden.option_cases if case["options"].get("num_beams", 1) > 1)
+    lost = benches[golden.name].submit_case(golden, case)
+    assert_equals(successors[golden.name].submit_case(golden, case), case)
+    assert_equals(lost, case)
 
 
 def test_log_probabilities_continue(benches: dict[str, Bench]) -> None:

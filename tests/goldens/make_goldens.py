@@ -9,6 +9,7 @@ Commands, run from anywhere::
     python tests/goldens/make_goldens.py expect DIRECTORY  # 2. write DIRECTORY's goldens
     python tests/goldens/make_goldens.py encoders          # both for the tiny text encoders
     python tests/goldens/make_goldens.py minilm DIRECTORY  # embeddings by all-MiniLM-L6-v2
+    python tests/goldens/make_goldens.py chat-templates    # prompts by published chat templates
     python tests/goldens/make_goldens.py all               # 1., then 2. for each tiny checkpoint
     python tests/goldens/make_goldens.py add DIRECTORY     # only the cases with new names
 
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from reference.chat_templates import expect_chat_templates
 from reference.checkpoints import TINY_CHECKPOINTS, write_checkpoint
 from reference.encoders import TINY_ENCODERS, expect_encoder, write_encoder
 from reference.files import add, expect
@@ -51,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("encoders", help="the tiny text encoders and their goldens")
     real = commands.add_parser("minilm", help="embeddings of texts by all-MiniLM-L6-v2")
     real.add_argument("directory", type=Path, help="the model")
+    commands.add_parser("chat-templates", help="prompts by published chat templates")
     commands.add_parser("all", help="the tiny checkpoints and their goldens")
     options = parser.parse_args(arguments)
 
@@ -61,35 +64,47 @@ def main(arguments: list[str] | None = None) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        if options.command == "expect":
-            default = GOLDENS / f"{options.directory.resolve().name}.json"
-            expect(options.directory, options.output or default, options.seed)
-            return 0
-        if options.command == "add":
-            add(options.directory, GOLDENS / f"{options.directory.resolve().name}.json")
-            return 0
-        if options.command == "minilm":
-            expect_minilm(options.directory, GOLDENS)
-            return 0
-        if options.command == "encoders":
-            write_encoders()
-            return 0
-        for checkpoint in TINY_CHECKPOINTS:
-            directory = write_checkpoint(checkpoint, GOLDENS)
-            if options.command == "all":
-                expect(directory, GOLDENS / f"{checkpoint.name}.json", seed=0)
-        for whisper in TINY_WHISPERS:
-            write_whisper(whisper, GOLDENS)
-            if options.command == "all":
-                expect_whisper(whisper, GOLDENS)
-        if options.command == "all":
-            write_encoders()
-            expect_rules(GOLDENS / "transcript-rules.json")
-            write_pickles(GOLDENS / "pickles")
+        match options.command:
+            case "expect":
+                default = GOLDENS / f"{options.directory.resolve().name}.json"
+                expect(options.directory, options.output or default, options.seed)
+            case "add":
+                add(options.directory, GOLDENS / f"{options.directory.resolve().name}.json")
+            case "minilm":
+                expect_minilm(options.directory, GOLDENS)
+            case "chat-templates":
+                expect_chat_templates(GOLDENS)
+            case "encoders":
+                write_encoders()
+            case "checkpoints":
+                write_checkpoints()
+            case "all":
+                write_checkpoints()
+                write_all()
     except GoldenError as error:
         print(f"make_goldens: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def write_checkpoints() -> None:
+    """Draw the tiny checkpoints anew."""
+    for checkpoint in TINY_CHECKPOINTS:
+        write_checkpoint(checkpoint, GOLDENS)
+    for whisper in TINY_WHISPERS:
+        write_whisper(whisper, GOLDENS)
+
+
+def write_all() -> None:
+    """Write the goldens of the tiny checkpoints, and all else that needs no other model."""
+    for checkpoint in TINY_CHECKPOINTS:
+        expect(GOLDENS / checkpoint.name, GOLDENS / f"{checkpoint.name}.json", seed=0)
+    for whisper in TINY_WHISPERS:
+        expect_whisper(whisper, GOLDENS)
+    write_encoders()
+    expect_chat_templates(GOLDENS)
+    expect_rules(GOLDENS / "transcript-rules.json")
+    write_pickles(GOLDENS / "pickles")
 
 
 def write_encoders() -> None:

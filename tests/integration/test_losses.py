@@ -246,3 +246,37 @@ def test_a_local_worker_that_hangs_is_replaced_and_its_stream_continues() -> Non
         assert tokens == list(whole.token_ids)
         assert service.wait_for_log("worker hung")["worker"] == "worker-0"
         wait_until(lambda: not process_exists(pid))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "marian"])
+def test_runs_of_a_family_continue_in_a_new_worker(family: str) -> None:
+    """With rotary positions and grouped queries; with an encoder."""
+    limits = {"max_new_tokens": LONG // 2, "min_new_tokens": LONG // 2}
+
+    def stream(client: Client, index: int, flowing: threading.Event) -> tuple[int, ...]:
+        # Without beam searches, which start again.
+        options = KINDS[index % 2] | limits | {"seed": index}
+        with client.stream([2 + index % 5, 7, 3], timeout=PATIENCE, **options) as deltas:
+            for delta in deltas:
+                if delta.token_ids:
+                    flowing.set()
+        return tuple(deltas.result.token_ids)
+
+    def streams(client: Client, disturb: Callable[[], None] | None = None) -> list[Any]:
+        flowing = threading.Event()
+        with ThreadPoolExecutor(LATECOMERS) as pool:
+            calls = [pool.submit(stream, client, index, flowing) for index in range(LATECOMERS)]
+            assert flowing.wait(PATIENCE)
+            if disturb:
+                disturb()
+            return [call.result() for call in calls]
+
+    with (
+        serving(
+            f"--model={family}={GOLDENS / family}", "--slots=2", env=kept_compilations()
+        ) as service,
+        Client(service.address) as client,
+    ):
+        expected = streams(client)
+        assert streams(client, lambda: os.kill(service.worker_pid(), signal.SIGKILL)) == expected
+        assert service.metric("shaperouter_runs_resumed_total", reason="lost") > 0

@@ -1,12 +1,13 @@
 """Transformers on PyTorch."""
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 from common.protocol import arguments
 
@@ -18,8 +19,8 @@ class TransformersTorch(Contestant):
 
     packages = ("transformers", "torch")
 
-    def __init__(self, model: Path) -> None:
-        self._model = GPT2LMHeadModel.from_pretrained(model).eval()
+    def __init__(self, model: Path, *, dtype: torch.dtype) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
@@ -37,9 +38,11 @@ class TransformersTorch(Contestant):
 
 @contextmanager
 def load() -> Iterator[Contestant]:
-    given = arguments()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dtype", default="float32")
+    given = arguments(parser)
     torch.set_num_threads(given.threads)
-    yield TransformersTorch(given.model)
+    yield TransformersTorch(given.model, dtype=getattr(torch, given.dtype))
 
 
 if __name__ == "__main__":

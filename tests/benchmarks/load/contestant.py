@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -21,6 +21,18 @@ from .traffic import Request
 MARGIN = 60.0
 # A server is at rest when all of its processes together take less of one core than this.
 REST_SHARE, REST_SECONDS = 0.2, 1.0
+
+
+class Files(Protocol):
+    """A checkpoint in the formats that contestants load."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint in the Hugging Face layout."""
+
+    @property
+    def converted(self) -> Path:
+        """The checkpoint in CTranslate2's format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +78,7 @@ class Contestant(PeerProcess):
         address: Address of its gRPC server.
     """
 
-    def __init__(self, entry: Entry, model: Model, *, options: Sequence[str] = ()) -> None:
+    def __init__(self, entry: Entry, model: Files, *, options: Sequence[str] = ()) -> None:
         """Starts the server, and returns once it is ready.
 
         Raises:
@@ -76,7 +88,7 @@ class Contestant(PeerProcess):
         super().__init__(
             name=entry.name,
             environment=entry.environment,
-            module=f"{__package__}.{entry.module}",
+            module=entry.module,
             arguments=[
                 f"--model={model.converted if entry.converted else model.checkpoint}",
                 f"--threads={THREADS}",

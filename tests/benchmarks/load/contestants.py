@@ -12,7 +12,7 @@ class Entry:
         name: Name in the JSON file and on the command line.
         label: Label in tables and plots.
         environment: Folder of its environment, relative to the repository.
-        module: Its module in this package.
+        module: Its module.
         streams: Whether it streams tokens.
         converted: Whether it loads the checkpoint in CTranslate2's format.
     """
@@ -29,21 +29,21 @@ SHAPEROUTER = Entry(
     name="shaperouter",
     label="Shaperouter",
     environment=".venv",
-    module="server_shaperouter",
+    module="load.server_shaperouter",
     streams=True,
 )
 CTRANSLATE2 = Entry(
     name="ctranslate2",
     label="CTranslate2 server",
     environment=".venvs/bench-ct2",
-    module="server_ctranslate2",
+    module="load.server_ctranslate2",
     converted=True,
 )
 TRANSFORMERS = Entry(
     name="transformers-tf-xla",
     label="Transformers server",
     environment=".venvs/bench-tf",
-    module="server_transformers_tf",
+    module="load.server_transformers_tf",
 )
 
 ENTRIES: Sequence[Entry] = (SHAPEROUTER, CTRANSLATE2, TRANSFORMERS)

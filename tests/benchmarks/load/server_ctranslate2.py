@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ctranslate2
 import grpc
@@ -65,21 +65,28 @@ class Waiting:
     tokens: list[int] = field(default_factory=list)
     answer: "Future[Sequence[int]]" = field(default_factory=Future)
 
-    def fits(self, oldest: "Waiting") -> bool:
+    def fits(self, oldest: "Waiting", length_spread: int) -> bool:
         """Whether it may share a batch with the oldest request."""
         return (
             self.shared == oldest.shared
-            and abs(len(self.prompt) - len(oldest.prompt)) <= LENGTH_SPREAD
+            and abs(len(self.prompt) - len(oldest.prompt)) <= length_spread
         )
 
 
 class CTranslate2Server(Server):
-    """A generator that spreads each operation over the cores, and the thread that feeds it."""
+    """A model that spreads each operation over the cores, and the thread that feeds it.
+
+    Attributes:
+        library: The library's class for this kind of model.
+        length_spread: Maximum difference of the lengths of a batch's prompts, in tokens.
+    """
 
     packages = ("ctranslate2", "grpcio")
+    library: ClassVar[type] = ctranslate2.Generator
+    length_spread = LENGTH_SPREAD
 
     def __init__(self, model: Path, *, threads: int) -> None:
-        self._generator = ctranslate2.Generator(
+        self._model = self.library(
             str(model), compute_type="float32", inter_threads=1, intra_threads=threads
         )
         self.address = ""
@@ -128,13 +135,15 @@ class CTranslate2Server(Server):
             if not self._queue:
                 return []
             oldest = self._queue[0]
-            batch = [each for each in self._queue if each.fits(oldest)][:MOST_TOGETHER]
+            batch = [each for each in self._queue if each.fits(oldest, self.length_spread)]
+            batch = batch[:MOST_TOGETHER]
             for waiting in batch:
                 self._queue.remove(waiting)
             return batch
 
     def _generate(self, batch: Sequence[Waiting]) -> None:
-        def made(step: ctranslate2.GenerationStepResult) -> bool:
+        # A translator's steps are of a class of their own.
+        def made(step: Any) -> bool:
             waiting = batch[step.batch_id]
             waiting.tokens.append(step.token_id)
             if len(waiting.tokens) == waiting.new_tokens:
@@ -142,16 +151,22 @@ class CTranslate2Server(Server):
             return len(waiting.tokens) >= waiting.new_tokens
 
         without_beams = batch[0].shared["beam_size"] == 1
-        results = self._generator.generate_batch(
+        found = self.call(
             [waiting.prompt for waiting in batch],
-            max_length=max(waiting.limit for waiting in batch),
-            include_prompt_in_result=False,
+            max(waiting.limit for waiting in batch),
             callback=made if without_beams else None,
             **batch[0].shared,
         )
-        for waiting, result in zip(batch, results, strict=True):
+        for waiting, token_ids in zip(batch, found, strict=True):
             if not waiting.answer.done():
-                waiting.answer.set_result(result.sequences_ids[0][: waiting.new_tokens])
+                waiting.answer.set_result(token_ids[: waiting.new_tokens])
+
+    def call(self, prompts: list[list[str]], limit: int, **options: Any) -> Sequence[Sequence[int]]:
+        """Generates up to this many tokens for a batch; returns those of the best sequences."""
+        results = self._model.generate_batch(
+            prompts, max_length=limit, include_prompt_in_result=False, **options
+        )
+        return [result.sequences_ids[0] for result in results]
 
 
 def _waiting(request: generation_pb2.GenerateRequest, context: grpc.ServicerContext) -> Waiting:
@@ -175,9 +190,10 @@ def _waiting(request: generation_pb2.GenerateRequest, context: grpc.ServicerCont
 
 
 @contextmanager
-def load() -> Iterator[Server]:
+def load(kind: type[CTranslate2Server] = CTranslate2Server) -> Iterator[Server]:
+    """Starts a server of this kind."""
     given = arguments()
-    server = CTranslate2Server(given.model, threads=given.threads)
+    server = kind(given.model, threads=given.threads)
     with answering(server.generate, threads=CALLS) as server.address:
         yield server
 

@@ -34,10 +34,10 @@ class CTranslate2(Contestant):
             beam_size=options.get("num_beams", 1),
             max_decoding_length=new_tokens,
         )
-        return Generated(token_ids=[_ids(result.hypotheses[0]) for result in results])
+        return Generated(token_ids=[word_ids(result.hypotheses[0]) for result in results])
 
 
-def _ids(words: Sequence[str]) -> list[int]:
+def word_ids(words: Sequence[str]) -> list[int]:
     """The inverse of `token_text`, because a translator returns only words."""
     return [int(re.sub(r"\D", "", word)) for word in words]
 

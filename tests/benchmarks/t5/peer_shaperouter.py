@@ -1,5 +1,6 @@
-"""Shaperouter's engine, in the contestant's own process."""
+"""Shaperouter's engine, in the contestant's own process, with a model that has an encoder."""
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,41 +14,52 @@ from common.protocol import arguments
 from harness.engine import Bench
 from harness.tight import Case
 
-from .checkpoint import PAD_TOKEN
-
 MODEL = "bench"
 
 
 class ShaperouterEngine(Contestant):
-    """Submits requests to the engine."""
+    """Submits requests to the engine, one for each source."""
 
     packages = ("tensorflow-cpu",)
 
-    def __init__(self, model: Path) -> None:
-        self._bench = Bench({MODEL: model}, slots=1)
+    def __init__(self, model: Path, *, slots: int, dtype: str) -> None:
+        self._bench = Bench({MODEL: model}, slots=slots, dtype=dtype)
+        start = self._bench.engine.model(MODEL).decoder_start_token_id
+        assert start is not None
+        self._prompt = [start]
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]
     ) -> Generated:
-        (source,) = prompts
-        case = Case(
-            prompt_tokens=1,
-            new_tokens=new_tokens,
-            num_beams=options.get("num_beams", 1),
-            source_tokens=len(source),
-        )
+        cases = [
+            Case(
+                prompt_tokens=1,
+                new_tokens=new_tokens,
+                num_beams=options.get("num_beams", 1),
+                source_tokens=len(source),
+            )
+            for source in prompts
+        ]
         # A service compiles them after requests have missed them; this measures what follows.
-        self._bench.make_tight(MODEL, [case])
-        run = self._bench.submit(
-            MODEL, [PAD_TOKEN], source=source, max_new_tokens=new_tokens, **options
-        )
-        run.wait()
-        return Generated(token_ids=[run.token_ids])
+        self._bench.make_tight(MODEL, cases, *([case] for case in set(cases)))
+        runs = [
+            self._bench.submit(
+                MODEL, self._prompt, source=source, max_new_tokens=new_tokens, **options
+            )
+            for source in prompts
+        ]
+        for run in runs:
+            run.wait()
+        return Generated(token_ids=[run.token_ids for run in runs])
 
 
 @contextmanager
 def load() -> Iterator[Contestant]:
-    yield ShaperouterEngine(arguments().model)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
+    given = arguments(parser)
+    yield ShaperouterEngine(given.model, slots=given.slots, dtype=given.dtype)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Transformers on PyTorch."""
+"""Transformers on PyTorch, with a model that has an encoder."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from generation.contestant import Contestant, Generated, serve
-from transformers import T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM
 
 from common.protocol import arguments
 
@@ -18,7 +18,7 @@ class TransformersTorch(Contestant):
     packages = ("transformers", "torch")
 
     def __init__(self, model: Path) -> None:
-        self._model = T5ForConditionalGeneration.from_pretrained(model).eval()
+        self._model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32).eval()
 
     def generate(
         self, prompts: Sequence[Sequence[int]], new_tokens: int, options: Mapping[str, Any]

@@ -1,0 +1,245 @@
+"""The parts of the benchmark: a model, its contestants and its workloads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from generation.workloads import BEAMS, PROMPT_LENGTHS, SEQUENCES, Kind, Workload
+
+from .checkpoint import BART, MARIAN, QWEN3, TINY_BART, TINY_MARIAN, TINY_QWEN3, Shape
+from .formats import Format
+
+SEED = 1
+# The largest workload sends as many requests at once; it is also the default of the service.
+SLOTS = 8
+# PyTorch takes part in every third round: its calls are the slowest, and no target is about it.
+RARELY = 3
+
+
+class Name(StrEnum):
+    """The names of the parts, on the command line and in the JSON file."""
+
+    QWEN3_INT8 = "qwen3-int8"
+    QWEN3_BFLOAT16 = "qwen3-bfloat16"
+    QWEN3_FLOAT32 = "qwen3-float32"
+    BART = "bart"
+    MARIAN = "marian"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A contestant.
+
+    Attributes:
+        label: Label in tables.
+        environment: Folder of its environment, relative to the repository.
+        module: Its module.
+        format: The format of the checkpoint that it loads.
+        options: Arguments of its module.
+        every: It takes part in every n-th round, starting with the first.
+    """
+
+    label: str
+    environment: str
+    module: str
+    format: Format
+    options: Sequence[str] = ()
+    every: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A target: the most that Shaperouter's time may be, relative to the fastest of some others.
+
+    Attributes:
+        kind: Kind of the workloads.
+        others: The others.
+        limit: Maximum of the ratio.
+    """
+
+    kind: Kind
+    others: Sequence[Entry]
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A model, its contestants and its workloads.
+
+    Attributes:
+        name: Its name.
+        title: Title of its tables.
+        shape: The model.
+        entries: The contestants; Shaperouter is the first.
+        workloads: The workloads, in order.
+        goals: The targets.
+        compares: Whether tokens are compared; with weights of fewer bits, all differ.
+    """
+
+    name: Name
+    title: str
+    shape: Shape
+    entries: Sequence[Entry]
+    workloads: Sequence[Workload]
+    compares: bool = True
+    goals: Sequence[Goal] = ()
+
+
+def _ours(dtype: str, *, has_encoder: bool = False) -> Entry:
+    return Entry(
+        label="Shaperouter" if dtype == "float32" else f"Shaperouter, {dtype}",
+        environment=".venv",
+        module=f"{'t5' if has_encoder else 'generation'}.peer_shaperouter",
+        format=Format.HUGGING_FACE,
+        options=[f"--slots={1 if has_encoder else SLOTS}", f"--dtype={dtype}"],
+    )
+
+
+def _torch(*, dtype: str = "", has_encoder: bool = False) -> Entry:
+    return Entry(
+        label=f"Transformers, PyTorch{dtype and f', {dtype}'}",
+        environment=".venvs/bench-torch",
+        module=f"{'t5' if has_encoder else 'generation'}.peer_transformers_torch",
+        format=Format.HUGGING_FACE,
+        options=[f"--dtype={dtype}"] if dtype else (),
+        every=RARELY,
+    )
+
+
+def _ctranslate2(dtype: str, *, has_encoder: bool = False) -> Entry:
+    return Entry(
+        label=f"CTranslate2, {dtype}",
+        environment=".venvs/bench-ct2",
+        module=f"{'t5' if has_encoder else 'generation'}.peer_ctranslate2",
+        format=Format.CTRANSLATE2,
+        options=[f"--compute-type={dtype}"],
+    )
+
+
+def _llamacpp(kind: str, written: Format) -> Entry:
+    return Entry(
+        label=f"llama.cpp, {kind}",
+        environment=".venvs/bench-llamacpp",
+        module="families.peer_llamacpp",
+        format=written,
+    )
+
+
+def _openvino(name: str, written: Format, *options: str) -> Entry:
+    return Entry(
+        label=f"OpenVINO, {name}",
+        environment=".venvs/bench-openvino",
+        module="families.peer_openvino",
+        format=written,
+        options=options,
+    )
+
+
+def parts(*, tiny: bool = False) -> list[Part]:
+    """All parts, in order; tiny ones have small models, to try out the benchmark."""
+    qwen3, bart, marian = (TINY_QWEN3, TINY_BART, TINY_MARIAN) if tiny else (QWEN3, BART, MARIAN)
+    int8 = [
+        _llamacpp("Q8_0", Format.GGUF_Q8),
+        _openvino("int8", Format.OPENVINO_INT8),
+        _ctranslate2("int8"),
+    ]
+    exact = [
+        _llamacpp("F32", Format.GGUF_F32),
+        _openvino("float32", Format.OPENVINO_F32, "--exact"),
+        _ctranslate2("float32"),
+    ]
+    bfloat16 = [
+        _llamacpp("BF16", Format.GGUF_BF16),
+        _openvino("bfloat16", Format.OPENVINO_F32),
+        _torch(dtype="bfloat16"),
+    ]
+    decoder = Part(
+        name=Name.QWEN3_INT8,
+        title=f"{qwen3.label}, int8",
+        shape=qwen3,
+        entries=[_ours("int8"), *int8],
+        workloads=_decoder_workloads(qwen3),
+        compares=False,
+        goals=[
+            Goal(kind=Kind.GREEDY, others=int8, limit=1.0),
+            Goal(kind=Kind.EIGHT, others=int8, limit=0.9),
+        ],
+    )
+    seq2seq = Part(
+        name=Name.BART,
+        title=bart.label,
+        shape=bart,
+        entries=[
+            _ours("float32", has_encoder=True),
+            _ours("int8", has_encoder=True),
+            fastest := _ctranslate2("float32", has_encoder=True),
+            _ctranslate2("int8", has_encoder=True),
+            _torch(has_encoder=True),
+        ],
+        workloads=_source_workloads(bart),
+        goals=[Goal(kind=kind, others=[fastest], limit=0.9) for kind in (Kind.GREEDY, Kind.BEAMS)],
+    )
+    return [
+        decoder,
+        replace(
+            decoder,
+            name=Name.QWEN3_BFLOAT16,
+            title=f"{qwen3.label}, bfloat16",
+            entries=[_ours("bfloat16"), *bfloat16],
+            goals=(),
+        ),
+        replace(
+            decoder,
+            name=Name.QWEN3_FLOAT32,
+            title=f"{qwen3.label}, float32",
+            entries=[_ours("float32"), *exact, _torch(dtype="float32")],
+            compares=True,
+            goals=(),
+        ),
+        seq2seq,
+        replace(
+            seq2seq,
+            name=Name.MARIAN,
+            title=marian.label,
+            shape=marian,
+            workloads=_source_workloads(marian),
+        ),
+    ]
+
+
+def _decoder_workloads(shape: Shape) -> list[Workload]:
+    rng = np.random.default_rng(SEED)
+    prompts = {length: shape.draw_prompts(rng, SEQUENCES, length) for length in PROMPT_LENGTHS}
+    return [
+        Workload(
+            name=f"{kind}-{length}",
+            label=f"{label}, prompt {length}",
+            kind=kind,
+            prompts=prompts[length][:rows],
+        )
+        for kind, label, rows in (
+            (Kind.GREEDY, "one sequence", 1),
+            (Kind.EIGHT, f"{SEQUENCES} sequences", SEQUENCES),
+        )
+        for length in PROMPT_LENGTHS
+    ]
+
+
+def _source_workloads(shape: Shape) -> list[Workload]:
+    rng = np.random.default_rng(SEED)
+    sources = {length: shape.draw_prompts(rng, 1, length) for length in PROMPT_LENGTHS}
+    return [
+        Workload(
+            name=f"{kind}-{length}",
+            label=f"{label}, source {length}",
+            kind=kind,
+            prompts=sources[length],
+            options=options,
+        )
+        for kind, label, options in (
+            (Kind.GREEDY, "greedy", {}),
+            (Kind.BEAMS, f"{BEAMS} beams", {"num_beams": BEAMS}),
+        )
+        for length in PROMPT_LENGTHS
+    ]
