@@ -1,7 +1,7 @@
 """Has OpenAI's client parse answers into its own types, and prints what it found as JSON.
 
-Run as `python openai_structured.py URL MODEL`, with a model that has a chat template, in an
-environment that has only `openai`.
+Run as `python openai_structured.py URL MODEL TOOLS_MODEL`, with a model that has a chat template
+and one that calls tools, in an environment that has only `openai`.
 """
 
 import json
@@ -18,7 +18,7 @@ class Person(BaseModel):
     mood: Literal["glad", "sad"]
 
 
-def main(url: str, model: str) -> dict[str, Any]:
+def main(url: str, model: str, tools_model: str) -> dict[str, Any]:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
     asked = {
         "model": model,
@@ -34,7 +34,14 @@ def main(url: str, model: str) -> dict[str, Any]:
     chosen = client.completions.create(
         model=model, prompt="It is ", max_tokens=20, extra_body={"choices": ["rainy", "sunny"]}
     )
+    function = {"name": "remember", "strict": True, "parameters": Person.model_json_schema()}
+    tools = [{"type": "function", "function": function}]
+    called = client.chat.completions.create(
+        **asked | {"model": tools_model}, tools=tools, tool_choice="required"
+    )
+    (call,) = called.choices[0].message.tool_calls
     return {
+        "called": [call.function.name, Person.model_validate_json(call.function.arguments).mood],
         "whole": whole.choices[0].message.parsed.model_dump(),
         "streamed": streamed.choices[0].message.parsed.model_dump(),
         "finish_reason": whole.choices[0].finish_reason,

@@ -18,12 +18,15 @@ DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
 
 @pytest.fixture(scope="module")
 def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The demo model, and a copy that has a chat template."""
-    copy = shutil.copytree(DEMO, tmp_path_factory.mktemp("models") / "talking")
-    (copy / "chat_template.jinja").write_text(
-        "{% for message in messages %}{{ message.content }}{% endfor %}"
-    )
-    with serving("--model=demo", f"--model=talking={copy}", env=kept_compilations()) as service:
+    """The demo model, a copy that has a chat template, and one whose template has tools, too."""
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    templates = {"talking": template, "calling": template + "{{ tools }}{# <tool_call> #}"}
+    models = ["--model=demo"]
+    for name, each in templates.items():
+        copy = shutil.copytree(DEMO, tmp_path_factory.mktemp("models") / name)
+        (copy / "chat_template.jinja").write_text(each)
+        models.append(f"--model={name}={copy}")
+    with serving(*models, env=kept_compilations()) as service:
         yield service
 
 
@@ -43,7 +46,7 @@ def client(talking: Service) -> Iterator[Client]:
 
 
 def test_models_are_listed(found: dict[str, Any]) -> None:
-    assert found["blocking"]["models"] == ["demo", "talking"]
+    assert found["blocking"]["models"] == ["calling", "demo", "talking"]
 
 
 def test_texts_are_those_of_our_own_protocol(found: dict[str, Any], client: Client) -> None:
@@ -98,12 +101,16 @@ def test_a_conversation_is_answered_like_its_rendered_text(
 
 
 def test_answers_are_parsed_into_types(talking: Service, client: Client) -> None:
-    found = json.loads(run_with_openai("openai_structured.py", talking.http_url, "talking"))
+    script, models = "openai_structured.py", ("talking", "calling")
+    found = json.loads(run_with_openai(script, talking.http_url, *models))
     assert found["whole"] == found["streamed"]
     assert found["whole"].keys() == {"name", "age", "mood"}
     assert found["finish_reason"] == "stop"
     assert found["anything"].startswith("{")
     assert found["chosen"] in ("rainy", "sunny")
+    name, mood = found["called"]
+    assert name == "remember"
+    assert mood in ("glad", "sad")
 
 
 def test_a_response_has_the_text_of_a_conversation(found: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What models write in conversations: text, reasoning and calls of tools, by chat template."""
 
-from shaperouter_service.conversation.formats import MessageFormat, message_format
+from shaperouter_service.conversation.formats import CallFormat, MessageFormat, message_format
 from shaperouter_service.conversation.parts import (
     MessagePart,
     ReasoningPart,
@@ -12,6 +12,7 @@ from shaperouter_service.conversation.reader import MessageReader, MessageRules
 from shaperouter_service.conversation.template_names import TemplateNames, template_names
 
 __all__ = [
+    "CallFormat",
     "MessageFormat",
     "MessagePart",
     "MessageReader",

@@ -11,6 +11,21 @@ THINK, THINK_END = "<think>", "</think>"
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallFrame:
+    """What is around the JSON of calls.
+
+    Attributes:
+        begin: Before the first.
+        between: Between two.
+        end: After the last.
+    """
+
+    begin: str = ""
+    between: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallFormat:
     """How a family of models writes calls of tools: as JSON with a name and arguments.
 
@@ -23,6 +38,7 @@ class CallFormat:
         is_list: Whether a list of calls follows what begins them, and not a single call.
         bare_closing: What ends a call that begins a message, or follows another call, without any
             mark; None if there are no such calls.
+        arguments: Name of the arguments in a call.
     """
 
     name: str
@@ -31,14 +47,23 @@ class CallFormat:
     closings: Mapping[str, str]
     is_list: bool = False
     bare_closing: str | None = None
+    arguments: str = "arguments"
+
+    @property
+    def frame(self) -> "CallFrame":
+        """What is around calls."""
+        opening, closing = next(iter(self.closings.items()))
+        if self.is_list:
+            return CallFrame(begin=f"{opening}[", between=", ", end=f"]{closing}")
+        if self.bare_closing is not None:
+            return CallFrame(between=f"{self.bare_closing} ")
+        between = f"\n{closing}\n{opening}\n"
+        return CallFrame(begin=f"{opening}\n", between=between, end=f"\n{closing}")
 
     def written(self, calls: Sequence[Mapping[str, Any]]) -> str:
         """Calls as the model would have written them, each with `name` and `arguments`."""
-        opening, closing = next(iter(self.closings.items()))
-        if self.is_list:
-            return f"{opening}{json.dumps(calls, ensure_ascii=False)}{closing}"
         each = (json.dumps(call, ensure_ascii=False) for call in calls)
-        return "\n".join(f"{opening}\n{call}\n{closing}" for call in each)
+        return f"{self.frame.begin}{self.frame.between.join(each)}{self.frame.end}"
 
 
 # A template has the first format whose sign it has.
@@ -71,6 +96,7 @@ FORMATS = (
         signs=['"parameters": dictionary of argument name', "<|python_tag|>"],
         closings={"<|python_tag|>": ";"},
         bare_closing=";",
+        arguments="parameters",
     ),
 )
 

@@ -1,6 +1,6 @@
 """Conversations, which the chat template of a checkpoint turns into prompts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -44,19 +44,29 @@ class Chat:
         template_arguments: Further arguments of the template.
         parallel_tool_calls: Whether an answer may call several tools; else it ends after one call.
             Only answers that are read as messages have calls.
+        must_call: The tools of which an answer must call one; empty if it need not call any.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     parallel_tool_calls: bool = True
+    must_call: Collection[str] = ()
 
     @property
     def tool_names(self) -> Sequence[str]:
         """The names of the tools."""
+        return list(self.tool_schemas)
+
+    @property
+    def tool_schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        """The JSON schemas of the tools' arguments, by name; an object if a tool has none."""
         functions = (tool.get("function", tool) for tool in self.tools)
-        names = (each.get("name") for each in functions if isinstance(each, Mapping))
-        return [name for name in names if isinstance(name, str)]
+        return {
+            each["name"]: each.get("parameters") or {"type": "object"}
+            for each in functions
+            if isinstance(each, Mapping) and isinstance(each.get("name"), str)
+        }
 
 
 def chat_violations(chat: Chat) -> Iterator[Violation]:

@@ -1,5 +1,6 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
+from shaperouter_service.text.call_grammar import call_grammar
 from shaperouter_service.text.chat_adaptation import ChatTemplateError
 from shaperouter_service.text.constrained_requests import constraint_violations
 from shaperouter_service.text.constraints import CONSTRAINTS, ConstraintError
@@ -28,6 +29,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerThreads",
     "Vocabulary",
+    "call_grammar",
     "constraint_violations",
     "load_tokenizer",
     "search_stop_violations",

@@ -58,7 +58,7 @@ def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bo
             schema = _schema(str(value))
             if error := _error_of(_json_grammar(schema)):
                 raise _deepest(schema, error)
-            inner = {"json_schema": _with_whitespace(schema)}
+            inner = {"json_schema": with_whitespace(schema)}
         case "regex":
             inner = {"lark_grammar": _lark(LLMatcher.grammar_from_regex(str(value)))}
         case "choices":
@@ -84,7 +84,7 @@ def _schema(text: str) -> Any:
     return schema
 
 
-def _with_whitespace(schema: Any) -> Any:
+def with_whitespace(schema: Any) -> Any:
     """The schema with our whitespace, unless it sets its own in llguidance's way."""
     fields = schema if isinstance(schema, dict) else {}
     return {

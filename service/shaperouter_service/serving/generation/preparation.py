@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from shaperouter_service.conversation import MessageFormat, MessageRules, TextPart
@@ -29,6 +29,10 @@ from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.resolution import Given, Resolved, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.serving.generation.grammars import (
+    grammar_of_calls,
+    grammar_of_options,
+)
 from shaperouter_service.serving.generation.languages import (
     SOURCE,
     TARGET,
@@ -36,10 +40,8 @@ from shaperouter_service.serving.generation.languages import (
     with_target_language,
 )
 from shaperouter_service.text import (
-    CONSTRAINTS,
     ChatTemplateError,
     ClientTokenizer,
-    ConstraintError,
     constraint_violations,
     search_stop_violations,
 )
@@ -163,13 +165,19 @@ async def prepare(
             tokenizer, sound.get("stop", ()), resolved["num_beams"]
         )
     grammar = ""
+    chat = request.chat
     if tokenizer and not violations:
-        grammar, violations = await _grammar(given, tokenizer)
+        if chat and message and chat.must_call:
+            grammar, violations = await grammar_of_calls(chat, message, given, tokenizer)
+            # The answer has only calls, even if the prompt has begun the reasoning.
+            message = replace(message, in_reasoning=False)
+        else:
+            grammar, violations = await grammar_of_options(given, tokenizer)
+            if grammar and message:
+                # It has no marks: all of it is the text that the caller asked for.
+                message = MessageRules(format=MessageFormat())
     if violations:
         raise InvalidRequestError(*violations)
-    if grammar and message:
-        # What follows a constraint has no marks: all of it is the text that the caller asked for.
-        message = MessageRules(format=MessageFormat())
     return PreparedRequest(
         model=model.name,
         prompt=prompt,
@@ -181,17 +189,6 @@ async def prepare(
         explain=request.explain,
         message=message if request.reads_messages else None,
     )
-
-
-async def _grammar(given: Given, tokenizer: ClientTokenizer) -> tuple[str, list[Violation]]:
-    """The grammar of the request's constraint, checked last because that may take a second."""
-    for name in CONSTRAINTS & given.keys():
-        try:
-            return await tokenizer.grammar(name, given[name]), []
-        except ConstraintError as error:
-            violation = Violation(field=f"options.{name}{error.path}", description=str(error))
-            return "", [violation]
-    return "", []
 
 
 async def _prompt(

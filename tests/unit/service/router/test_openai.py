@@ -308,7 +308,7 @@ def test_a_response_format_constrains_the_text(http: Any, response_format: dict[
             CHAT,
             {"prompt": None, "messages": [{}], "tool_choice": "required"},
             "tool_choice",
-            "must be 'auto' or 'none', as models cannot be held to call a tool, got 'required'",
+            "must not be 'required' without tools",
         ),
     ],
 )

@@ -96,6 +96,18 @@ def test_without_tools_or_with_choice_none_nothing_is_a_call(talk: Any) -> None:
     talk(scenario)
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "add"}}])
+def test_a_required_call_constrains_the_answer(talk: Any, choice: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        talk.answers(CALL)
+        message = await message_of(talk, tool_choice=choice)
+        assert message["finish_reason"] == "tool_calls"
+        (request,) = talk.worker.requests
+        assert all(part in request.grammar for part in ("<tool_call>", "add"))
+
+    talk(scenario)
+
+
 def test_an_answer_with_one_call_at_most_ends_after_it(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         talk.answers(CALL)
@@ -168,7 +180,34 @@ def test_earlier_calls_reasoning_and_parts_reach_the_template(talk: Any) -> None
             "tools[0].function.strict",
             "must be false",
         ),
-        ({"tool_choice": {"type": "function"}}, "tool_choice", "must be 'auto' or 'none'"),
+        (
+            {"tool_choice": {"type": "function"}},
+            "tool_choice",
+            "must be 'auto', 'none', 'required'",
+        ),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+            "tool_choice",
+            "must name one of tools, got 'f'",
+        ),
+        (
+            {"tool_choice": "required", "regex": "a"},
+            "regex",
+            "must not be set if tool_choice requires a call",
+        ),
+        (
+            {
+                "tool_choice": "required",
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {"name": "f", "strict": True, "parameters": {"type": "real"}},
+                    }
+                ],
+            },
+            "tools",
+            "the parameters of f: cannot be used: Invalid type: real",
+        ),
         ({"parallel_tool_calls": 0}, "parallel_tool_calls", "must be true or false, got 0"),
         ({"reasoning_effort": "low"}, "reasoning_effort", "does not read reasoning_effort"),
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x", "does not read x"),

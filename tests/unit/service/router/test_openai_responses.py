@@ -214,7 +214,12 @@ def test_items_of_an_earlier_response_are_one_message(talk: Any) -> None:
         ({"reasoning": {"effort": "low"}}, "reasoning.effort", "does not read"),
         ({"reasoning": {"summary": "auto"}}, "reasoning.summary", "is not supported"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "must be 'function'"),
-        ({"tool_choice": "required"}, "tool_choice", "must be 'auto' or 'none'"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "must be 'auto', 'none', 'required' or"),
+        (
+            {"tool_choice": {"type": "function", "name": "f"}},
+            "tool_choice",
+            "must name one of tools",
+        ),
         ({"max_output_tokens": 0}, "max_output_tokens", "must be at least 1, got 0"),
         ({"max_tokens": 1}, "max_tokens", "is unknown"),
         ({"num_return_sequences": 2}, "num_return_sequences", "must be 1"),

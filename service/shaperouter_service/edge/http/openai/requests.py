@@ -102,6 +102,7 @@ def take_chat(
         tools=tools.offered,
         template_arguments=arguments,
         parallel_tool_calls=tools.parallel,
+        must_call=tools.must_call,
     )
 
 

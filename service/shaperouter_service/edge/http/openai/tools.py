@@ -17,10 +17,12 @@ class Tools:
     Attributes:
         offered: Those that the model may call, in the form of chat completions.
         parallel: Whether an answer may call several.
+        must_call: Names of those of which an answer must call one; empty if it need not call any.
     """
 
     offered: Sequence[dict[str, Any]]
     parallel: bool
+    must_call: Sequence[str] = ()
 
 
 def take_tools(fields: Fields, *, nested: bool) -> Tools:
@@ -30,7 +32,9 @@ def take_tools(fields: Fields, *, nested: bool) -> Tools:
         fields: The fields, which note what is wrong.
         nested: Whether a tool has its function in a field, as in chat completions.
     """
-    tools = []
+    tools: list[dict[str, Any]] = []
+    choice = fields.take("tool_choice")
+    is_held = choice not in (None, "auto", "none")
     for index, given in enumerate(fields.objects("tools")):
         field = f"tools[{index}]"
         if given.get("type") != "function":
@@ -39,24 +43,41 @@ def take_tools(fields: Fields, *, nested: bool) -> Tools:
             continue
         function = given.get("function") if nested else given
         place = f"{field}.function" if nested else field
-        if tool := _function(fields, place, function):
+        if tool := _function(fields, place, function, is_held=is_held):
             tools.append({"type": "function", "function": tool})
     parallel = fields.take("parallel_tool_calls")
     if not isinstance(parallel, bool | None):
         fields.refuse("parallel_tool_calls", f"must be true or false, got {told(parallel)}")
-    offers = _is_auto(fields)
-    return Tools(offered=tools if offers else (), parallel=parallel is not False)
+    chosen = _chosen(fields, choice, nested=nested)
+    names = [tool["function"]["name"] for tool in tools]
+    if is_held and not (chosen is None or chosen in names):
+        fields.refuse("tool_choice", f"must name one of tools, got {told(chosen)}")
+    if choice == "required" and not tools:
+        fields.refuse("tool_choice", "must not be 'required' without tools")
+    return Tools(
+        offered=() if choice == "none" else tools,
+        parallel=parallel is not False and chosen is None,
+        must_call=names if choice == "required" else [chosen] if chosen else (),
+    )
 
 
-def _function(fields: Fields, place: str, given: Any) -> dict[str, Any] | None:
+def _function(fields: Fields, place: str, given: Any, *, is_held: bool) -> dict[str, Any] | None:
+    """A function.
+
+    Args:
+        fields: The fields, which note what is wrong.
+        place: Where it is.
+        given: The function as received.
+        is_held: Whether answers are held to call one.
+    """
     function = given if isinstance(given, Mapping) else {}
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name:
         fields.refuse(f"{place}.name", f"must be a text that is not empty, got {told(name)}")
     elif not isinstance(parameters, dict | None):
         fields.refuse(f"{place}.parameters", f"must be an object, got {told(parameters)}")
-    elif function.get("strict") not in (None, False):
-        rule = "must be false, as answers are not held to a schema"
+    elif function.get("strict") not in (None, False) and not is_held:
+        rule = "must be false unless tool_choice requires a call, which then follows its schema"
         fields.refuse(f"{place}.strict", f"{rule}, got {told(function['strict'])}")
     else:
         return {
@@ -67,12 +88,15 @@ def _function(fields: Fields, place: str, given: Any) -> dict[str, Any] | None:
     return None
 
 
-def _is_auto(fields: Fields) -> bool:
-    """Whether the model may call tools. It cannot be held to call one."""
-    choice = fields.take("tool_choice")
-    if choice in (None, "auto"):
-        return True
-    if choice != "none":
-        rule = "must be 'auto' or 'none', as models cannot be held to call a tool"
+def _chosen(fields: Fields, choice: Any, *, nested: bool) -> str | None:
+    """The only tool that an answer may call, which it must; None if the choice names none."""
+    if choice in (None, "auto", "none", "required"):
+        return None
+    named = choice if isinstance(choice, Mapping) and choice.get("type") == "function" else {}
+    function = named.get("function") if nested else named
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        rule = "must be 'auto', 'none', 'required' or a function"
         fields.refuse("tool_choice", f"{rule}, got {told(choice)}")
-    return False
+        return None
+    return name

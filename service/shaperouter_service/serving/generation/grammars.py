@@ -1,0 +1,62 @@
+"""The grammar that the text of a request must follow, made and checked before a worker sees it."""
+
+import json
+
+from shaperouter_service.conversation import MessageRules
+from shaperouter_service.errors import Violation
+from shaperouter_service.generation.chat import Chat
+from shaperouter_service.generation.resolution import Given
+from shaperouter_service.text import CONSTRAINTS, ClientTokenizer, ConstraintError, call_grammar
+
+
+async def grammar_of_options(
+    given: Given, tokenizer: ClientTokenizer
+) -> tuple[str, list[Violation]]:
+    """The grammar of a request's constraint, and what is wrong with it; takes up to a second.
+
+    Args:
+        given: Options that are valid by themselves, with at most one constraint.
+        tokenizer: The model's tokenizer.
+    """
+    for name in CONSTRAINTS & given.keys():
+        try:
+            return await tokenizer.grammar(name, given[name]), []
+        except ConstraintError as error:
+            violation = Violation(field=f"options.{name}{error.path}", description=str(error))
+            return "", [violation]
+    return "", []
+
+
+async def grammar_of_calls(
+    chat: Chat, message: MessageRules, given: Given, tokenizer: ClientTokenizer
+) -> tuple[str, list[Violation]]:
+    """The grammar of an answer that must call a tool, and what is wrong with it.
+
+    Args:
+        chat: The conversation, which requires a call.
+        message: How the answer is read.
+        given: Options that are valid by themselves.
+        tokenizer: The model's tokenizer.
+    """
+    form = message.format.calls
+    if form is None:
+        why = "must not require a call: the chat template has no format of calls that is known"
+        return "", [Violation(field="tool_choice", description=why)]
+    for name in CONSTRAINTS & given.keys():
+        rule = "must not be set if tool_choice requires a call"
+        return "", [Violation(field=f"options.{name}", description=rule)]
+    if not tokenizer.is_constrainable:
+        why = f"must not require a call: the tokenizer's decoder, {tokenizer.decoder}, hides bytes"
+        return "", [Violation(field="tool_choice", description=why)]
+    schemas = {name: schema for name, schema in chat.tool_schemas.items() if name in chat.must_call}
+    for name, schema in schemas.items():
+        try:
+            await tokenizer.grammar("json_schema", json.dumps(schema))
+        except ConstraintError as error:
+            place = f"tools: the parameters of {name}{error.path}"
+            return "", [Violation(field="tools", description=f"{place}: {error}")]
+    grammar = call_grammar(form, schemas, is_single=message.single_call)
+    try:
+        return await tokenizer.grammar("grammar", grammar), []
+    except ConstraintError as error:
+        return "", [Violation(field="tools", description=str(error))]

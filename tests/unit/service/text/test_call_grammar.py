@@ -1,0 +1,56 @@
+"""An answer that must call a tool is read as calls whose arguments follow their schema."""
+
+import json
+import random
+
+import jsonschema
+import numpy as np
+import pytest
+
+from shaperouter_service.conversation import MessageFormat, MessageRules, ToolCall
+from shaperouter_service.conversation.formats import FORMATS, CallFormat
+from shaperouter_service.text import Tokenizer, call_grammar
+from shaperouter_service.text.constraints import grammar_of
+
+TOOLS = {
+    "add": {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+    'say "ß"': {"enum": [{"text": "x"}, {"text": "y"}]},
+}
+END, CASES, NEW_TOKENS = 0, 8, 300
+
+
+@pytest.mark.parametrize("is_single", [False, True])
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_calls_follow_their_schemas(
+    tokenizer: Tokenizer, form: CallFormat, *, is_single: bool
+) -> None:
+    lark = call_grammar(form, TOOLS, is_single=is_single)
+    grammar = grammar_of("grammar", lark, drops_first_space=False)
+    vocabulary = tokenizer.constrained_vocabulary(len(tokenizer._tokenizer))
+    rules = MessageRules(format=MessageFormat(calls=form), tools=list(TOOLS))
+    counts = set()
+    for seed in range(CASES):
+        rng, tokens = random.Random(seed), [0][:0]
+        constraint = vocabulary.constraint(grammar, [END], ())
+        while not constraint.is_complete and len(tokens) < NEW_TOKENS:
+            allowed = np.flatnonzero(np.unpackbits(constraint.allowed[0], bitorder="little"))
+            token = int(rng.choice(allowed))
+            if token == END:
+                break
+            tokens.append(token)
+            constraint.follow([tuple(tokens)])
+        reader = rules.reader()
+        calls = [*reader.push(tokenizer.decode(tokens)), *reader.finish()]
+        if len(tokens) == NEW_TOKENS:
+            continue
+        counts.add(len(calls))
+        for call in calls:
+            assert isinstance(call, ToolCall)
+            jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
+    assert min(counts) >= 1
+    assert not is_single or counts == {1}
